@@ -1,0 +1,1 @@
+"""The inference engine: scheduling, paged KV cache, models, sampling and metrics. Knows no user interface."""

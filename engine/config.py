@@ -1,0 +1,98 @@
+"""Engine configuration: every field with its unit and range, checked on creation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+if TYPE_CHECKING:
+    from .testing import ScriptedModel
+
+Backend = Literal["auto", "reference"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KVDtype = Literal["auto", "float32", "float16"]
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def _range(name: str, value: object, low: int, high: int, unit: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer in [{low}, {high}] {unit}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How an engine is set up. Only `model` must be given; None and "auto" take a default from the machine.
+
+    model: path of a GGUF file or of a safetensors folder (or a scripted model in tests).
+    device: auto, cpu, cuda, cuda:N or mps. backend: auto or reference. dtype: arithmetic of the reference backend.
+    kv_dtype: how keys and values are stored. block_size: tokens a KV block, 16 or 32.
+    kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
+    max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows the
+    measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
+    max_sequences: conversations in the batch. max_waiting: requests in the queue before a submit is refused.
+    context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
+    """
+
+    model: str | Path | ScriptedModel
+    device: str = "auto"
+    backend: Backend = "auto"
+    dtype: Dtype = "auto"
+    kv_dtype: KVDtype = "auto"
+    block_size: int = 32
+    kv_memory: int | None = None
+    kv_blocks: int | None = None
+    max_batch_tokens: int = 512
+    prefill_chunk: int | Literal["auto"] = "auto"
+    prefix_cache: bool = True
+    max_sequences: int = 64
+    max_waiting: int = 1024
+    context_length: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        _choice("backend", self.backend, get_args(Backend))
+        _choice("dtype", self.dtype, get_args(Dtype))
+        _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
+        kind, _, index = str(self.device).partition(":")
+        if kind not in ("auto", "cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdecimal())):
+            raise ValueError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
+        if self.block_size not in (16, 32):
+            raise ValueError(f"block_size must be 16 or 32 tokens, not {self.block_size!r}")
+        _range("max_batch_tokens", self.max_batch_tokens, 1, 1 << 20, "tokens")
+        _range("max_sequences", self.max_sequences, 1, 1 << 16, "sequences")
+        _range("max_waiting", self.max_waiting, 0, 1 << 30, "requests")
+        if self.max_sequences > self.max_batch_tokens:
+            raise ValueError(
+                f"max_sequences ({self.max_sequences}) must not exceed max_batch_tokens ({self.max_batch_tokens}): "
+                "every running conversation takes a row in each step"
+            )
+        if self.prefill_chunk != "auto":
+            _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")
+        if not isinstance(self.prefix_cache, bool):
+            raise ValueError(f"prefix_cache must be true or false, not {self.prefix_cache!r}")
+        optional = {
+            "kv_memory": (1, 1 << 50, "bytes"),
+            "kv_blocks": (1, 1 << 31, "blocks"),
+            "context_length": (2, 1 << 31, "tokens"),
+            "threads": (1, 1024, "threads"),
+        }
+        for name, (low, high, unit) in optional.items():
+            if getattr(self, name) is not None:
+                _range(name, getattr(self, name), low, high, unit)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """A config from a parsed file; an unknown key is an error that names the nearest known one."""
+        known = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                raise ValueError(f"unknown engine option {key!r}; did you mean {near!r}?")
+        return cls(**values)

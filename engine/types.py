@@ -1,0 +1,262 @@
+"""The plain values that cross the engine's edge: parameters, messages, events, metrics, errors.
+
+Everything here is frozen and validated on creation, so nothing invalid can reach the engine thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "context", "capacity", "aborted", "error"]
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+ErrorCode = Literal[
+    "empty_prompt",  # the prompt has no tokens
+    "prompt_too_long",  # the prompt leaves no room for one token in the model's context
+    "never_fits",  # the whole KV pool is smaller than the prompt
+    "queue_full",  # max_waiting requests are waiting already
+    "template",  # the chat template is missing, not allowed, or failed
+    "bad_logits",  # the model produced NaN, or every token is forbidden
+    "engine_failed",  # the engine thread stopped with an error
+    "model_invalid",  # the model's files are broken, incomplete or not supported
+    "out_of_memory",  # weights or KV cache do not fit
+]
+
+
+class EngineError(Exception):
+    """An error the user can act on: `code` is stable, `message` one plain sentence with the numbers."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    def __repr__(self) -> str:
+        return f"EngineError({self.code!r}, {self.message!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+    def __post_init__(self) -> None:
+        if self.role not in ("system", "user", "assistant", "tool"):
+            raise ValueError(f"role must be system, user, assistant or tool, not {self.role!r}")
+        if not isinstance(self.content, str):
+            raise TypeError(f"content must be a string, not {type(self.content).__name__}")
+
+
+def _number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
+    """Reject a value outside [low, high] (or (low, high]) with the field, the value and the range."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} must be a number, not {value!r}")
+    inside = (low < value if low_open else low <= value) and value <= high
+    if not inside or math.isnan(value):
+        opening = "(" if low_open else "["
+        closing = ")" if high == math.inf else "]"
+        raise ValueError(f"{name} must be in {opening}{low:g}, {high:g}{closing}, not {value!r}")
+
+
+def _integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be an integer, not {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be in [{low}, {high}], not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen and when to stop.
+
+    temperature: 0 is greedy (argmax, the lowest id wins ties).
+    top_k: keep the k best tokens; 0 is off. top_p: keep the smallest set with at least this probability mass.
+    min_p: keep tokens with at least this share of the best token's probability.
+    repetition_penalty: > 1 makes tokens of the prompt and the reply less likely, once each (CTRL, arXiv 1909.05858).
+    presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens of the reply.
+    logit_bias: added to a token's logit, by id. seed: any integer of 64 bits; None draws one and reports it.
+    max_tokens: None is no limit but the context. min_tokens: no end token before this many.
+    stop: strings that end the reply and are not part of it. stop_token_ids: further end tokens.
+    ignore_eos: go on after the model's own end tokens. logprobs: report this many alternatives a token.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _number("temperature", self.temperature, 0, math.inf)
+        _integer("top_k", self.top_k, 0, 2**63 - 1)
+        _number("top_p", self.top_p, 0, 1)
+        _number("min_p", self.min_p, 0, 1)
+        _number("repetition_penalty", self.repetition_penalty, 0, 100, low_open=True)
+        _number("presence_penalty", self.presence_penalty, -100, 100)
+        _number("frequency_penalty", self.frequency_penalty, -100, 100)
+        if self.seed is not None:
+            _integer("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _integer("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})")
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, 100)
+        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        for stop in stops:
+            if not isinstance(stop, str) or not stop:
+                raise ValueError(f"stop must hold non-empty strings, not {stop!r}")
+        object.__setattr__(self, "stop", stops)
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        for token in self.stop_token_ids:
+            _integer("stop_token_ids", token, 0, 2**31 - 1)
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+        for token, bias in self.logit_bias.items():
+            _integer("logit_bias token", token, 0, 2**31 - 1)
+            _number(f"logit_bias[{token}]", bias, -math.inf, 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability of a chosen token and of the best alternatives, from the unmodified logits."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Latencies of one request in milliseconds, rates per second; None where undefined (design 12)."""
+
+    queue_ms: float | None = None
+    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    itl_p95_ms: float | None = None
+    e2e_ms: float | None = None
+    tokens_per_second: float | None = None
+    bandwidth_gbs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New text of a reply and the tokens sampled since the last delta (text may lag behind the tokens)."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The one final event of every request.
+
+    text: the whole reply, without end tokens and the matched stop string. token_ids: every sampled token.
+    seed: the seed in use, also when the caller gave none. stop_match: the stop string or end token id that matched.
+    """
+
+    reason: FinishReason
+    text: str
+    token_ids: tuple[int, ...]
+    usage: Usage
+    timings: Timings
+    error: EngineError | None = None
+    seed: int | None = None
+    stop_match: str | int | None = None
+
+
+Event = TextDelta | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRow:
+    """One live request in a snapshot. state: waiting, prefill or decode."""
+
+    id: int
+    state: Literal["waiting", "prefill", "decode"]
+    tokens: int
+    tokens_per_second: float | None
+    ttft_ms: float | None
+    blocks: int
+    shared_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """What the engine is doing now: immutable, published once a step, readable from any thread.
+
+    exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
+    kv_utilisation: token slots in use / slots allocated, 0 to 1; None with nothing allocated.
+    bandwidth_gbs: achieved memory traffic of recent decode steps in GB/s; bandwidth_peak_gbs: the measured peak.
+    bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the ceiling.
+    """
+
+    state: Literal["loading", "ready", "failed", "closed"]
+    backend: str
+    exact: bool
+    model: str
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    blocks_cached: int = 0
+    blocks_used: int = 0
+    block_size: int = 0
+    kv_utilisation: float | None = None
+    preemptions: int = 0
+    steps: int = 0
+    last_step_rows: int = 0
+    tokens_total: int = 0
+    prefix_tokens_saved: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    tokens_per_second: float | None = None
+    bandwidth_gbs: float | None = None
+    bandwidth_peak_gbs: float | None = None
+    bytes_per_token: int | None = None
+    memory_bytes: int | None = None
+    conversations: tuple[ConversationRow, ...] = ()
+
+
+def as_dict(value: Any) -> Any:
+    """A dataclass of this module as plain JSON values, nested ones included."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: as_dict(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, EngineError):
+        return {"code": value.code, "message": value.message}
+    if isinstance(value, (tuple, list)):
+        return [as_dict(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): as_dict(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""Compute operations behind one interface; knows neither the engine nor the application."""

@@ -1,0 +1,243 @@
+"""The operations of a decoder as a protocol, and the arrays of one step.
+
+A decoder is Python written once against `Operations`. A backend either computes at once (the reference) or records
+the calls into a program that it replays every step (the native backend); so a decoder may not look into values,
+only pass them on. Row count, lengths and block tables are data of the step, never part of the program.
+
+Shapes. A value is a matrix [rows, columns], float32 unless said otherwise, one row a token. Heads lie side by side in
+the columns: [rows, heads * head_dim].
+
+Numerics contract: the bits of a row of a result depend on that row of the inputs (and on its own keys) alone; not on
+the number of rows, their order, the padding, the number of threads or the instruction set. Attention reads K and V as
+stored, also for keys written in the same step. Ties round to even; sums run in an order fixed by positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .weights import Weight
+
+Value = Any
+"""A backend's own value: a tensor, or a node of the program being recorded."""
+
+Handle = Any
+"""A backend's own form of a weight, made by `Backend.place_*`."""
+
+RopeLayout = Literal["half", "interleaved"]
+"""Which columns of a head rotate together: (i, i + head_dim / 2), or (2 i, 2 i + 1)."""
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """Sampling settings of `n` sample rows; what the rules mean is defined in `kernels/sampling.py`.
+
+    temperature, top_p, min_p, repetition, presence, frequency: float32 [n]. top_k: int32 [n], 0 is off.
+    seeds: uint64 [n]. positions: int64 [n], index in its sequence of the token to be drawn.
+    Row i has seen the tokens seen_ids[seen_offsets[i]:seen_offsets[i + 1]] (each id once; int32); seen_counts holds
+    how often each stands in the reply, 0 for a token of the prompt alone. Only rows with a penalty list any.
+    Row i adds bias_values[...] (float32, -inf forbids) to bias_ids[bias_offsets[i]:bias_offsets[i + 1]] (each id once).
+    """
+
+    temperature: Float32
+    top_k: Int32
+    top_p: Float32
+    min_p: Float32
+    repetition: Float32
+    presence: Float32
+    frequency: Float32
+    seeds: NDArray[np.uint64]
+    positions: NDArray[np.int64]
+    seen_offsets: Int32
+    seen_ids: Int32
+    seen_counts: Int32
+    bias_offsets: Int32
+    bias_ids: Int32
+    bias_values: Float32
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The arrays of one step: `rows` tokens of some sequences, the rows of a sequence side by side in order.
+
+    tokens, positions, slots: int32 [rows]; position counts from 0 in the sequence; slot = block * block_size + offset
+    is where the row's keys and values go. sequences: int32 [rows], the row's line in block_tables (int32
+    [sequences, width], physical block of each block_size positions; entries past a sequence's end are 0).
+    sample_rows: int32 [samples], the rows whose next token is wanted.
+    """
+
+    tokens: Int32
+    positions: Int32
+    slots: Int32
+    sequences: Int32
+    block_tables: Int32
+    sample_rows: Int32
+    sampling: SamplingBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The fields of `Batch` as values of a backend, as a decoder sees them."""
+
+    tokens: Value
+    positions: Value
+    slots: Value
+    sequences: Value
+    block_tables: Value
+    sample_rows: Value
+    sampling: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest step a program must take: rows, sample rows, sequences, and blocks of one sequence."""
+
+    rows: int
+    samples: int
+    sequences: int
+    blocks_per_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """The paged KV cache: [layers][blocks][block_size tokens][kv_heads][head_dim], keys and values, in `dtype`."""
+
+    layers: int
+    blocks: int
+    block_size: int
+    kv_heads: int
+    head_dim: int
+    dtype: Literal["float32", "float16"]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes one token takes in all layers, keys and values together."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * (4 if self.dtype == "float32" else 2)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole cache."""
+        return self.bytes_per_token * self.block_size * self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """tokens: int32 [samples], -1 where the logits hold NaN or forbid every token.
+
+    logits: float32 [samples, vocabulary] before penalties, valid until the next step; None unless asked for.
+    """
+
+    tokens: Int32
+    logits: Float32 | None
+
+
+class Operations(Protocol):
+    """What a decoder may do. Each method returns a new value and leaves its arguments alone."""
+
+    def embedding(self, table: Handle, tokens: Value) -> Value:
+        """Rows of the table [vocabulary, width] for int32 tokens [rows] -> [rows, width]."""
+
+    def rms_norm(self, x: Value, weight: Handle, eps: float) -> Value:
+        """x / sqrt(mean(x^2) + eps) * weight over each run of len(weight) columns (a row, or each head of it)."""
+
+    def linear(self, x: Value, weight: Handle, bias: Handle | None = None, *, planes: int = 1) -> Value:
+        """x @ weight.T + bias -> [rows, outputs].
+
+        Backends that quantize activations use `planes` int8 planes a value (1 or 2): 2 for sensitive inputs.
+        """
+
+    def split(self, x: Value, columns: tuple[int, ...]) -> tuple[Value, ...]:
+        """Side-by-side parts of x with these numbers of columns."""
+
+    def rope(self, x: Value, positions: Value, rotation: Handle) -> Value:
+        """Rotary embedding (arXiv 2104.09864) of each head of x by the table's angles at int32 positions [rows]."""
+
+    def kv_write(self, layer: int, k: Value, v: Value, slots: Value) -> None:
+        """Store k and v [rows, kv_heads * head_dim] of a layer into the cache at int32 slots [rows]."""
+
+    def paged_attention(
+        self, layer: int, q: Value, batch: Inputs, *, scale: float, window: int | None = None
+    ) -> Value:
+        """Causal attention of q [rows, heads * head_dim] over the cached keys of each row's own sequence.
+
+        Query head h reads key head h // (heads / kv_heads) (MHA, GQA, MQA). A row at position p sees the keys at
+        positions max(0, p - window + 1) to p; its own among them.
+        """
+
+    def gated(self, x: Value) -> Value:
+        """silu(gate) * up for x = [gate | up] -> [rows, columns / 2] (SwiGLU, arXiv 2002.05202)."""
+
+    def add(self, a: Value, b: Value) -> Value:
+        """Elementwise sum."""
+
+    def gather(self, x: Value, rows: Value) -> Value:
+        """The rows of x named by int32 rows [n] -> [n, columns]."""
+
+    def sample(self, logits: Value, sampling: Value) -> Value:
+        """The next token of each row of logits [samples, vocabulary]: the result of the program."""
+
+
+Forward = Callable[[Operations, Inputs], Value]
+"""A decoder bound to its weights: takes operations and a step's inputs, returns what `Operations.sample` returned."""
+
+
+class Program(Protocol):
+    """A captured forward."""
+
+    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
+        """Take one step. The heavy part runs without the GIL. ValueError: the batch exceeds the limits."""
+
+
+class Backend(Protocol):
+    """Owns weights, KV memory and programs of one model on one device. Not thread-safe: one thread uses it.
+
+    name: what the user sees. device: where it computes, for people. exact: the numerics contract holds here (found by
+    `self_check` where it can't be promised). weight_bytes, cache_bytes: memory in use.
+    """
+
+    name: str
+    device: str
+    exact: bool
+    weight_bytes: int
+    cache_bytes: int
+
+    def place_matrix(self, *parts: Weight) -> Handle:
+        """A matrix made of blocks of rows, each in a format of its own (q, k and v of one layer, say)."""
+
+    def place_vector(self, values: Float32) -> Handle:
+        """A float32 vector: norm weights, biases."""
+
+    def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Handle:
+        """Tables [positions, head_dim / 2] for `Operations.rope`."""
+
+    def allocate_cache(self, shape: CacheShape) -> None:
+        """Make the KV memory. MemoryError: it does not fit."""
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Copy whole blocks in all layers, before the next step writes to them."""
+
+    def capture(self, forward: Forward, limits: Limits) -> Program:
+        """Prepare a forward for steps up to these limits."""
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Measured peak in bytes a second: best of a few plain reads of a buffer of this size."""
+
+    def close(self) -> None:
+        """Free threads and memory; nothing may be called afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSettings:
+    """What a backend is made with. threads: CPU threads, None for all that affinity and quota allow."""
+
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    threads: int | None = None

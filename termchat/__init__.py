@@ -1,0 +1,1 @@
+"""The application: command line, terminal UI, conversation store and model registry."""
