@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Backend = Literal["auto", "reference"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["auto", "none", "int8", "int4"]
 KVDtype = Literal["auto", "float32", "float16"]
 
 
@@ -31,11 +32,13 @@ class EngineConfig:
     """How an engine is set up. Only `model` must be given; None and "auto" take a default from the machine.
 
     model: path of a GGUF file or of a safetensors folder (or a scripted model in tests).
-    device: auto, cpu, cuda, cuda:N or mps. backend: auto or reference. dtype: arithmetic of the reference backend.
+    device: auto, cpu, cuda, cuda:N or mps. backend: auto or reference. dtype: arithmetic of the reference
+    backend.
+    quantization: format of the weights: auto as stored, none as floats, int8 or int4 packs wider ones.
     kv_dtype: how keys and values are stored. block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
-    max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows the
-    measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
+    max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
+    the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
     max_sequences: conversations in the batch. max_waiting: requests in the queue before a submit is refused.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     """
@@ -44,6 +47,7 @@ class EngineConfig:
     device: str = "auto"
     backend: Backend = "auto"
     dtype: Dtype = "auto"
+    quantization: Quantization = "auto"
     kv_dtype: KVDtype = "auto"
     block_size: int = 32
     kv_memory: int | None = None
@@ -59,9 +63,12 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _choice("backend", self.backend, get_args(Backend))
         _choice("dtype", self.dtype, get_args(Dtype))
+        _choice("quantization", self.quantization, get_args(Quantization))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
         kind, _, index = str(self.device).partition(":")
-        if kind not in ("auto", "cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdecimal())):
+        if kind not in ("auto", "cpu", "cuda", "mps") or (
+            index and (kind != "cuda" or not index.isdecimal())
+        ):
             raise ValueError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
         if self.block_size not in (16, 32):
             raise ValueError(f"block_size must be 16 or 32 tokens, not {self.block_size!r}")
@@ -70,8 +77,8 @@ class EngineConfig:
         _range("max_waiting", self.max_waiting, 0, 1 << 30, "requests")
         if self.max_sequences > self.max_batch_tokens:
             raise ValueError(
-                f"max_sequences ({self.max_sequences}) must not exceed max_batch_tokens ({self.max_batch_tokens}): "
-                "every running conversation takes a row in each step"
+                f"max_sequences ({self.max_sequences}) must not exceed max_batch_tokens "
+                f"({self.max_batch_tokens}): every running conversation takes a row in each step"
             )
         if self.prefill_chunk != "auto":
             _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")

@@ -20,6 +20,7 @@ ErrorCode = Literal[
     "never_fits",  # the whole KV pool is smaller than the prompt
     "queue_full",  # max_waiting requests are waiting already
     "template",  # the chat template is missing, not allowed, or failed
+    "invalid_request",  # a token id or sampling setting does not fit the model
     "bad_logits",  # the model produced NaN, or every token is forbidden
     "engine_failed",  # the engine thread stopped with an error
     "model_invalid",  # the model's files are broken, incomplete or not supported
@@ -78,7 +79,8 @@ class SamplingParams:
     temperature: 0 is greedy (argmax, the lowest id wins ties).
     top_k: keep the k best tokens; 0 is off. top_p: keep the smallest set with at least this probability mass.
     min_p: keep tokens with at least this share of the best token's probability.
-    repetition_penalty: > 1 makes tokens of the prompt and the reply less likely, once each (CTRL, arXiv 1909.05858).
+    repetition_penalty: > 1 makes tokens of the prompt and the reply less likely, once each (CTRL, arXiv
+    1909.05858).
     presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens of the reply.
     logit_bias: added to a token's logit, by id. seed: any integer of 64 bits; None draws one and reports it.
     max_tokens: None is no limit but the context. min_tokens: no end token before this many.
@@ -181,7 +183,8 @@ class Finished:
     """The one final event of every request.
 
     text: the whole reply, without end tokens and the matched stop string. token_ids: every sampled token.
-    seed: the seed in use, also when the caller gave none. stop_match: the stop string or end token id that matched.
+    seed: the seed in use, also when the caller gave none. stop_match: the stop string or end token id that
+    matched.
     """
 
     reason: FinishReason
@@ -216,8 +219,14 @@ class EngineSnapshot:
 
     exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
     kv_utilisation: token slots in use / slots allocated, 0 to 1; None with nothing allocated.
-    bandwidth_gbs: achieved memory traffic of recent decode steps in GB/s; bandwidth_peak_gbs: the measured peak.
-    bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the ceiling.
+    last_step_rows: conversations in the last step; 0 when idle. prefix_tokens_saved: prompt tokens found in
+    the cache.
+    ttft_ms, queue_ms, prefill_ms: of the latest first token; ttft_p50_ms: median of recent ones.
+    itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first.
+    bandwidth_gbs: achieved memory traffic of recent decode steps in GB/s; bandwidth_peak_gbs: the measured
+    peak.
+    bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
+    ceiling.
     """
 
     state: Literal["loading", "ready", "failed", "closed"]
@@ -240,7 +249,12 @@ class EngineSnapshot:
     draft_tokens: int = 0
     accepted_tokens: int = 0
     ttft_ms: float | None = None
+    ttft_p50_ms: float | None = None
+    queue_ms: float | None = None
+    prefill_ms: float | None = None
     itl_ms: float | None = None
+    itl_p95_ms: float | None = None
+    itl_recent_ms: tuple[float, ...] = ()
     tokens_per_second: float | None = None
     bandwidth_gbs: float | None = None
     bandwidth_peak_gbs: float | None = None

@@ -1,15 +1,18 @@
 """The operations of a decoder as a protocol, and the arrays of one step.
 
-A decoder is Python written once against `Operations`. A backend either computes at once (the reference) or records
-the calls into a program that it replays every step (the native backend); so a decoder may not look into values,
-only pass them on. Row count, lengths and block tables are data of the step, never part of the program.
+A decoder is Python written once against `Operations`. A backend either computes at once (the reference) or
+records the calls into a program that it replays every step (the native backend); so a decoder may not look
+into values, only pass them on. Row count, lengths and block tables are data of the step, never part of the
+program.
 
-Shapes. A value is a matrix [rows, columns], float32 unless said otherwise, one row a token. Heads lie side by side in
+Shapes. A value is a matrix [rows, columns], float32 unless said otherwise, one row a token. Heads lie side by
+side in
 the columns: [rows, heads * head_dim].
 
-Numerics contract: the bits of a row of a result depend on that row of the inputs (and on its own keys) alone; not on
-the number of rows, their order, the padding, the number of threads or the instruction set. Attention reads K and V as
-stored, also for keys written in the same step. Ties round to even; sums run in an order fixed by positions.
+Numerics contract: the bits of a row of a result depend on that row of the inputs (and on its own keys) alone;
+not on the number of rows, their order, the padding, the number of threads or the instruction set. Attention
+reads K and V as stored, also for keys written in the same step. Ties round to even; sums run in an order
+fixed by positions.
 """
 
 from __future__ import annotations
@@ -42,9 +45,10 @@ class SamplingBatch:
 
     temperature, top_p, min_p, repetition, presence, frequency: float32 [n]. top_k: int32 [n], 0 is off.
     seeds: uint64 [n]. positions: int64 [n], index in its sequence of the token to be drawn.
-    Row i has seen the tokens seen_ids[seen_offsets[i]:seen_offsets[i + 1]] (each id once; int32); seen_counts holds
-    how often each stands in the reply, 0 for a token of the prompt alone. Only rows with a penalty list any.
-    Row i adds bias_values[...] (float32, -inf forbids) to bias_ids[bias_offsets[i]:bias_offsets[i + 1]] (each id once).
+    Row i has seen the tokens seen_ids[seen_offsets[i]:seen_offsets[i + 1]] (each id once; int32); seen_counts
+    holds how often each stands in the reply, 0 for a token of the prompt alone. Only rows with a penalty list
+    any. Row i adds bias_values[...] (float32, -inf forbids) to bias_ids[bias_offsets[i]:bias_offsets[i + 1]]
+    (each id once).
     """
 
     temperature: Float32
@@ -68,9 +72,10 @@ class SamplingBatch:
 class Batch:
     """The arrays of one step: `rows` tokens of some sequences, the rows of a sequence side by side in order.
 
-    tokens, positions, slots: int32 [rows]; position counts from 0 in the sequence; slot = block * block_size + offset
-    is where the row's keys and values go. sequences: int32 [rows], the row's line in block_tables (int32
-    [sequences, width], physical block of each block_size positions; entries past a sequence's end are 0).
+    tokens, positions, slots: int32 [rows]; position counts from 0 in the sequence; slot = block * block_size
+    + offset is where the row's keys and values go. sequences: int32 [rows], the row's line in block_tables
+    (int32 [sequences, width], physical block of each block_size positions; entries past a sequence's end are
+    0).
     sample_rows: int32 [samples], the rows whose next token is wanted.
     """
 
@@ -108,7 +113,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """The paged KV cache: [layers][blocks][block_size tokens][kv_heads][head_dim], keys and values, in `dtype`."""
+    """The paged KV cache: [layers][blocks][block_size tokens][kv_heads][head_dim], keys and values, in
+    `dtype`.
+    """
 
     layers: int
     blocks: int
@@ -146,10 +153,13 @@ class Operations(Protocol):
         """Rows of the table [vocabulary, width] for int32 tokens [rows] -> [rows, width]."""
 
     def rms_norm(self, x: Value, weight: Handle, eps: float) -> Value:
-        """x / sqrt(mean(x^2) + eps) * weight over each run of len(weight) columns (a row, or each head of it)."""
+        """Root mean square norm (arXiv 1910.07467): x / sqrt(mean(x^2) + eps) * weight.
+
+        Over each run of len(weight) columns: the whole row, or each head of it.
+        """
 
     def linear(self, x: Value, weight: Handle, bias: Handle | None = None, *, planes: int = 1) -> Value:
-        """x @ weight.T + bias -> [rows, outputs].
+        """Matrix product x @ weight.T + bias -> [rows, outputs].
 
         Backends that quantize activations use `planes` int8 planes a value (1 or 2): 2 for sensitive inputs.
         """
@@ -158,7 +168,9 @@ class Operations(Protocol):
         """Side-by-side parts of x with these numbers of columns."""
 
     def rope(self, x: Value, positions: Value, rotation: Handle) -> Value:
-        """Rotary embedding (arXiv 2104.09864) of each head of x by the table's angles at int32 positions [rows]."""
+        """Rotary embedding (arXiv 2104.09864) of each head of x by the table's angles at int32 positions
+        [rows].
+        """
 
     def kv_write(self, layer: int, k: Value, v: Value, slots: Value) -> None:
         """Store k and v [rows, kv_heads * head_dim] of a layer into the cache at int32 slots [rows]."""
@@ -168,8 +180,8 @@ class Operations(Protocol):
     ) -> Value:
         """Causal attention of q [rows, heads * head_dim] over the cached keys of each row's own sequence.
 
-        Query head h reads key head h // (heads / kv_heads) (MHA, GQA, MQA). A row at position p sees the keys at
-        positions max(0, p - window + 1) to p; its own among them.
+        Query head h reads key head h // (heads / kv_heads) (MHA, GQA, MQA). A row at position p sees the keys
+        at positions max(0, p - window + 1) to p; its own among them.
         """
 
     def gated(self, x: Value) -> Value:
@@ -186,7 +198,9 @@ class Operations(Protocol):
 
 
 Forward = Callable[[Operations, Inputs], Value]
-"""A decoder bound to its weights: takes operations and a step's inputs, returns what `Operations.sample` returned."""
+"""A decoder bound to its weights: takes operations and a step's inputs, returns what `Operations.sample`
+returned.
+"""
 
 
 class Program(Protocol):
@@ -199,8 +213,8 @@ class Program(Protocol):
 class Backend(Protocol):
     """Owns weights, KV memory and programs of one model on one device. Not thread-safe: one thread uses it.
 
-    name: what the user sees. device: where it computes, for people. exact: the numerics contract holds here (found by
-    `self_check` where it can't be promised). weight_bytes, cache_bytes: memory in use.
+    name: what the user sees. device: where it computes, for people. exact: the numerics contract holds here
+    (found by `self_check` where it can't be promised). weight_bytes, cache_bytes: memory in use.
     """
 
     name: str

@@ -1,7 +1,8 @@
-"""Weights in canonical form: numpy views, often straight into a memory-mapped file, never copied by making one.
+"""Weights in canonical form: numpy views, often straight into a memory-mapped file, never copied by making
+one.
 
-A matrix is [rows, columns] = [outputs, inputs]. Groups of 32 columns share a scale; where 32 does not divide the
-columns, the last group is filled up with codes that are worth nothing.
+A matrix is [rows, columns] = [outputs, inputs]. Groups of 32 columns share a scale; where 32 does not divide
+the columns, the last group is filled up with codes that are worth nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Plain:
 class Packed:
     """A quantized matrix.
 
-    q4: codes uint8 [rows, groups, 16]; byte i of a group holds column i in its low and column i + 16 in its high
-    nibble; value = code * scale + minimum. q8: codes int8 [rows, groups, 32]; value = code * scale, no minima.
+    q4: codes uint8 [rows, groups, 16]; byte i of a group holds column i in its low and column i + 16 in its
+    high nibble; value = code * scale + minimum. q8: codes int8 [rows, groups, 32]; value = code * scale, no
+    minima.
     scales, minima: float16 [rows, groups].
     """
 

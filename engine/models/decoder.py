@@ -8,7 +8,9 @@ from .spec import ModelSpec
 from .weights import LayerWeights, Weights
 
 
-def attention(ops: Operations, spec: ModelSpec, layer: LayerWeights, rotation: Value, x: Value, batch: Inputs) -> Value:
+def attention(
+    ops: Operations, spec: ModelSpec, layer: LayerWeights, rotation: Value, x: Value, batch: Inputs
+) -> Value:
     """Attention block of one layer on normalized x [rows, width] -> [rows, width]."""
     qkv = ops.linear(x, layer.qkv, layer.qkv_bias, planes=2)
     q, k, v = ops.split(qkv, (spec.q_columns, spec.kv_columns, spec.kv_columns))

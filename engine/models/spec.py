@@ -7,7 +7,7 @@ from typing import Literal
 
 from kernels.interface import RopeLayout
 
-RopeScalingKind = Literal["none", "linear", "llama3", "yarn"]
+RopeScalingKind = Literal["none", "linear", "llama3", "yarn", "factors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,9 @@ class RopeSpec:
     """Rotary embedding: base and layout, and how the frequencies are stretched for long contexts.
 
     factor: stretch. original_context: tokens the model was first trained for.
-    low_factor, high_factor: llama3 band edges. beta_fast, beta_slow, attention_factor: yarn (arXiv 2309.00071).
+    low_factor, high_factor: llama3 band edges. beta_fast, beta_slow, attention_factor: yarn (arXiv
+    2309.00071).
+    factors: a divisor for each of the head_dim / 2 frequencies.
     """
 
     base: float = 10000.0
@@ -28,14 +30,15 @@ class RopeSpec:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
+    factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Sizes and variants of one decoder-only transformer.
 
-    window: keys a query sees at most (sliding window), None for all; window_layers: layers it applies to, None for
-    every one. qk_norm: a norm on each query and key head (Qwen3).
+    window: keys a query sees at most (sliding window), None for all; window_layers: layers it applies to,
+    None for every one. qk_norm: a norm on each query and key head (Qwen3).
     """
 
     architecture: str

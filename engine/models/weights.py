@@ -19,8 +19,8 @@ from .spec import ModelSpec
 class Tensors(Protocol):
     """Where a checkpoint's tensors come from, by canonical name.
 
-    Names: embedding, norm, head; and for layer i: i.attention_norm, i.q, i.k, i.v, i.q_bias, i.k_bias, i.v_bias,
-    i.q_norm, i.k_norm, i.output, i.output_bias, i.mlp_norm, i.gate, i.up, i.down.
+    Names: embedding, norm, head; and for layer i: i.attention_norm, i.q, i.k, i.v, i.q_bias, i.k_bias,
+    i.v_bias, i.q_norm, i.k_norm, i.output, i.output_bias, i.mlp_norm, i.gate, i.up, i.down.
     """
 
     def get(self, name: str) -> Weight | None:
@@ -46,13 +46,17 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Placed weights of a model. head is the embedding's own handle where the two are tied."""
+    """Placed weights of a model. head is the embedding's own handle where the two are tied.
+
+    streamed_bytes: read by every step: all of them, but for an embedding table that is not the head as well.
+    """
 
     embedding: Handle
     layers: tuple[LayerWeights, ...]
     norm: Handle
     head: Handle
     rotation: Handle
+    streamed_bytes: int
 
 
 Progress = Callable[[int, int], None]
@@ -63,7 +67,9 @@ def _vector(tensors: Tensors, name: str, length: int) -> Float32 | None:
     if weight is None:
         return None
     if not isinstance(weight, Plain) or weight.shape != (length,):
-        raise EngineError("model_invalid", f"tensor {name}: expected {length} values, found shape {weight.shape}")
+        raise EngineError(
+            "model_invalid", f"tensor {name}: expected {length} values, found shape {weight.shape}"
+        )
     if weight.dtype == "bf16":
         return (weight.values.astype(np.uint32) << 16).view(np.float32)
     return np.ascontiguousarray(weight.values, np.float32)
@@ -109,11 +115,14 @@ def place(spec: ModelSpec, tensors: Tensors, backend: Backend, progress: Progres
             qkv = [_matrix(tensors, f"{i}.{n}", c, spec.width) for n, c in zip("qkv", columns, strict=True)]
             biases = _joined_bias(tensors, (f"{i}.q_bias", f"{i}.k_bias", f"{i}.v_bias"), columns)
             head_norms = [
-                _required_vector(tensors, f"{i}.{n}_norm", spec.head_dim) if spec.qk_norm else None for n in "qk"
+                _required_vector(tensors, f"{i}.{n}_norm", spec.head_dim) if spec.qk_norm else None
+                for n in "qk"
             ]
             yield LayerWeights(
                 index=i,
-                attention_norm=backend.place_vector(_required_vector(tensors, f"{i}.attention_norm", spec.width)),
+                attention_norm=backend.place_vector(
+                    _required_vector(tensors, f"{i}.attention_norm", spec.width)
+                ),
                 qkv=backend.place_matrix(*qkv),
                 qkv_bias=optional(biases),
                 q_norm=optional(head_norms[0]),
@@ -130,15 +139,20 @@ def place(spec: ModelSpec, tensors: Tensors, backend: Backend, progress: Progres
             if progress is not None:
                 progress(i + 1, spec.layers)
 
+    before = backend.weight_bytes
     embedding = backend.place_matrix(_matrix(tensors, "embedding", spec.vocabulary, spec.width))
-    head = embedding
+    head, not_streamed = embedding, 0
     if tensors.get("head") is not None:
+        not_streamed = backend.weight_bytes - before
         head = backend.place_matrix(_matrix(tensors, "head", spec.vocabulary, spec.width))
     cos, sin = rotation_tables(spec.rope, spec.head_dim, spec.context_length)
+    placed = tuple(layers())
+    norm = backend.place_vector(_required_vector(tensors, "norm", spec.width))
     return Weights(
         embedding=embedding,
-        layers=tuple(layers()),
-        norm=backend.place_vector(_required_vector(tensors, "norm", spec.width)),
+        layers=placed,
+        norm=norm,
         head=head,
         rotation=backend.place_rotation(cos, sin, spec.rope.layout),
+        streamed_bytes=backend.weight_bytes - not_streamed,
     )

@@ -1,0 +1,305 @@
+"""The asyncio side of the engine. Prompts are tokenized on a thread of their own, never on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kernels.interface import Float32
+
+from .config import EngineConfig
+from .core import Abort, Call, EngineCore, Stop, Submit
+from .logprobs import Scores
+from .model import LoadedModel
+from .request import Request
+from .sampling import derive_seed, random_seed
+from .stream import Mailbox, ResponseStream
+from .tokenization import encode_chat
+from .types import EngineError, EngineSnapshot, Event, Message, SamplingParams
+
+Prompt = str | Sequence[int] | Sequence[Message]
+"""Raw text, token ids, or messages that go through the model's chat template."""
+
+SHUTDOWN_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What an application wants to know of the loaded model. defaults: sampling settings its files ask
+    for.
+    """
+
+    name: str
+    vocabulary: int
+    context_length: int
+    has_chat_template: bool
+    defaults: Mapping[str, Any]
+
+
+class AsyncEngine:
+    """An inference engine on a thread of its own, used from one event loop.
+
+    `async with` loads the model and raises EngineError if that fails. At the end every live request gets its
+    final event (aborted), and the memory is freed.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self._core = EngineCore(config, self._on_ready, self._flush)
+        self._ids = itertools.count(1)
+        self._outbox: deque[tuple[Mailbox, Event]] = deque()
+        self._prepare = ThreadPoolExecutor(1, thread_name_prefix="prompt")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._model: LoadedModel | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[LoadedModel] = self._loop.create_future()
+        self._core.start()
+        try:
+            self._model = await self._ready
+        except BaseException:
+            await self._shut_down()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._shut_down()
+
+    async def _shut_down(self) -> None:
+        self._prepare.shutdown(wait=False)
+        self._core.post(Stop())
+        await asyncio.to_thread(self._core.join, SHUTDOWN_SECONDS)
+
+    @property
+    def info(self) -> ModelInfo:
+        """The loaded model."""
+        model = self._loaded()
+        return ModelInfo(
+            model.name,
+            model.vocabulary,
+            model.context_length,
+            model.chat_template is not None,
+            dict(model.defaults),
+        )
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        continue_final: bool = False,
+        template_vars: Mapping[str, Any] | None = None,
+    ) -> ResponseStream:
+        """Start a request. Raises TypeError for wrong types; everything else ends the stream with an error
+        event.
+
+        continue_final: go on with the last (assistant) message. template_vars: given to the chat template.
+        """
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise TypeError(f"params must be SamplingParams, not {type(params).__name__}")
+        seed = random_seed() if params.seed is None else params.seed
+        return self._submit(prompt, params, seed, continue_final, template_vars)
+
+    def generate_many(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        n: int,
+        continue_final: bool = False,
+        template_vars: Mapping[str, Any] | None = None,
+    ) -> list[ResponseStream]:
+        """Start n replies to one prompt, whose blocks they share; stream i has seed derive_seed(seed, i)."""
+        params = SamplingParams() if params is None else params
+        seed = random_seed() if params.seed is None else params.seed
+        return [
+            self._submit(prompt, params, derive_seed(seed, index), continue_final, template_vars)
+            for index in range(n)
+        ]
+
+    def snapshot(self) -> EngineSnapshot:
+        """What the engine is doing; from any thread, at no cost to the step."""
+        return self._core.snapshot
+
+    async def tokenize(
+        self, prompt: Prompt, *, continue_final: bool = False, template_vars: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """The prompt ids that `generate` would use. Raises EngineError (template)."""
+        encode = partial(self._encode, _checked(prompt), continue_final, template_vars)
+        return await asyncio.get_running_loop().run_in_executor(self._prepare, encode)
+
+    async def score(self, ids: Sequence[int], *, chosen: bool = False) -> Float32:
+        """Log-probabilities of a text's tokens through the normal batched path, float32.
+
+        [len(ids), vocabulary]: row i is the distribution of the token after ids[: i + 1]. chosen: [len(ids)],
+        the log-probability of ids[i] given ids[:i]; NaN for the first. Raises EngineError.
+        """
+        tokens = _checked(ids)
+        if not isinstance(tokens, list) or (tokens and not isinstance(tokens[0], int)):
+            raise TypeError("score takes a list of token ids")
+        scores = Scores(tokens, self._loaded().vocabulary, chosen=chosen)
+        async with self._submit(tokens, SamplingParams(temperature=0), 0, False, None, scores) as stream:
+            finished = await stream.result()
+        if finished.error is not None:
+            raise finished.error
+        if finished.reason == "aborted":
+            raise EngineError("engine_failed", "the engine was closed before the text was scored")
+        return scores.values
+
+    def focus(self, stream: ResponseStream | None) -> None:
+        """Let this conversation win ties for prefill and admission."""
+        request = None if stream is None else stream.id
+
+        def set_focus() -> None:
+            self._core.scheduler.focused = request
+
+        self._core.post(Call(set_focus))
+
+    async def bandwidth_peak(self) -> float | None:
+        """Measured peak read bandwidth in GB/s; measured at the first call, between two steps."""
+        peak = await self.run_between_steps(self._core.measure_peak)
+        return None if peak is None else peak / 1e9
+
+    async def run_between_steps(self, function: Callable[[], T]) -> T:
+        """Run a short function on the engine thread and return what it returns or raises."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result = function()
+            except BaseException as error:
+                loop.call_soon_threadsafe(_settle, future, None, error)
+            else:
+                loop.call_soon_threadsafe(_settle, future, result, None)
+
+        if not self._core.post(Call(run)):
+            raise EngineError("engine_failed", "the engine is closed")
+        return await future
+
+    def _loaded(self) -> LoadedModel:
+        if self._model is None:
+            raise RuntimeError("the engine has no model yet: use it inside `async with`")
+        return self._model
+
+    def _submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        seed: int,
+        continue_final: bool,
+        template_vars: Mapping[str, Any] | None,
+        scores: Scores | None = None,
+    ) -> ResponseStream:
+        content = _checked(prompt)
+        submitted = time.perf_counter()
+        self._loaded()
+        mailbox = Mailbox()
+        request = Request(next(self._ids), params, seed, submitted, partial(self._emit, mailbox), scores)
+        encode = partial(self._encode, content, continue_final, template_vars)
+        try:
+            self._prepare.submit(self._hand_over, request, encode)
+        except RuntimeError:  # the executor is shut down: so is the engine
+            self._refuse(request)
+        return ResponseStream(request.id, mailbox, partial(_abort, self._core, request))
+
+    def _hand_over(self, request: Request, encode: Callable[[], list[int]]) -> None:
+        """Tokenize a prompt and give the request to the engine thread; on the prompt thread."""
+        try:
+            command = Submit(request, encode())
+        except EngineError as error:
+            command = Submit(request, [], error)
+        except Exception as error:
+            command = Submit(
+                request, [], EngineError("template", f"the prompt could not be prepared: {error}")
+            )
+        if not self._core.post(command):
+            self._refuse(request)
+
+    def _refuse(self, request: Request) -> None:
+        request.finish("error", EngineError("engine_failed", "the engine is closed"))
+        self._flush()
+
+    def _encode(
+        self,
+        prompt: str | list[int] | list[Message],
+        continue_final: bool,
+        variables: Mapping[str, Any] | None,
+    ) -> list[int]:
+        model = self._loaded()
+        if isinstance(prompt, str):
+            return model.tokenizer.encode(prompt)
+        if prompt and isinstance(prompt[0], Message):
+            return encode_chat(
+                model.tokenizer,
+                model.chat_template,
+                prompt,
+                continue_final=continue_final,
+                **(variables or {}),
+            )
+        return prompt
+
+    def _emit(self, mailbox: Mailbox, event: Event) -> None:
+        self._outbox.append((mailbox, event))
+
+    def _flush(self) -> None:
+        """Forward what was emitted: one call into the event loop for all of it. From any thread."""
+        if self._outbox and self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                self._outbox.clear()  # the loop is closed: nobody listens any more
+
+    def _deliver(self) -> None:
+        """Put everything in its mailbox; on the loop's thread, so in order."""
+        while self._outbox:
+            mailbox, event = self._outbox.popleft()
+            mailbox.put(event)
+
+    def _on_ready(self, outcome: LoadedModel | EngineError) -> None:
+        assert self._loop is not None, "the engine was entered"
+        error = outcome if isinstance(outcome, EngineError) else None
+        model = None if isinstance(outcome, EngineError) else outcome
+        self._loop.call_soon_threadsafe(_settle, self._ready, model, error)
+
+
+def _abort(core: EngineCore, request: Request) -> None:
+    """Ask for the end of a request. Knows no stream, so that a dropped stream can be collected."""
+    request.cancelled = True
+    core.post(Abort(request))
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _checked(prompt: object) -> str | list[int] | list[Message]:
+    """The prompt as one of its three forms. Raises TypeError for anything else."""
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray)):
+        items = list(prompt)
+        if all(isinstance(item, Message) for item in items):
+            return items
+        if all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+            return items
+    raise TypeError(f"a prompt is a string, a list of token ids or a list of Message, not {prompt!r:.60}")

@@ -1,0 +1,139 @@
+"""A model's files as one thing: specification, weights, and what they say about generating."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from ..models.spec import ModelSpec
+from ..types import EngineError
+from .declared import Declared
+from .fields import Fields
+from .files import file_inside, read_json
+from .generation import Generation, read_folder_generation, read_gguf_generation
+from .gguf import GGUFFile, read_gguf
+from .gguf_spec import read_metadata
+from .hf_config import read_config
+from .safetensors import INDEX, SINGLE, read_folder
+from .tensors import CheckpointTensors, Quantization, bind
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_NO_PICKLES = "pickle files are not loaded, they can run code; convert the model to safetensors or GGUF"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An opened model. Nothing but headers has been read; the files stay mapped while `tensors` lives.
+
+    path: the GGUF file, or the folder of a safetensors model. name, quantization: for people; the latter is
+    the format of most layer weights. weight_bytes: all weights in the formats they are loaded in. defaults:
+    sampling settings the files ask for (fields of SamplingParams). end_ids, bos_id: token ids the files
+    declare. gguf: the parsed header, where the model is a GGUF file.
+    """
+
+    path: Path
+    name: str
+    spec: ModelSpec
+    tensors: CheckpointTensors
+    quantization: str
+    weight_bytes: int
+    chat_template: str | None
+    defaults: Mapping[str, float | int]
+    end_ids: tuple[int, ...]
+    bos_id: int | None
+    gguf: GGUFFile | None
+
+
+def _checkpoint(
+    path: Path,
+    name: str,
+    declared: Declared,
+    tensors: CheckpointTensors,
+    generation: Generation,
+    gguf: GGUFFile | None = None,
+) -> Checkpoint:
+    return Checkpoint(
+        path=path,
+        name=name,
+        spec=declared.spec,
+        tensors=tensors,
+        quantization=tensors.label(),
+        weight_bytes=tensors.nbytes(),
+        chat_template=generation.chat_template,
+        defaults=generation.defaults,
+        end_ids=generation.end_ids,
+        bos_id=generation.bos_id,
+        gguf=gguf,
+    )
+
+
+def _open_gguf(path: Path, quantization: Quantization) -> Checkpoint:
+    file = read_gguf(path)
+    declared = read_metadata(file)
+    tensors = CheckpointTensors(path, quantization, bind(path, declared, file.tensors, "gguf"))
+    generation = read_gguf_generation(file, declared.spec.vocabulary)
+    return _checkpoint(path, path.name.removesuffix(".gguf"), declared, tensors, generation, file)
+
+
+def _folder_name(folder: Path) -> str:
+    """OWNER/NAME in huggingface_hub's cache (models--OWNER--NAME/snapshots/HASH), else the folder's name."""
+    folder = folder.resolve()
+    repository = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/")
+    return folder.name
+
+
+def _open_folder(folder: Path, quantization: Quantization) -> Checkpoint:
+    stored = read_folder(folder)
+    if stored is None:
+        return _open_gguf(_only_gguf(folder), quantization)
+    config = read_json(folder, "config.json")
+    if config is None:
+        raise EngineError("model_invalid", f"{folder} has no config.json")
+    fields = Fields(folder / "config.json", config)
+    declared = read_config(fields)
+    tensors = CheckpointTensors(folder, quantization, bind(folder, declared, stored, "huggingface"))
+    generation = read_folder_generation(folder, fields, declared.spec.vocabulary)
+    return _checkpoint(folder, _folder_name(folder), declared, tensors, generation)
+
+
+def _only_gguf(folder: Path) -> Path:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise EngineError("model_invalid", f"{folder} can't be read: {error.strerror}") from None
+    files = [name for name in names if name.lower().endswith(".gguf")]
+    if len(files) == 1:
+        return file_inside(folder, files[0], "the folder")
+    if files:
+        shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
+        raise EngineError(
+            "model_invalid", f"{folder} holds {len(files)} GGUF files; name one of them: {shown}"
+        )
+    if any(name.lower().endswith(_PICKLES) for name in names):
+        raise EngineError("model_invalid", f"{folder}: {_NO_PICKLES}")
+    raise EngineError("model_invalid", f"{folder} holds no {SINGLE}, {INDEX} or GGUF file")
+
+
+def open_checkpoint(path: str | Path, quantization: Quantization = "auto") -> Checkpoint:
+    """Open a GGUF file, a safetensors folder, or a folder with one GGUF file.
+
+    quantization: see `tensors.planned_format`. Raises EngineError(model_invalid) with one sentence that names
+    file and field, ValueError for an unknown quantization.
+    """
+    if quantization not in get_args(Quantization):
+        known = ", ".join(get_args(Quantization))
+        raise ValueError(f"quantization must be one of {known}, not {quantization!r}")
+    path = Path(path).expanduser()
+    if os.path.isdir(path):
+        return _open_folder(path, quantization)
+    suffix = path.suffix.lower()
+    if suffix in _PICKLES:
+        raise EngineError("model_invalid", f"{path}: {_NO_PICKLES}")
+    if suffix == ".safetensors":
+        raise EngineError("model_invalid", f"{path} is one file of a model; give the folder it lies in")
+    return _open_gguf(path, quantization)

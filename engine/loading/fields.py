@@ -1,0 +1,100 @@
+"""Typed, bounded access to the values a model file declares; an error names the file and the field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..types import EngineError
+
+REQUIRED: Any = object()
+"""Default of a field that must be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The entries of a mapping read from `path`, all under the same `prefix`."""
+
+    path: Path
+    values: Mapping[str, Any]
+    prefix: str = ""
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse the file."""
+        raise EngineError("model_invalid", f"{self.path}: {reason}")
+
+    def fail(self, name: str, reason: str) -> NoReturn:
+        """Refuse the file because of one field."""
+        self.refuse(f"{self.prefix}{name} {reason}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The raw value; JSON's null is the same as a missing field."""
+        value = self.values.get(self.prefix + name)
+        if value is not None:
+            return value
+        if default is REQUIRED:
+            self.fail(name, "is missing")
+        return default
+
+    def integer(self, name: str, low: int, high: int, default: Any = REQUIRED) -> Any:
+        """An integer in [low, high], or the default where the field is missing."""
+        value = self.get(name, default)
+        if value is default:
+            return default
+        if type(value) is not int:
+            self.fail(name, f"must be an integer, not {_shown(value)}")
+        if not low <= value <= high:
+            self.fail(name, f"must be in [{low}, {high}], not {value}")
+        return value
+
+    def number(self, name: str, low: float, high: float, default: Any = REQUIRED) -> Any:
+        """A finite number in [low, high] as a float, or the default where the field is missing."""
+        value = self.get(name, default)
+        if value is default:
+            return default
+        if type(value) not in (int, float) or not math.isfinite(value):
+            self.fail(name, f"must be a number, not {_shown(value)}")
+        if not low <= value <= high:
+            self.fail(name, f"must be in [{low:g}, {high:g}], not {value}")
+        return float(value)
+
+    def boolean(self, name: str, default: Any = REQUIRED) -> Any:
+        """True or false, or the default where the field is missing."""
+        value = self.get(name, default)
+        if value is not default and type(value) is not bool:
+            self.fail(name, f"must be true or false, not {_shown(value)}")
+        return value
+
+    def string(self, name: str, default: Any = REQUIRED) -> Any:
+        """A string, or the default where the field is missing."""
+        value = self.get(name, default)
+        if value is not default and type(value) is not str:
+            self.fail(name, f"must be a string, not {_shown(value)}")
+        return value
+
+    def mapping(self, name: str) -> Fields | None:
+        """The fields of a nested object, None where it is missing."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.fail(name, f"must be an object, not {_shown(value)}")
+        return Fields(self.path, {f"{name}.{key}": entry for key, entry in value.items()}, f"{name}.")
+
+    def token_ids(self, name: str, vocabulary: int) -> list[int]:
+        """One token id or a list of them; ids outside the vocabulary can never come up and are left out."""
+        value = self.get(name, [])
+        ids = value if isinstance(value, list) else [value]
+        for entry in ids:
+            if type(entry) is not int:
+                self.fail(name, f"must hold token ids, not {_shown(entry)}")
+        return [entry for entry in ids if 0 <= entry < vocabulary]
+
+
+def _shown(value: object) -> str:
+    """A value of an untrusted file on one short line."""
+    text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,111 @@
+"""What a model's files say about generating: sampling settings, end tokens, chat template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..types import EngineError, SamplingParams
+from .fields import Fields
+from .files import MAX_JSON, file_inside, map_file, read_json
+from .gguf import GGUFFile
+
+# Field of SamplingParams -> key in generation_config.json, key in GGUF metadata.
+_SETTINGS = {
+    "temperature": ("temperature", "general.sampling.temp"),
+    "top_k": ("top_k", "general.sampling.top_k"),
+    "top_p": ("top_p", "general.sampling.top_p"),
+    "min_p": ("min_p", "general.sampling.min_p"),
+    "repetition_penalty": ("repetition_penalty", "general.sampling.penalty_repeat"),
+}
+_GGUF_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """defaults: fields of SamplingParams with the values declared. end_ids: in the order they are declared.
+
+    bos_id: the start token, if any; whether a prompt begins with it is the tokenizer's business.
+    """
+
+    defaults: dict[str, float | int]
+    end_ids: tuple[int, ...]
+    bos_id: int | None
+    chat_template: str | None
+
+
+def _checked(fields: Fields, settings: dict[str, Any]) -> dict[str, float | int]:
+    try:
+        SamplingParams(**settings)
+    except ValueError as error:
+        fields.refuse(str(error))
+    return settings
+
+
+def _short(value: Any) -> Any:
+    """A float32 of a GGUF file as the shortest decimal that means it: 0.6 instead of 0.6000000238418579."""
+    return float(str(np.float32(value))) if isinstance(value, float) else value
+
+
+def read_gguf_generation(file: GGUFFile, vocabulary: int) -> Generation:
+    """From GGUF metadata. Raises EngineError(model_invalid) naming the key."""
+    fields = Fields(file.path, file.metadata)
+    declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
+    settings = {name: value for name, value in declared.items() if value is not None}
+    tokenizer = Fields(file.path, file.metadata, "tokenizer.ggml.")
+    ends = [i for name in _GGUF_ENDS for i in tokenizer.token_ids(name, vocabulary)]
+    starts = tokenizer.token_ids("bos_token_id", vocabulary)
+    template = fields.string("tokenizer.chat_template", default=None)
+    return Generation(
+        _checked(fields, settings), tuple(dict.fromkeys(ends)), starts[0] if starts else None, template
+    )
+
+
+def _read_text(folder: Path, name: str) -> str | None:
+    path = file_inside(folder, name, "the model")
+    if not path.exists():
+        return None
+    buffer = map_file(path)
+    if buffer is not None and len(buffer) > MAX_JSON:
+        raise EngineError("model_invalid", f"{path} has {len(buffer)} bytes; at most {MAX_JSON} are read")
+    try:
+        return "" if buffer is None else buffer[:].decode()
+    except UnicodeDecodeError:
+        raise EngineError("model_invalid", f"{path} is not valid UTF-8") from None
+
+
+def _chat_template(folder: Path) -> str | None:
+    """chat_template.jinja, else the entry (or the one named default) in tokenizer_config.json."""
+    text = _read_text(folder, "chat_template.jinja")
+    if text is not None:
+        return text
+    fields = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})
+    declared = fields.get("chat_template")
+    if isinstance(declared, list):
+        named = {entry.get("name"): entry.get("template") for entry in declared if isinstance(entry, dict)}
+        declared = named.get("default")
+    if declared is not None and not isinstance(declared, str):
+        fields.fail("chat_template", "must be a string, or a list of templates with names")
+    return declared
+
+
+def read_folder_generation(folder: Path, config: Fields, vocabulary: int) -> Generation:
+    """From a folder's JSON files and its chat template. Raises EngineError(model_invalid)."""
+    path = folder / "generation_config.json"
+    generation = Fields(path, read_json(folder, path.name) or {})
+    declared = {name: generation.get(key) for name, (key, _) in _SETTINGS.items()}
+    settings = {name: value for name, value in declared.items() if value is not None}
+    if generation.boolean("do_sample", default=True) is False:
+        settings["temperature"] = 0.0
+    both = (generation, config)
+    ends = [i for fields in both for i in fields.token_ids("eos_token_id", vocabulary)]
+    starts = [i for fields in both for i in fields.token_ids("bos_token_id", vocabulary)]
+    return Generation(
+        _checked(generation, settings),
+        tuple(dict.fromkeys(ends)),
+        starts[0] if starts else None,
+        _chat_template(folder),
+    )

@@ -1,0 +1,136 @@
+"""Metadata of a GGUF file -> model specification (keys as in ggml's docs/gguf.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..models.families import FAMILIES, Family
+from ..models.rope import attention_factor
+from ..models.spec import ModelSpec, RopeSpec
+from . import limits
+from .convert import to_vector
+from .declared import Declared
+from .fields import Fields
+from .gguf import GGUFFile
+
+ROPE_FACTORS = "rope_freqs.weight"
+
+
+def _family(file: GGUFFile) -> tuple[str, Family]:
+    general = Fields(file.path, file.metadata)
+    architecture = general.string("general.architecture")
+    family = FAMILIES.get(architecture)
+    if family is None or family.gguf_layout is None:
+        known = ", ".join(name for name, entry in FAMILIES.items() if entry.gguf_layout is not None)
+        general.fail("general.architecture", f"{architecture[:60]!r} is not supported ({known} are)")
+    parts = general.integer("split.count", 0, 1 << 16, default=1)
+    if parts > 1:
+        general.fail("split.count", f"is {parts}: join the parts into one file first (gguf-split --merge)")
+    return architecture, family
+
+
+def _factors(file: GGUFFile, fields: Fields, head_dim: int) -> tuple[float, ...]:
+    """Divisors of the frequencies, as files of Llama 3.1 and later carry them; empty without."""
+    stored = file.tensors.get(ROPE_FACTORS)
+    if stored is None:
+        return ()
+    if stored.shape != (head_dim // 2,):
+        fields.refuse(f"tensor {ROPE_FACTORS} has the shape {stored.shape}, not {(head_dim // 2,)}")
+    values = to_vector(stored).values
+    if not (np.isfinite(values) & (values > 0)).all():
+        fields.refuse(f"tensor {ROPE_FACTORS} holds values that are not positive numbers")
+    return tuple(values.tolist())
+
+
+def _rope(file: GGUFFile, model: Fields, family: Family, head_dim: int, context: int) -> RopeSpec:
+    if model.integer("rope.dimension_count", 1, 1 << 16, default=head_dim) != head_dim:
+        model.fail("rope.dimension_count", f"other than the head size ({head_dim}) is not supported")
+    assert family.gguf_layout is not None
+    rope = RopeSpec(
+        base=model.number("rope.freq_base", *limits.ROPE_BASE, default=10000.0), layout=family.gguf_layout
+    )
+    factor = model.number("rope.scaling.factor", 0.0, 1e6, default=None)
+    if factor is None:
+        factor = model.number("rope.scale_linear", 0.0, 1e6, default=0.0)
+    kind = model.string("rope.scaling.type", default="linear")
+    if kind not in ("none", "linear", "yarn"):
+        model.fail("rope.scaling.type", f"{kind[:60]!r} is not supported (none, linear and yarn are)")
+    # A factor of 0 stands for none in ggml.
+    scaled = kind != "none" and factor not in (0.0, 1.0)
+    factors = _factors(file, model, head_dim)
+    if factors and scaled:
+        model.fail("rope.scaling.type", f"{kind!r} together with tensor {ROPE_FACTORS} is not supported")
+    if factors:
+        return replace(rope, scaling="factors", factors=factors)
+    if not scaled:
+        return rope
+    if factor < limits.ROPE_FACTOR[0]:
+        model.fail("rope.scaling.factor", f"must be at least {limits.ROPE_FACTOR[0]:g}, not {factor:g}")
+    if kind == "linear":
+        return replace(rope, scaling="linear", factor=factor)
+    yarn = replace(
+        rope,
+        scaling="yarn",
+        factor=factor,
+        original_context=model.integer(
+            "rope.scaling.original_context_length", *limits.CONTEXT, default=context
+        ),
+        beta_fast=model.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, default=32.0),
+        beta_slow=model.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, default=1.0),
+    )
+    scale = model.number("rope.scaling.attn_factor", 0.0, 1e3, default=1.0)
+    return replace(yarn, attention_factor=attention_factor(yarn) * scale)
+
+
+def _refuse_unsupported(model: Fields) -> None:
+    if model.integer("expert_count", 0, 1 << 16, default=0):
+        model.fail("expert_count", "above 0 (a mixture of experts) is not supported")
+    if not model.boolean("attention.causal", default=True):
+        model.fail("attention.causal", "false is not supported")
+    if model.get("attention.sliding_window_pattern") is not None:
+        model.fail("attention.sliding_window_pattern", "is not supported")
+
+
+def read_metadata(file: GGUFFile) -> Declared:
+    """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
+    architecture, family = _family(file)
+    model = Fields(file.path, file.metadata, f"{architecture}.")
+    _refuse_unsupported(model)
+    width = model.integer("embedding_length", *limits.WIDTH)
+    heads = model.integer("attention.head_count", *limits.HEADS)
+    context = model.integer("context_length", *limits.CONTEXT)
+    head_dim = model.integer("attention.key_length", *limits.HEAD_DIM, default=None)
+    if head_dim is None:
+        head_dim = width // heads
+        if width % heads:
+            model.fail(
+                "attention.head_count", f"is {heads}, which does not divide embedding_length ({width})"
+            )
+    if model.integer("attention.value_length", *limits.HEAD_DIM, default=head_dim) != head_dim:
+        model.fail("attention.value_length", f"other than the key length ({head_dim}) is not supported")
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        model.refuse("tensor token_embd.weight is missing")
+    rope = _rope(file, model, family, head_dim, context)
+    spec = ModelSpec(
+        architecture=architecture,
+        layers=model.integer("block_count", *limits.LAYERS),
+        width=width,
+        heads=heads,
+        kv_heads=model.integer("attention.head_count_kv", *limits.HEADS, default=heads),
+        head_dim=head_dim,
+        feed_forward=model.integer("feed_forward_length", *limits.FEED_FORWARD),
+        vocabulary=embedding.shape[0],
+        context_length=limits.usable_context(context, rope),
+        norm_eps=model.number("attention.layer_norm_rms_epsilon", *limits.NORM_EPS),
+        rope=rope,
+        window=model.integer("attention.sliding_window", 0, limits.WINDOW[1], default=0) or None,
+        qk_norm=family.qk_norm,
+    )
+    limits.check_relations(spec, model)
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list) and len(tokens) > spec.vocabulary:
+        model.refuse(f"tokenizer.ggml.tokens has {len(tokens)} entries, the embedding {spec.vocabulary} rows")
+    return Declared(spec, frozenset(family.biases))

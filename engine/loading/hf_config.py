@@ -1,0 +1,150 @@
+"""config.json of a safetensors folder -> model specification (keys as in Hugging Face transformers)."""
+
+from __future__ import annotations
+
+import math
+
+from ..models.families import FAMILIES
+from ..models.spec import ModelSpec, RopeSpec
+from . import limits
+from .declared import Declared
+from .fields import Fields
+
+
+def _head_dim(config: Fields, width: int, heads: int) -> int:
+    explicit: int | None = config.integer("head_dim", *limits.HEAD_DIM, default=None)
+    if explicit is not None:
+        return explicit
+    if width % heads:
+        config.fail("num_attention_heads", f"is {heads}, which does not divide hidden_size ({width})")
+    return width // heads
+
+
+def _attention_factor(rope: Fields, factor: float) -> float | None:
+    """YaRN's factor on queries and keys; None for the paper's own (see `rope.attention_factor`)."""
+    explicit: float | None = rope.number("attention_factor", 0.0, 1e3, default=None)
+    mscale = rope.number("mscale", 0.0, 1e3, default=0.0)
+    mscale_all = rope.number("mscale_all_dim", 0.0, 1e3, default=0.0)
+    if explicit is not None or not mscale or not mscale_all:
+        return explicit
+    growth = 0.1 * math.log(max(factor, 1.0))
+    return float((mscale * growth + 1.0) / (mscale_all * growth + 1.0))
+
+
+def _rope(config: Fields, context: int) -> RopeSpec:
+    """From rope_parameters (transformers 5), or rope_theta and rope_scaling (before)."""
+    rope = config.mapping("rope_parameters") or config.mapping("rope_scaling") or Fields(config.path, {})
+    if any(isinstance(value, dict) for value in rope.values.values()):
+        config.fail("rope_parameters", "differ between layers, which is not supported")
+    base = rope.number("rope_theta", *limits.ROPE_BASE, default=None)
+    if base is None:
+        base = config.number("rope_theta", *limits.ROPE_BASE, default=10000.0)
+    for fields in (rope, config):
+        if fields.number("partial_rotary_factor", 0.0, 1.0, default=1.0) != 1.0:
+            fields.fail("partial_rotary_factor", "other than 1 is not supported")
+    kind = rope.string("rope_type", default=None) or rope.string("type", default="default")
+    if kind == "default":
+        return RopeSpec(base=base)
+    if kind not in ("linear", "llama3", "yarn"):
+        rope.fail("rope_type", f"{kind[:60]!r} is not supported (default, linear, llama3 and yarn are)")
+    factor = rope.number("factor", *limits.ROPE_FACTOR)
+    if kind == "linear":
+        return RopeSpec(base=base, scaling="linear", factor=factor)
+    original = rope.integer("original_max_position_embeddings", *limits.CONTEXT, default=context)
+    if kind == "llama3":
+        low = rope.number("low_freq_factor", 1e-3, 1e3)
+        high = rope.number("high_freq_factor", 1e-3, 1e3)
+        if low >= high:
+            rope.fail("high_freq_factor", f"({high:g}) must be above low_freq_factor ({low:g})")
+        return RopeSpec(
+            base=base,
+            scaling="llama3",
+            factor=factor,
+            original_context=original,
+            low_factor=low,
+            high_factor=high,
+        )
+    if rope.boolean("truncate", default=True) is False:
+        rope.fail("truncate", "false is not supported")
+    return RopeSpec(
+        base=base,
+        scaling="yarn",
+        factor=factor,
+        original_context=original,
+        beta_fast=rope.number("beta_fast", 1e-3, 1e6, default=32.0),
+        beta_slow=rope.number("beta_slow", 1e-3, 1e6, default=1.0),
+        attention_factor=_attention_factor(rope, factor),
+    )
+
+
+def _window(config: Fields, model_type: str, layers: int) -> tuple[int | None, frozenset[int] | None]:
+    """Sliding window and the layers it applies to: all layers of Mistral, some of Qwen's, none of Llama's."""
+    if model_type == "llama":
+        return None, None
+    if model_type == "mistral":
+        # A null is written by models without a window; without the key the library's own default holds.
+        if "sliding_window" in config.values:
+            return config.integer("sliding_window", *limits.WINDOW, default=None), None
+        return 4096, None
+    if not config.boolean("use_sliding_window", default=False):
+        return None, None
+    window = config.integer("sliding_window", *limits.WINDOW, default=None)
+    types = config.get("layer_types")
+    if types is None:
+        first = config.integer("max_window_layers", 0, 1 << 31, default=28)
+        return window, frozenset(range(first, layers))
+    if not isinstance(types, list) or len(types) != layers:
+        config.fail("layer_types", f"must list one entry for each of the {layers} layers")
+    for entry in types:
+        if entry not in ("full_attention", "sliding_attention"):
+            config.fail("layer_types", f"holds {str(entry)[:60]!r}, which is not supported")
+    return window, frozenset(i for i, entry in enumerate(types) if entry == "sliding_attention")
+
+
+def _refuse_unsupported(config: Fields) -> None:
+    if (activation := config.string("hidden_act", default="silu")) not in ("silu", "swish"):
+        config.fail("hidden_act", f"{activation[:60]!r} is not supported (silu is)")
+    if config.boolean("mlp_bias", default=False):
+        config.fail("mlp_bias", "true is not supported")
+    if config.get("quantization_config") is not None:
+        config.fail(
+            "quantization_config", "is not supported: use the model's unquantized files or a GGUF file"
+        )
+
+
+def read_config(config: Fields) -> Declared:
+    """The specification in a parsed config.json. Raises EngineError(model_invalid) naming the field."""
+    model_type = config.string("model_type")
+    if model_type not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        config.fail("model_type", f"{model_type[:60]!r} is not supported ({known} are)")
+    family = FAMILIES[model_type]
+    _refuse_unsupported(config)
+    width = config.integer("hidden_size", *limits.WIDTH)
+    layers = config.integer("num_hidden_layers", *limits.LAYERS)
+    heads = config.integer("num_attention_heads", *limits.HEADS)
+    context = config.integer("max_position_embeddings", *limits.CONTEXT)
+    window, window_layers = _window(config, model_type, layers)
+    rope = _rope(config, context)
+    spec = ModelSpec(
+        architecture=model_type,
+        layers=layers,
+        width=width,
+        heads=heads,
+        kv_heads=config.integer("num_key_value_heads", *limits.HEADS, default=heads),
+        head_dim=_head_dim(config, width, heads),
+        feed_forward=config.integer("intermediate_size", *limits.FEED_FORWARD),
+        vocabulary=config.integer("vocab_size", *limits.VOCABULARY),
+        context_length=limits.usable_context(context, rope),
+        norm_eps=config.number("rms_norm_eps", *limits.NORM_EPS, default=1e-6),
+        rope=rope,
+        window=window,
+        window_layers=window_layers,
+        qk_norm=family.qk_norm,
+    )
+    limits.check_relations(spec, config)
+    biases = set(family.biases)
+    if family.bias_option and config.boolean("attention_bias", default=False):
+        biases |= {"q_bias", "k_bias", "v_bias", "output_bias"}
+    tied: bool | None = config.boolean("tie_word_embeddings", default=None)
+    return Declared(spec, frozenset(biases), tied)

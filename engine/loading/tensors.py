@@ -1,0 +1,137 @@
+"""A checkpoint's tensors by canonical name: matched with what the decoder takes, converted when asked for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kernels.weights import Weight, group_count
+
+from ..models.families import Naming, TensorSpec, tensor_specs
+from ..types import EngineError
+from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
+from .declared import Declared
+from .gguf_spec import ROPE_FACTORS
+from .stored import BLOCKS, StoredTensor
+
+Quantization = Literal["auto", "none", "int8", "int4"]
+Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
+
+_SENSITIVE = ("embedding", "head")
+_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+# Tables of frequencies that old files carry besides the numbers they follow from.
+_DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
+
+
+def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> Format:
+    """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
+
+    auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
+    for. int8, int4: matrices of more bits are quantized to so many; embedding and head never below 8, because
+    they touch every token and lose most.
+    """
+    if not spec.is_matrix:
+        return "f32"
+    stored = canonical_format(tensor.type)
+    if quantization == "none":
+        return "f32" if stored in ("q8", "q4") else stored
+    if quantization == "auto" or stored == "q4":
+        return stored
+    return "q4" if quantization == "int4" and spec.role not in _SENSITIVE else "q8"
+
+
+def _nbytes(shape: tuple[int, ...], format: Format) -> int:
+    if format in _BYTES:
+        return math.prod(shape) * _BYTES[format]
+    groups = math.prod(shape[:-1]) * group_count(shape[-1])
+    return groups * (32 + 2 if format == "q8" else 16 + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTensors:
+    """Weights by canonical name, converted anew on each call and not kept: safe from several threads.
+
+    What is stored in canonical form is a view of the mapped file; the rest is converted in pieces of some
+    100,000 values, so a call holds its result and little more.
+    """
+
+    path: Path
+    quantization: Quantization
+    bound: Bound
+
+    def get(self, name: str) -> Weight | None:
+        """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""
+        if name not in self.bound:
+            return None
+        spec, tensor = self.bound[name]
+        format = planned_format(spec, tensor, self.quantization)
+        try:
+            if not spec.is_matrix:
+                return to_vector(tensor)
+            if format == canonical_format(tensor.type):
+                return to_weight(tensor)
+            return to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
+        except ValueError as error:
+            raise EngineError("model_invalid", f"{self.path}: tensor {tensor.name!r}: {error}") from None
+
+    def nbytes(self) -> int:
+        """Bytes of all tensors in the formats they are loaded in."""
+        return sum(
+            _nbytes(spec.shape, planned_format(spec, tensor, self.quantization))
+            for spec, tensor in self.bound.values()
+        )
+
+    def label(self) -> str:
+        """The format of most layer weights, for people: the file's own word, or the one asked for."""
+        sizes: Counter[str] = Counter()
+        for spec, tensor in self.bound.values():
+            if spec.is_matrix and spec.role not in _SENSITIVE:
+                format = planned_format(spec, tensor, self.quantization)
+                kept = format == canonical_format(tensor.type)
+                own = tensor.type.lower() if format in _BYTES else tensor.type
+                name = own if kept else {"q8": "int8", "q4": "int4"}.get(format, format)
+                sizes[name] += math.prod(spec.shape)
+        return sizes.most_common(1)[0][0]
+
+
+def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], naming: Naming) -> Bound:
+    """Match a file's tensors with those the decoder takes: none may be missing, misshapen or left over.
+
+    A head beside tied embeddings is left out, as the libraries that write such files do.
+    """
+
+    def refuse(reason: str) -> EngineError:
+        return EngineError("model_invalid", f"{path}: {reason}")
+
+    bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
+    leftover = set(stored) - {ROPE_FACTORS}
+    for spec in tensor_specs(declared.spec, naming):
+        leftover.discard(spec.stored_name)
+        tensor = stored.get(spec.stored_name)
+        if spec.role == "head" and declared.tied is True:
+            continue
+        if tensor is None:
+            if not _may_lack(spec, declared):
+                raise refuse(f"tensor {spec.stored_name!r} is missing")
+            continue
+        if tensor.type not in BLOCKS:
+            raise refuse(f"tensor {tensor.name!r} has the type {tensor.type}, which is not supported")
+        if tensor.shape != spec.shape:
+            raise refuse(f"tensor {tensor.name!r} has the shape {tensor.shape}; {spec.shape} is declared")
+        bound[spec.name] = (spec, tensor)
+    unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        kind = f"a {declared.spec.architecture} model of {declared.spec.layers} layers"
+        raise refuse(f"tensor {unknown[0][:200]!r}{more} is no part of {kind}")
+    return bound
+
+
+def _may_lack(spec: TensorSpec, declared: Declared) -> bool:
+    if spec.role.endswith("_bias"):
+        return spec.role not in declared.biases
+    return spec.role == "head" and declared.tied is None

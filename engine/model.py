@@ -1,0 +1,106 @@
+"""A loaded model: what the engine thread needs to serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .config import EngineConfig
+from .runner import ModelRunner, Runner
+from .types import EngineError
+
+if TYPE_CHECKING:
+    from .tokenization import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Runner, tokenizer and limits of a model.
+
+    blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
+    files ask for (names of SamplingParams).
+    """
+
+    name: str
+    runner: Runner
+    tokenizer: Tokenizer
+    vocabulary: int
+    context_length: int
+    blocks: int
+    block_size: int
+    end_ids: frozenset[int]
+    chat_template: str | None
+    defaults: Mapping[str, Any]
+
+
+class ModelSource(Protocol):
+    """Something other than a path that can be an EngineConfig's model."""
+
+    def load(self, config: EngineConfig) -> LoadedModel:
+        """Make the model; called on the engine thread."""
+
+
+def load_model(config: EngineConfig) -> LoadedModel:
+    """Open the files, place the weights, make the KV cache and capture the decoder.
+
+    Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
+    fit).
+    """
+    if not isinstance(config.model, (str, bytes)) and hasattr(config.model, "load"):
+        source: ModelSource = config.model
+        return source.load(config)
+    from kernels.backends import open_backend
+    from kernels.interface import BackendSettings, Limits
+
+    from .loading.checkpoint import open_checkpoint
+    from .models.decoder import decoder
+    from .models.weights import place
+    from .roofline import Traffic, plan_cache
+    from .scheduler import SCORED_ROWS
+    from .tokenization import tokenizer_of
+
+    checkpoint = open_checkpoint(config.model, config.quantization)
+    spec = checkpoint.spec
+    context = min(config.context_length or spec.context_length, spec.context_length)
+    if config.context_length is not None and config.context_length > spec.context_length:
+        raise EngineError(
+            "model_invalid",
+            f"context_length {config.context_length} is more than the {spec.context_length} tokens "
+            f"{checkpoint.name} was made for",
+        )
+    try:
+        backend = open_backend(config.backend, BackendSettings(config.device, config.dtype, config.threads))
+    except ValueError as error:
+        raise EngineError("model_invalid", str(error)) from error
+    try:
+        weights = place(spec, checkpoint.tensors, backend)
+        shape = plan_cache(config, spec, context)
+        backend.allocate_cache(shape)
+        limits = Limits(
+            rows=config.max_batch_tokens,
+            samples=config.max_sequences + SCORED_ROWS,
+            sequences=config.max_sequences,
+            blocks_per_sequence=-(-context // config.block_size),
+        )
+        program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+    except MemoryError as error:
+        backend.close()
+        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+    except BaseException:
+        backend.close()
+        raise
+    traffic = Traffic(weights.streamed_bytes, shape.bytes_per_token)
+    tokenizer = tokenizer_of(checkpoint)
+    return LoadedModel(
+        name=checkpoint.name,
+        runner=ModelRunner(backend, program, traffic, config.block_size),
+        tokenizer=tokenizer,
+        vocabulary=spec.vocabulary,
+        context_length=context,
+        blocks=shape.blocks,
+        block_size=config.block_size,
+        end_ids=tokenizer.end_ids | frozenset(checkpoint.end_ids),
+        chat_template=checkpoint.chat_template,
+        defaults=checkpoint.defaults,
+    )

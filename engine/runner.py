@@ -1,0 +1,101 @@
+"""Turns a plan into the flat arrays of a step and has the backend compute it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kernels.interface import Backend, Batch, Float32, Program
+
+from .roofline import Traffic
+from .sampling import SamplingBatchBuilder
+from .scheduler import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """tokens: one for each sample row, in the plan's order; -1 where the logits were bad.
+
+    logits: float32 [sample rows, vocabulary], valid until the next step; None unless asked for.
+    """
+
+    tokens: list[int]
+    logits: Float32 | None = None
+
+
+class Runner(Protocol):
+    """What the engine thread needs of a model."""
+
+    backend: str
+    exact: bool
+    traffic: Traffic
+    memory_bytes: int
+
+    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
+        """Compute one step."""
+
+    def read_bandwidth(self) -> float | None:
+        """Measured peak of reading the weights, bytes a second; None where there is nothing to measure."""
+
+    def close(self) -> None:
+        """Free memory and threads."""
+
+
+class ModelRunner:
+    """Runs a captured program on a backend."""
+
+    def __init__(self, backend: Backend, program: Program, traffic: Traffic, block_size: int) -> None:
+        self.backend = backend.name
+        self.exact = backend.exact
+        self.traffic = traffic
+        self.memory_bytes = backend.weight_bytes + backend.cache_bytes
+        self._backend = backend
+        self._program = program
+        self._block_size = block_size
+        self._sampling = SamplingBatchBuilder()
+
+    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
+        """Copy shared blocks that are about to be written, then compute the plan's rows."""
+        if plan.copies:
+            pairs = np.array(plan.copies, np.int32)
+            self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+        output = self._program.run(self._batch(plan), logits=logits)
+        return StepResult(output.tokens.tolist(), output.logits)
+
+    def read_bandwidth(self) -> float | None:
+        """Peak over a buffer of the weights' size, so that caches help as much as they help the weights."""
+        return self._backend.read_bandwidth(self.traffic.weight_bytes)
+
+    def close(self) -> None:
+        """Free the backend."""
+        self._backend.close()
+
+    def _batch(self, plan: StepPlan) -> Batch:
+        rows = plan.rows
+        tokens: list[int] = []
+        positions: list[int] = []
+        for row in rows:
+            end = row.start + row.count
+            tokens.extend(row.sequence.tokens[row.start : end])
+            positions.extend(range(row.start, end))
+        counts = [row.count for row in rows]
+        position = np.array(positions, np.int32)
+        sequences = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
+        tables = np.zeros((len(rows), max(len(row.sequence.table.blocks) for row in rows)), np.int32)
+        for index, row in enumerate(rows):
+            blocks = row.sequence.table.blocks
+            tables[index, : len(blocks)] = blocks
+        size = self._block_size
+        slots = tables[sequences, position // size] * size + position % size
+        samples = plan.samples()
+        return Batch(
+            tokens=np.array(tokens, np.int32),
+            positions=position,
+            slots=slots.astype(np.int32, copy=False),
+            sequences=sequences,
+            block_tables=tables,
+            sample_rows=np.array([row for row, _, _ in samples], np.int32),
+            sampling=self._sampling.build(samples),
+        )

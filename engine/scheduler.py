@@ -1,0 +1,242 @@
+"""Who computes what in the next step: token budget, admission, preemption.
+
+There is no prefill phase and no decode phase: in each step every running sequence gets some of its remaining
+tokens under one budget, then waiting ones are admitted (the rule of vLLM V1; chunks mixed with decode as in
+Sarathi-Serve, arXiv 2403.02310).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from .blocks import BlockPool, BlockTable, Key
+from .chunking import ChunkBudget
+from .sequence import Sequence
+
+SCORED_ROWS = 64
+"""Rows a step whose logits `score` may ask for: bounds the logits in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run of tokens of one sequence in a step: positions start to start + count - 1.
+
+    samples: how many of the last of them need logits (1 when the run reaches the sequence's end, else 0).
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+    samples: int
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """What one step computes. copies: (source, target) blocks to copy first, in order.
+
+    exhausted: sequences that ran alone and still could not get a block; they end with reason capacity.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    exhausted: list[Sequence] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Token rows of the step."""
+        return sum(row.count for row in self.rows)
+
+    def samples(self) -> list[tuple[int, Sequence, int]]:
+        """For each sample row: index among the token rows, sequence, position of the token to be drawn."""
+        found: list[tuple[int, Sequence, int]] = []
+        end = 0
+        for row in self.rows:
+            end += row.count
+            after = row.start + row.count + 1
+            found.extend((end - back, row.sequence, after - back) for back in range(row.samples, 0, -1))
+        return found
+
+    @property
+    def decode_only(self) -> bool:
+        """Whether every row is a single token that is sampled."""
+        return all(row.count == 1 and row.samples == 1 for row in self.rows)
+
+
+class Scheduler:
+    """Queues of sequences and the rules that move them. Knows blocks by number, nothing of devices."""
+
+    def __init__(
+        self, pool: BlockPool, chunks: ChunkBudget, *, max_batch_tokens: int, max_sequences: int
+    ) -> None:
+        self.pool = pool
+        self.chunks = chunks
+        self.max_batch_tokens = max_batch_tokens
+        self.max_sequences = max_sequences
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # in order of admission
+        self.focused: int | None = None
+        self.preemptions = 0
+        self.prefix_tokens_saved = 0
+
+    @property
+    def tables(self) -> list[BlockTable]:
+        """The block tables that exist, for the audit."""
+        return [sequence.table for sequence in (*self.running, *self.waiting)]
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; it is admitted by a later plan."""
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence that ended, in whatever state it is, and give its blocks back."""
+        queue = self.running if sequence in self.running else self.waiting
+        queue.remove(sequence)
+        self.pool.release(sequence.table)
+
+    def plan(self) -> StepPlan:
+        """The next step: admit who fits, then rows for running sequences, oldest first."""
+        plan = StepPlan()
+        self._admit(plan)
+        quotas = self._quotas()
+        index = 0
+        while index < len(self.running):
+            sequence = self.running[index]
+            count = quotas.get(sequence.id, 0)
+            if count == 0 or self._reserve(plan, sequence, count):
+                if count:
+                    samples = count if sequence.score else int(count == sequence.remaining)
+                    plan.rows.append(Row(sequence, sequence.computed, count, samples))
+                index += 1
+            elif len(self.running) == 1:
+                plan.exhausted.append(sequence)
+                break
+            else:
+                self._preempt(self.running.pop())  # the newest: it may be this very sequence
+        return plan
+
+    def commit(self, plan: StepPlan) -> None:
+        """The step is done: its tokens are in the cache, and the blocks they filled may be shared from now
+        on.
+        """
+        for row in plan.rows:
+            row.sequence.computed += row.count
+            self.pool.register(row.sequence.table, row.sequence.tokens, row.sequence.computed)
+
+    def _admit(self, plan: StepPlan) -> None:
+        """Move waiting sequences to the running ones while places and blocks last.
+
+        The focused one first, then by arrival.
+        """
+        if not self.waiting or len(self.running) >= self.max_sequences:
+            return
+        being_computed = self._keys_being_computed()
+        for sequence in sorted(self.waiting, key=lambda sequence: sequence.id != self.focused):
+            blocks, next_key = self._beginning(sequence)
+            if next_key in being_computed:
+                continue  # a running sequence fills exactly this block now: wait for it and share it
+            if not self._fits(sequence, blocks):
+                if not self.running:
+                    plan.exhausted.append(sequence)  # the whole pool is too small for what it has become
+                return  # no overtaking: a large prompt would wait for ever
+            self.waiting.remove(sequence)
+            self.pool.adopt(sequence.table, blocks)
+            # At least one token is computed, else there would be no logits to sample from.
+            sequence.computed = min(len(blocks) * self.pool.block_size, len(sequence.tokens) - 1)
+            if sequence.output_length == 0:
+                sequence.cached = sequence.computed
+            self.prefix_tokens_saved += sequence.computed
+            self.running.append(sequence)
+            if len(self.running) >= self.max_sequences:
+                return
+            if next_key is not None:
+                being_computed.add(next_key)
+
+    def _beginning(self, sequence: Sequence) -> tuple[list[int], Key | None]:
+        """Cached blocks a waiting sequence can begin with, and the key of the next full block."""
+        if sequence.score:
+            return [], None  # the logits of every token are wanted, so every token is computed
+        blocks, next_key = self.pool.match(sequence.tokens)
+        fully_matched = len(blocks) * self.pool.block_size >= len(sequence.tokens)
+        if fully_matched and self.pool.available <= self.pool.idle(blocks):
+            # The last token is computed again, into a copy of the last block; with no block for a copy, that
+            # whole block is computed again.
+            blocks.pop()
+        return blocks, next_key
+
+    def _fits(self, sequence: Sequence, blocks: list[int]) -> bool:
+        """Whether there is room for all tokens of a waiting sequence and a little headroom.
+
+        Headroom: a block for each running sequence, so that an admission is not followed by a preemption at
+        once.
+        """
+        copies_last = len(blocks) * self.pool.block_size >= len(sequence.tokens)
+        wanted = self.pool.blocks_for(len(sequence.tokens)) - len(blocks) + copies_last
+        outstanding = sum(
+            max(0, self.pool.blocks_for(len(other.tokens)) - len(other.table.blocks))
+            for other in self.running
+        )
+        room = self.pool.available - self.pool.idle(blocks) - outstanding
+        return wanted + len(self.running) <= room
+
+    def _keys_being_computed(self) -> set[Key]:
+        """Keys of the blocks that running sequences are about to fill."""
+        size = self.pool.block_size
+        keys: set[Key] = set()
+        for sequence in self.running:
+            table, start = sequence.table, len(sequence.table.chain) * size
+            if start + size <= len(sequence.tokens):
+                keys.add((table.node, sequence.tokens[start : start + size].tobytes()))
+        return keys
+
+    def _quotas(self) -> dict[int, int]:
+        """Tokens each running sequence gets: 1 in decode; prefills share the chunk budget.
+
+        Half of the budget goes to the prefill admitted first (to the focused one, if it is among them), so
+        that every prompt gets done; the rest to the shortest first, so that a short question does not wait
+        for a long paste.
+        """
+        prefills = [sequence for sequence in self.running if sequence.remaining > 1]
+        quotas = {sequence.id: 1 for sequence in self.running if sequence.remaining == 1}
+        if not prefills:
+            return quotas
+        budget = self.max_batch_tokens - len(quotas)
+        if quotas:
+            budget = min(budget, self.chunks.limit())
+        scored = SCORED_ROWS
+        first = min(prefills, key=lambda sequence: sequence.id != self.focused)
+        shares = [(first, budget if len(prefills) == 1 else -(-budget // 2))]
+        shares += [
+            (sequence, budget) for sequence in sorted(prefills, key=lambda sequence: sequence.remaining)
+        ]
+        for sequence, share in shares:
+            have = quotas.get(sequence.id, 0)
+            more = min(sequence.remaining - have, share, budget)
+            if sequence.score:
+                more = min(more, scored)
+                scored -= more
+            quotas[sequence.id] = have + more
+            budget -= more
+        return quotas
+
+    def _reserve(self, plan: StepPlan, sequence: Sequence, count: int) -> bool:
+        """Make blocks ready for the next `count` tokens of a sequence; False if there are not enough."""
+        table = sequence.table
+        missing = max(0, self.pool.blocks_for(sequence.computed + count) - len(table.blocks))
+        written = sequence.computed // self.pool.block_size
+        copies = written < len(table.blocks) and self.pool.needs_copy(table, written)
+        if missing + copies > self.pool.available:
+            return False
+        if copies:
+            plan.copies.append(self.pool.copy_on_write(table, written))
+        self.pool.extend(table, missing)
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take a sequence's blocks away; it is admitted again first and finds what is left of its own
+        prefix.
+        """
+        self.pool.release(sequence.table)
+        sequence.computed = 0
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1

@@ -1,0 +1,44 @@
+"""One sequence of tokens as the scheduler sees it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence as Tokens
+
+from .blocks import BlockTable
+from .sampling import SamplerState
+
+
+class Sequence:
+    """Prompt and reply of one request, and how much of them is in the KV cache.
+
+    `computed` catches up with `tokens`; there is no other difference between prefill and decode. With
+    `score`, the logits of every prompt token are wanted and nothing is sampled.
+    """
+
+    __slots__ = ("cached", "computed", "id", "prompt_length", "sampler", "score", "table", "tokens")
+
+    def __init__(self, id: int, prompt: Tokens[int], sampler: SamplerState, *, score: bool = False) -> None:
+        self.id = id
+        self.tokens = array("i", prompt)
+        self.prompt_length = len(self.tokens)
+        self.sampler = sampler
+        self.score = score
+        self.table = BlockTable()
+        self.computed = 0
+        self.cached = 0  # prompt tokens found in the prefix cache when first admitted
+
+    @property
+    def remaining(self) -> int:
+        """Tokens whose keys and values are not computed yet: 1 in decode, more in prefill."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def output_length(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.tokens) - self.prompt_length
+
+    def append(self, token: int) -> None:
+        """Add a sampled token."""
+        self.tokens.append(token)
+        self.sampler.observe(token)

@@ -1,0 +1,96 @@
+"""Builds the immutable picture of the engine that other threads may read."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from .blocks import BlockPool
+from .metrics import EngineMetrics, percentile
+from .model import LoadedModel
+from .request import Request
+from .scheduler import Scheduler
+from .types import ConversationRow, EngineSnapshot
+
+State = Literal["loading", "ready", "failed", "closed"]
+
+
+def take_snapshot(
+    state: State,
+    model: LoadedModel,
+    scheduler: Scheduler,
+    metrics: EngineMetrics,
+    requests: list[Request],
+    peak: float | None,
+) -> EngineSnapshot:
+    """The engine's state between two steps. peak: measured read bandwidth in bytes a second."""
+    now = time.perf_counter()
+    pool = scheduler.pool
+    latest = metrics.first_tokens[-1] if metrics.first_tokens else None
+    intervals = [seconds * 1e3 for seconds in metrics.intervals]
+    ttfts = [times.ttft_ms for times in metrics.first_tokens if times.ttft_ms is not None]
+    return EngineSnapshot(
+        state=state,
+        backend=model.runner.backend,
+        exact=model.runner.exact,
+        model=model.name,
+        running=len(scheduler.running),
+        waiting=len(scheduler.waiting),
+        blocks_total=pool.total,
+        blocks_free=pool.free,
+        blocks_cached=pool.cached,
+        blocks_used=pool.used,
+        block_size=pool.block_size,
+        kv_utilisation=utilisation(pool, scheduler),
+        preemptions=scheduler.preemptions,
+        steps=metrics.steps,
+        last_step_rows=metrics.last_step_rows,
+        tokens_total=metrics.tokens_total,
+        prefix_tokens_saved=scheduler.prefix_tokens_saved,
+        ttft_ms=latest.ttft_ms if latest else None,
+        ttft_p50_ms=percentile(ttfts, 0.5),
+        queue_ms=latest.queue_ms if latest else None,
+        prefill_ms=latest.prefill_ms if latest else None,
+        itl_ms=percentile(intervals, 0.5),
+        itl_p95_ms=percentile(intervals, 0.95),
+        itl_recent_ms=tuple(intervals),
+        tokens_per_second=metrics.tokens_per_second(now),
+        bandwidth_gbs=metrics.bandwidth_gbs(now),
+        bandwidth_peak_gbs=None if peak is None else peak / 1e9,
+        bytes_per_token=model.runner.traffic.token_bytes(),
+        memory_bytes=model.runner.memory_bytes,
+        conversations=tuple(_row(request, pool) for request in requests if request.sequence is not None),
+    )
+
+
+def utilisation(pool: BlockPool, scheduler: Scheduler) -> float | None:
+    """Token slots in use / slots of referenced blocks, shared ones counted once; None with nothing allocated.
+
+    Only the last blocks of a table hold unused slots, and those are never shared.
+    """
+    allocated = pool.used * pool.block_size
+    if allocated == 0:
+        return None
+    unused = sum(
+        max(0, len(sequence.table.blocks) * pool.block_size - sequence.computed)
+        for sequence in scheduler.running
+    )
+    return 1 - unused / allocated
+
+
+def _row(request: Request, pool: BlockPool) -> ConversationRow:
+    sequence, times = request.live, request.token_times
+    if times:
+        state: Literal["waiting", "prefill", "decode"] = "decode"
+    else:
+        state = "prefill" if sequence.table.blocks else "waiting"
+    elapsed = times[-1] - times[0] if len(times) > 1 else 0.0
+    return ConversationRow(
+        id=request.id,
+        state=state,
+        tokens=len(sequence.tokens),
+        tokens_per_second=(len(times) - 1) / elapsed if elapsed > 0 else None,
+        ttft_ms=(times[0] - request.submitted) * 1e3 if times else None,
+        blocks=len(sequence.table.blocks),
+        shared_blocks=pool.shared(sequence.table),
+    )

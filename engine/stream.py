@@ -1,0 +1,107 @@
+"""The consumer's side of a request: a mailbox that merges what is pending, and the stream that reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+from .types import Event, Finished, TextDelta
+
+
+class Mailbox:
+    """Events on the event loop's side. A slow consumer holds one growing delta, never a growing queue."""
+
+    def __init__(self) -> None:
+        self._deltas: list[TextDelta] = []
+        self._final: Finished | None = None
+        self._arrived = asyncio.Event()
+
+    def put(self, event: Event) -> None:
+        """Take in an event; on the loop's thread."""
+        assert self._final is None, "nothing follows the final event"
+        if isinstance(event, Finished):
+            self._final = event
+        else:
+            self._deltas.append(event)
+        self._arrived.set()
+
+    async def get(self) -> Event:
+        """The next event: all pending text as one delta, then the final event."""
+        await self._arrived.wait()
+        if self._deltas:
+            delta = _merged(self._deltas)
+            self._deltas.clear()
+            if self._final is None:
+                self._arrived.clear()
+            return delta
+        assert self._final is not None, "an arrival is a delta or the end"
+        return self._final
+
+
+def _merged(deltas: list[TextDelta]) -> TextDelta:
+    if len(deltas) == 1:
+        return deltas[0]
+    logprobs = [entry for delta in deltas for entry in delta.logprobs or ()]
+    return TextDelta(
+        "".join(delta.text for delta in deltas),
+        tuple(token for delta in deltas for token in delta.token_ids),
+        tuple(logprobs) if deltas[0].logprobs is not None else None,
+    )
+
+
+class ResponseStream:
+    """Events of one request: TextDelta any number of times, then exactly one Finished.
+
+    Leaving `async with`, `aclose`, `abort` and dropping the stream all abort the request, if it still runs.
+    id: the request's number, as in EngineSnapshot.conversations. finished: the final event, once it was read.
+    """
+
+    def __init__(self, id: int, mailbox: Mailbox, abort: Callable[[], None]) -> None:
+        self.id = id
+        self.finished: Finished | None = None
+        self._mailbox = mailbox
+        self._abort = abort
+        self._dropped = weakref.finalize(self, abort)
+        self._dropped.atexit = False
+
+    def abort(self) -> None:
+        """Stop at the next step boundary; the final event still comes."""
+        if self.finished is None:
+            self._abort()
+
+    async def aclose(self) -> None:
+        """Abort and wait until the request has ended and given its memory back."""
+        self.abort()
+        await self.result()
+
+    async def result(self) -> Finished:
+        """Read to the end and return the final event."""
+        while self.finished is None:
+            await self._next()
+        return self.finished
+
+    async def _next(self) -> Event:
+        event = await self._mailbox.get()
+        if isinstance(event, Finished):
+            self.finished = event
+            self._dropped.detach()
+        return event
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self.finished is not None:
+            raise StopAsyncIteration
+        return await self._next()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

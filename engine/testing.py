@@ -1,0 +1,121 @@
+"""A scripted model for tests: chosen tokens through the real scheduler, sampler and stop rules.
+
+Not used by the product.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kernels.sampling import sample
+
+from .config import EngineConfig
+from .model import LoadedModel
+from .roofline import Traffic
+from .runner import StepResult
+from .sampling import SamplingBatchBuilder
+from .scheduler import StepPlan
+from .tokenization import load_tokenizer
+
+SURE = np.float32(1e6)
+"""Logit of the scripted token; all others are 0, so no noise or penalty changes the choice."""
+
+
+class ScriptedModel:
+    """Emits given tokens: request i in submit order gets outputs[i], one token a step, then the first end
+    token.
+
+    tokenizer: path of a GGUF file or a tokenizer folder. eos: ids that end a turn; by default the
+    tokenizer's.
+    step_seconds: duration of every step, for tests of timing.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Sequence[int]],
+        tokenizer: str | Path,
+        eos: Sequence[int] | None = None,
+        *,
+        context_length: int = 8192,
+        step_seconds: float = 0.0,
+    ) -> None:
+        self.outputs = [list(output) for output in outputs]
+        self.tokenizer = tokenizer
+        self.eos = None if eos is None else list(eos)
+        self.context_length = context_length
+        self.step_seconds = step_seconds
+
+    def __str__(self) -> str:
+        return "scripted"
+
+    def load(self, config: EngineConfig) -> LoadedModel:
+        """Called by the engine."""
+        tokenizer = load_tokenizer(self.tokenizer)
+        ends = sorted(tokenizer.end_ids) if self.eos is None else self.eos
+        runner = ScriptedRunner(self.outputs, tokenizer.vocab_size, ends[0] if ends else 0, self.step_seconds)
+        context = min(config.context_length or self.context_length, self.context_length)
+        blocks = config.kv_blocks or 4 * -(-context // config.block_size)
+        return LoadedModel(
+            name="scripted",
+            runner=runner,
+            tokenizer=tokenizer,
+            vocabulary=tokenizer.vocab_size,
+            context_length=context,
+            blocks=blocks,
+            block_size=config.block_size,
+            end_ids=frozenset(ends),
+            chat_template=tokenizer.chat_template,
+            defaults={},
+        )
+
+
+class ScriptedRunner:
+    """Gives each sample row logits that point at the script's next token, and samples them as always."""
+
+    backend = "scripted"
+    exact = True
+    memory_bytes = 0
+
+    def __init__(self, outputs: list[list[int]], vocabulary: int, end: int, step_seconds: float) -> None:
+        self.traffic = Traffic(0, 0)
+        self._outputs = outputs
+        self._end = end
+        self._step_seconds = step_seconds
+        self._sampling = SamplingBatchBuilder()
+        self._logits = np.zeros((0, vocabulary), np.float32)
+        self._raised: list[tuple[int, int]] = []
+
+    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
+        """One step of the script."""
+        time.sleep(self._step_seconds)
+        samples = plan.samples()
+        if len(samples) > len(self._logits):
+            self._logits = np.zeros((len(samples), self._logits.shape[1]), np.float32)
+            self._raised = []
+        for row, token in self._raised:
+            self._logits[row, token] = 0
+        self._raised = [
+            (row, self._scripted(sequence.id - 1, position - sequence.prompt_length))
+            for row, (_, sequence, position) in enumerate(samples)
+        ]
+        for row, token in self._raised:
+            self._logits[row, token] = SURE
+        active = self._logits[: len(samples)]
+        tokens = sample(active, self._sampling.build(samples))
+        return StepResult(tokens.tolist(), active if logits else None)
+
+    def _scripted(self, request: int, index: int) -> int:
+        """Token `index` of a request's script; the end token after its end."""
+        script = self._outputs[request] if request < len(self._outputs) else []
+        return script[index] if 0 <= index < len(script) else self._end
+
+    def read_bandwidth(self) -> float | None:
+        """Nothing is read."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,77 @@
+"""A model's tokens and the bytes each of them stands for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+SPACE = "▁"
+"""How SentencePiece vocabularies write a space (arXiv 1808.06226)."""
+
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
+class Kind(IntEnum):
+    """What a token is for; the numbers are GGUF's (`tokenizer.ggml.token_type`)."""
+
+    NORMAL = 1
+    UNKNOWN = 2  # stands for text the vocabulary can't express
+    CONTROL = 3  # structure: written by chat templates, means nothing as text
+    USER_DEFINED = 4  # one token wherever its text occurs
+    UNUSED = 5  # fills the table up
+    BYTE = 6  # <0x0A>: one byte of text the vocabulary has no piece for
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable stand-in of each byte in GPT-2's vocabulary files: itself, or a character from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+BYTE_ALPHABET = _byte_alphabet()
+
+
+def is_byte_token(text: str) -> bool:
+    """Whether this is the name of a byte token."""
+    return _BYTE.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Every token by id.
+
+    tokens: texts as stored. kinds: one `Kind` a byte. byte_level: normal tokens are written in the byte alphabet,
+    else with SentencePiece's mark for a space.
+    """
+
+    tokens: list[str]
+    kinds: bytes
+    byte_level: bool
+
+    def __post_init__(self) -> None:
+        assert len(self.tokens) == len(self.kinds), (len(self.tokens), len(self.kinds))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def of_kind(self, *kinds: Kind) -> list[int]:
+        """Ids of the tokens of these kinds that have a text."""
+        return [i for i, kind in enumerate(self.kinds) if kind in kinds and self.tokens[i]]
+
+    def token_bytes(self, token: int) -> bytes:
+        """What a token adds to the text; nothing for control and unused tokens and for ids past the end."""
+        if not 0 <= token < len(self.tokens):
+            return b""
+        kind, text = self.kinds[token], self.tokens[token]
+        if kind == Kind.NORMAL:
+            if not self.byte_level:
+                return text.replace(SPACE, " ").encode()
+            try:
+                return bytes([BYTE_ALPHABET[character] for character in text])
+            except KeyError:  # a token added as plain text
+                return text.encode()
+        if kind == Kind.BYTE:
+            return bytes([int(text[3:5], 16)])
+        return text.encode() if kind == Kind.USER_DEFINED else b""

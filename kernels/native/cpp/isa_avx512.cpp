@@ -1,0 +1,36 @@
+// Kernels for x86-64 with AVX-512 VNNI (Ice Lake, Zen 4 and later).
+#include <cstring>
+
+#include "half.hpp"
+#include "kernels.hpp"
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <immintrin.h>
+
+// No -march flag: the build is the same for every machine, and the instructions are allowed from here on only.
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+#endif
+
+namespace native {
+namespace avx512 {
+#define ISA avx512
+#define ISA_NAME "avx512"
+#include "vec_avx512.hpp"
+#include "dot_avx512.hpp"
+#include "kernels_body.hpp"
+}  // namespace avx512
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+const Kernels* avx512_kernels() { return &avx512::kKernels; }
+}  // namespace native
+#else
+namespace native {
+const Kernels* avx512_kernels() { return nullptr; }
+}  // namespace native
+#endif

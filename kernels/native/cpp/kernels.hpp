@@ -1,0 +1,89 @@
+// The compute kernels as one table per instruction set. Every table gives the same bits.
+#pragma once
+
+#include "formats.hpp"
+
+namespace native {
+
+// Products of weight tiles with rows. Quantized formats read `blocks`, plain ones `x`.
+struct LinearArgs {
+    const void* tiles;       // of the tile's format: `groups` (or `columns` for plain formats) steps each
+    const void* blocks;      // Activation<planes>, laid out as activation_index says
+    const float* x;          // [rows][x_stride]
+    const float* bias;       // [outputs] or null
+    const float* residual;   // [rows][residual_stride] or null: added to the result
+    float* out;              // [rows][out_stride]
+    ptrdiff_t x_stride, residual_stride, out_stride;
+    int columns, groups;
+    int outputs;             // valid outputs: the last tile may hold fewer than 16
+    int rows;                // rows of the step
+    int tile_begin, tile_end, row_begin, row_end;  // this call's part; row_begin is a multiple of kBlockRows
+};
+
+// Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.
+struct AttentionArgs {
+    const float* q;          // first row, first query head of the group; [rows][q_stride]
+    float* out;              // likewise
+    ptrdiff_t q_stride, out_stride;
+    const void* keys;        // the layer's keys of block 0 and this key head; see cache.hpp
+    const void* values;
+    const int32_t* table;    // block table of the sequence
+    ptrdiff_t block_stride;  // values from one block to the next
+    int block_size, head_dim, value_stride;
+    int rows, heads;         // heads: query heads that share the key head
+    int position;            // of the first row
+    int window;              // keys that a row sees at most (no window: 1 << 30)
+    float scale;
+    int span_begin, span_end;  // spans of kSpan keys to attend to
+    float* partial;          // null, or where the one span's unfinished result goes instead of `out`
+    float* scratch;          // attention_scratch floats
+};
+
+constexpr int kTileRows = 8;  // rows that share the keys they load
+constexpr int kSpan = 512;    // keys whose softmax is joined before spans are; part of the numerics
+
+// An unfinished result of one query vector: value_stride sums, the maximum, the sum of weights, padding.
+static inline size_t partial_size(int value_stride) { return (size_t)value_stride + kLanes; }
+static inline size_t attention_scratch(int vectors, int head_dim, int value_stride) {
+    return (size_t)vectors * (padded(head_dim, kLanes) + kGroup + 2 * partial_size(value_stride));
+}
+
+// What one sampler task reads: a part of one row.
+struct SampleArgs {
+    const float* logits;
+    int begin, end;          // token ids; begin is a multiple of kSampleBlock
+    float best;              // best score of the row
+    float temperature;
+    uint32_t low_key, high_key;
+};
+
+constexpr int kSampleBlock = 64;  // scores that share a maximum
+
+struct Winner {
+    float score;
+    int32_t token;           // -1 for none
+};
+
+struct Kernels {
+    const char* name;
+    void (*linear[5][2])(const LinearArgs&);  // [format][planes - 1]
+    void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
+    void (*rms_norm)(const float* x, const float* weight, int runs, int length, float eps, float* out);
+    void (*gated)(const float* gate, const float* up, int columns, float* out);
+    void (*add)(const float* a, const float* b, int columns, float* out);
+    void (*rotate[2])(const float* x, const float* cos, const float* sin, int heads, int head_dim, float* out);
+    void (*attention[2])(const AttentionArgs&);  // float32 and float16 keys and values
+    void (*join_spans)(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
+                       float* out);
+    void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one
+    uint64_t (*mass)(const SampleArgs&);
+    void (*draw)(const SampleArgs&, Winner* winner);
+    void (*score_weights)(const float* scores, int count, float best, float temperature, float* z, float* weights);
+    void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
+};
+
+const Kernels* avx512_kernels();  // null where the compiler cannot build them
+const Kernels* avx2_kernels();
+const Kernels* portable_kernels();
+
+}  // namespace native

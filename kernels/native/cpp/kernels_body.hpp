@@ -1,0 +1,33 @@
+// All kernels of one instruction set: included once by each isa_*.cpp, inside its namespace, after the vector type and
+// the tile products.
+#pragma once
+
+#include "math.hpp"
+#include "accumulate.hpp"
+#include "linear.hpp"
+#include "rows.hpp"
+#include "attention.hpp"
+#include "sample.hpp"
+
+static const Kernels kKernels = {
+    ISA_NAME,
+    {
+        {quantized_linear<Q4Tile, 1>, quantized_linear<Q4Tile, 2>},
+        {quantized_linear<Q8Tile, 1>, quantized_linear<Q8Tile, 2>},
+        {plain_linear<F32>, plain_linear<F32>},
+        {plain_linear<F16>, plain_linear<F16>},
+        {plain_linear<BF16>, plain_linear<BF16>},
+    },
+    {quantize_row<1>, quantize_row<2>},
+    rms_norm,
+    gated,
+    add,
+    {rotate_half, rotate_interleaved},
+    {attention<F32>, attention<F16>},
+    join_spans,
+    block_maxima,
+    mass,
+    draw,
+    score_weights,
+    add_noise,
+};

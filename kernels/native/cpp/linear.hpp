@@ -1,0 +1,65 @@
+// x @ weight.T for ranges of tiles and rows: products, bias and residual.
+#pragma once
+
+template <int Rows>
+INLINE void finish(const LinearArgs& a, int tile, int row, const Vec acc[Rows]) {
+    int column = tile * kLanes, count = a.outputs - column;
+    for (int j = 0; j < Rows; j++) {
+        Vec y = acc[j];
+        float* out = a.out + (row + j) * a.out_stride + column;
+        const float* residual = a.residual ? a.residual + (row + j) * a.residual_stride + column : nullptr;
+        if (count >= kLanes) {
+            if (a.bias) y = y + load(a.bias + column);
+            if (residual) y = y + load(residual);
+            store(out, y);
+        } else {
+            if (a.bias) y = y + load_first(a.bias + column, count);
+            if (residual) y = y + load_first(residual, count);
+            store_first(out, y, count);
+        }
+    }
+}
+
+template <class Tile, int Planes, int Rows>
+static void quantized_block(const LinearArgs& a, int tile, int row) {
+    Vec acc[Rows];
+    for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
+    const Activation<Planes>* x = (const Activation<Planes>*)a.blocks + (size_t)row * a.groups;
+    multiply<Rows, Planes>((const Tile*)a.tiles + (size_t)tile * a.groups, a.groups, x, acc);
+    finish<Rows>(a, tile, row, acc);
+}
+
+template <class Tile, int Planes>
+static void quantized_linear(const LinearArgs& a) {
+    for (int tile = a.tile_begin; tile < a.tile_end; tile++) {
+        for (int row = a.row_begin; row < a.row_end; row += kBlockRows) {
+#define CALL(n)                                     \
+    quantized_block<Tile, Planes, n>(a, tile, row); \
+    break
+            WITH_ROWS(a.row_end - row, CALL)
+#undef CALL
+        }
+    }
+}
+
+template <class Format, int Rows>
+static void plain_block(const LinearArgs& a, int tile, int row) {
+    Vec acc[Rows];
+    for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
+    const auto* w = (const typename Format::Type*)a.tiles + (size_t)tile * a.columns * kLanes;
+    accumulate<Format, Rows>(acc, a.x + row * a.x_stride, a.x_stride, w, kLanes, a.columns);
+    finish<Rows>(a, tile, row, acc);
+}
+
+template <class Format>
+static void plain_linear(const LinearArgs& a) {
+    for (int tile = a.tile_begin; tile < a.tile_end; tile++) {
+        for (int row = a.row_begin; row < a.row_end; row += kBlockRows) {
+#define CALL(n)                           \
+    plain_block<Format, n>(a, tile, row); \
+    break
+            WITH_ROWS(a.row_end - row, CALL)
+#undef CALL
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// Elementary functions from single float32 operations: bit for bit kernels/arithmetic.py and kernels/noise.py.
+#pragma once
+
+INLINE Vec exp32(Vec x) {
+    const Vec shift = splat(0x1.8p23f + 127);
+    Vec r = lesser(splat(88.0f), greater(splat(-88.0f), x));  // this order of operands lets NaN through
+    Vec shifted = r * splat(0x1.715476p+0f) + shift;
+    Vec n = shifted - shift;
+    r = r - n * splat(355.0f / 512);
+    r = r - n * splat(-0x1.bd0106p-13f);
+    Vec y = r * splat(0x1.6a23d0p-10f);
+    y = (y + splat(0x1.123a20p-7f)) * r;
+    y = (y + splat(0x1.5558f2p-5f)) * r;
+    y = (y + splat(0x1.555492p-3f)) * r;
+    y = (y + splat(0x1.fffffcp-2f)) * r;
+    y = (y + splat(1.0f)) * r + splat(1.0f);
+    return y * as_float(shift_left<23>(as_int(shifted)));
+}
+
+INLINE Vec absolute(Vec x) { return as_float(as_int(x) & splat_int(0x7fffffff)); }
+
+INLINE float exp32(float x) {
+    float lanes[kLanes];
+    store(lanes, exp32(splat(x)));
+    return lanes[0];
+}
+
+INLINE Vec silu(Vec x) { return x / (splat(1.0f) + exp32(splat(0.0f) - x)); }
+
+INLINE Vec log32(Vec x) {
+    Int bits = as_int(x) - splat_int(0x3F3504F3);
+    Vec exponent = to_float(shift_right_signed<23>(bits));
+    Vec f = as_float((bits & splat_int(0x7FFFFF)) + splat_int(0x3F3504F3)) - splat(1.0f);
+    Vec s = f / (f + splat(2.0f));
+    Vec square = s * s;
+    Vec series = square * splat((float)(2.0 / 9)) + splat((float)(2.0 / 7));
+    series = series * square + splat((float)(2.0 / 5));
+    series = series * square + splat((float)(2.0 / 3));
+    series = series * square + splat(2.0f);
+    return exponent * splat(0.6931472f) + series * s;
+}
+
+// float32 of unsigned integers, rounded once: both halves and the first product are exact.
+INLINE Vec unsigned_to_float(Int x) {
+    return to_float(shift_right<16>(x)) * splat(65536.0f) + to_float(x & splat_int(0xFFFF));
+}
+
+INLINE Vec gumbel(Int hashes) {
+    const Vec one = splat(1.0f), zero = splat(0.0f);
+    Vec u = (unsigned_to_float(hashes) + splat(0.5f)) * splat(0x1p-32f);
+    u = lesser(u, splat(1 - 0x1p-24f));
+    Vec w = one - u;
+    Vec log1p = log32(w) + ((one - w) - u) / w;
+    return zero - log32(zero - log1p);
+}
+
+INLINE Int token_words(Int ids) {
+    Int x = (ids ^ shift_right<16>(ids)) * splat_int(0x7FEB352D);
+    x = (x ^ shift_right<15>(x)) * splat_int((int32_t)0x846CA68B);
+    return x ^ shift_right<16>(x);
+}
+
+INLINE Int hash32(Int words, uint32_t low_key, uint32_t high_key) {
+    Int x = (words ^ splat_int((int32_t)low_key)) * splat_int(0x7FEB352D);
+    x = (x ^ shift_right<15>(x)) ^ splat_int((int32_t)high_key);
+    x = x * splat_int((int32_t)0x846CA68B);
+    return x ^ shift_right<16>(x);
+}

@@ -1,0 +1,102 @@
+// Operations on single rows: quantization, norm, gate, sum, rotation.
+#pragma once
+
+// Integers for one group of values, see Activation. Values that are not finite make scale and sum NaN, and with them
+// every product: the magnitudes are compared as integers, where infinity and NaN are the largest.
+template <int Planes>
+INLINE void quantize_group(Vec a, Vec b, Activation<Planes>* group) {
+    const Int magnitude = splat_int(0x7fffffff);
+    int32_t top = largest(greater(as_int(a) & magnitude, as_int(b) & magnitude));
+    float peak = float_of_bits((uint32_t)top);
+    const float limit = Planes == 2 ? 32639.0f : 127.0f;  // 32639 = 256 * 127 + 127
+    bool finite = top < 0x7f800000, tiny = peak < 0x1p-100f;
+    float inverse = finite && !tiny ? limit / peak : 0.0f;
+    Int v[2] = {round_to_int(a * splat(inverse)), round_to_int(b * splat(inverse))};
+    if (!finite) v[0] = v[1] = splat_int(0);
+    for (int half = 0; half < 2; half++) {
+        if (Planes == 2) {
+            Int high = shift_right_signed<8>(v[half] + splat_int(128));
+            Int low = greater(v[half] - shift_left<8>(high), splat_int(-127));  // AVX2 cannot take -128
+            v[half] = shift_left<8>(high) + low;
+            store_int8(group->planes[0] + kLanes * half, high);
+            store_int8(group->planes[Planes - 1] + kLanes * half, low);
+        } else {
+            store_int8(group->planes[0] + kLanes * half, v[half]);
+        }
+    }
+    int32_t total = sum(v[0] + v[1]);
+    group->scale = tiny ? 0.0f : peak / limit;
+    if (!finite) group->scale = float_of_bits(0x7fc00000);
+    group->sum = group->scale * (float)total;
+    group->offset = -128 * total;
+}
+
+template <int Planes>
+static void quantize_row(const float* x, int columns, void* blocks, int row, int rows) {
+    int groups = groups_of(columns);
+    auto* out = (Activation<Planes>*)blocks + activation_index(row, 0, rows, groups);
+    size_t step = activation_index(row, 1, rows, groups) - activation_index(row, 0, rows, groups);
+    for (int k = 0; k < groups; k++, x += kGroup, out += step) {
+        int left = columns - k * kGroup;
+        Vec a = left >= kLanes ? load(x) : load_first(x, left);
+        Vec b = left >= kGroup ? load(x + kLanes) : load_first(x + kLanes, left > kLanes ? left - kLanes : 0);
+        quantize_group<Planes>(a, b, out);
+    }
+}
+
+static void rms_norm(const float* x, const float* weight, int runs, int length, float eps, float* out) {
+    for (; runs > 0; runs--, x += length, out += length) {
+        Vec squares = splat(0.0f);
+        int whole = length / kLanes * kLanes, rest = length - whole;
+        for (int i = 0; i < whole; i += kLanes) {
+            Vec v = load(x + i);
+            squares = squares + v * v;
+        }
+        if (rest) {
+            Vec v = load_first(x + whole, rest);
+            squares = squares + v * v;
+        }
+        Vec inverse = splat(1.0f / __builtin_sqrtf(sum(squares) / (float)length + eps));
+        for (int i = 0; i < whole; i += kLanes) store(out + i, load(x + i) * inverse * load(weight + i));
+        if (rest) store_first(out + whole, load_first(x + whole, rest) * inverse * load_first(weight + whole, rest), rest);
+    }
+}
+
+static void gated(const float* gate, const float* up, int columns, float* out) {
+    int whole = columns / kLanes * kLanes, rest = columns - whole;
+    for (int i = 0; i < whole; i += kLanes) store(out + i, silu(load(gate + i)) * load(up + i));
+    if (rest) store_first(out + whole, silu(load_first(gate + whole, rest)) * load_first(up + whole, rest), rest);
+}
+
+static void add(const float* a, const float* b, int columns, float* out) {
+    int whole = columns / kLanes * kLanes, rest = columns - whole;
+    for (int i = 0; i < whole; i += kLanes) store(out + i, load(a + i) + load(b + i));
+    if (rest) store_first(out + whole, load_first(a + whole, rest) + load_first(b + whole, rest), rest);
+}
+
+// cos, sin: [head_dim / 2] of the row's position. Column i turns with column i + head_dim / 2.
+static void rotate_half(const float* x, const float* cos, const float* sin, int heads, int head_dim, float* out) {
+    int half = head_dim / 2;
+    for (; heads > 0; heads--, x += head_dim, out += head_dim) {
+        for (int i = 0; i < half; i += kLanes) {
+            int n = half - i < kLanes ? half - i : kLanes;
+            Vec a = load_first(x + i, n), b = load_first(x + half + i, n);
+            Vec c = load_first(cos + i, n), s = load_first(sin + i, n);
+            store_first(out + i, a * c - b * s, n);
+            store_first(out + half + i, b * c + a * s, n);
+        }
+    }
+}
+
+// Column 2 i turns with column 2 i + 1.
+static void rotate_interleaved(const float* x, const float* cos, const float* sin, int heads, int head_dim,
+                               float* out) {
+    for (int head = 0; head < heads; head++) {
+        for (int i = 0; i < head_dim / 2; i++) {
+            int at = head * head_dim + 2 * i;
+            float a = x[at], b = x[at + 1];
+            out[at] = a * cos[i] - b * sin[i];
+            out[at + 1] = b * cos[i] + a * sin[i];
+        }
+    }
+}

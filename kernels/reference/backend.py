@@ -1,0 +1,147 @@
+"""The reference backend: owns weights, KV cache and programs on one torch device."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from torch import Tensor
+
+from ..dequantize import dequantize
+from ..interface import BackendSettings, Batch, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, StepOutput
+from ..threads import usable_cpus
+from ..weights import Weight
+from .cache import PagedCache
+from .operations import ReferenceOperations, Rotation, Sampled
+from .self_check import rows_are_independent
+
+ROWS_AT_ONCE = 512
+"""Rows of a matrix that are dequantized together: their float32 values stay in a CPU's cache."""
+
+
+def _device(name: str) -> torch.device:
+    """The torch device of a setting; ValueError says what is missing."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if name == "auto":
+        return torch.device("cuda" if cuda else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not cuda:
+        raise ValueError(f"device {name!r}: torch {torch.__version__} finds no CUDA GPU; use device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {name!r}: only {torch.cuda.device_count()} CUDA GPUs, numbered from 0")
+    if device.type == "mps" and not mps:
+        raise ValueError(f"device {name!r}: torch {torch.__version__} finds no Apple GPU; use device cpu")
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    """auto: bfloat16 on a GPU, whose arithmetic is far faster in it; float32 on a CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+class ReferenceBackend:
+    """Plain torch on one device. Handles are tensors: weights in the settings' dtype, vectors in float32.
+
+    exact is measured: see `rows_are_independent`. The number of threads holds for torch in the whole process.
+    """
+
+    name = "reference"
+
+    def __init__(self, settings: BackendSettings) -> None:
+        """ValueError: the device is not there."""
+        self.torch_device = _device(settings.device)
+        self.device = str(self.torch_device)
+        self.cache: PagedCache | None = None
+        self.weight_bytes = 0
+        self._dtype = _dtype(settings.dtype, self.torch_device)
+        torch.set_num_threads(settings.threads or usable_cpus())
+        self.exact = rows_are_independent(self.torch_device, self._dtype)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the KV cache."""
+        return 0 if self.cache is None else self.cache.shape.nbytes
+
+    def place_matrix(self, *parts: Weight) -> Tensor:
+        """The parts one below the other, dequantized, [outputs, inputs] in the backend's dtype."""
+        rows = sum(part.shape[0] for part in parts)
+        matrix = torch.empty(rows, parts[0].shape[1], dtype=self._dtype, device=self.torch_device)
+        row = 0
+        for part in parts:
+            for start in range(0, part.shape[0], ROWS_AT_ONCE):
+                values = torch.from_numpy(dequantize(part, start, start + ROWS_AT_ONCE))
+                matrix[row : row + len(values)] = values
+                row += len(values)
+        self.weight_bytes += matrix.nbytes
+        return matrix
+
+    def place_vector(self, values: Float32) -> Tensor:
+        """A copy on the device."""
+        vector = torch.tensor(values, dtype=torch.float32, device=self.torch_device)
+        self.weight_bytes += vector.nbytes
+        return vector
+
+    def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
+        """Copies on the device."""
+        return Rotation(self.place_vector(cos), self.place_vector(sin), layout)
+
+    def allocate_cache(self, shape: CacheShape) -> None:
+        """Make the KV memory, zeroed, in place of any earlier one."""
+        self.cache = None
+        self.cache = PagedCache(shape, self.torch_device)
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Copy whole blocks in all layers; every source is read before a target is written."""
+        assert self.cache is not None, "the KV cache is allocated before blocks are copied"
+        self.cache.copy_blocks(sources, targets)
+
+    def capture(self, forward: Forward, limits: Limits) -> ReferenceProgram:
+        """Nothing is recorded: the program calls the forward each step."""
+        return ReferenceProgram(self, forward, limits)
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Best of five reads of a float32 buffer by a dot product (on a GPU by a sum), in bytes a second."""
+        buffer = torch.ones(max(1, nbytes // 4), device=self.torch_device)
+        best = math.inf
+        for _ in range(5):
+            started = time.perf_counter()
+            if self.torch_device.type == "cpu":
+                for part in buffer.split(1 << 28):  # a BLAS counts in 32 bits
+                    torch.dot(part, part)
+            else:
+                buffer.sum().item()
+            best = min(best, time.perf_counter() - started)
+        return buffer.nbytes / best
+
+    def close(self) -> None:
+        """Free the KV cache; weights go with the last handle."""
+        self.cache = None
+
+
+class ReferenceProgram:
+    """A forward that is run anew each step."""
+
+    def __init__(self, backend: ReferenceBackend, forward: Forward, limits: Limits) -> None:
+        self._backend = backend
+        self._forward = forward
+        self._limits = limits
+
+    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
+        """Compute one step. ValueError: the batch exceeds the limits."""
+        sizes = (len(batch.tokens), len(batch.sample_rows), *batch.block_tables.shape)
+        limits = self._limits
+        most = (limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)
+        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
+        for name, size, limit in zip(names, sizes, most, strict=True):
+            if size > limit:
+                raise ValueError(f"the step has {size} {name}, more than the {limit} the program was captured for")
+        with torch.inference_mode():
+            operations = ReferenceOperations(batch, self._backend.cache, self._backend.torch_device)
+            result = self._forward(operations, operations.inputs())
+        assert isinstance(result, Sampled), "a forward returns what sample returned"
+        return StepOutput(result.tokens, result.logits if logits else None)

@@ -1,0 +1,68 @@
+"""The paged KV cache: one head of one block is one contiguous run, a page, so that gathering copies long runs."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..interface import CacheShape, Int32
+
+
+def _zeros(shape: CacheShape, device: torch.device) -> Tensor:
+    dims = (2, shape.layers, shape.blocks, shape.kv_heads, shape.block_size, shape.head_dim)
+    if device.type != "cpu":
+        return torch.zeros(dims, dtype=getattr(torch, shape.dtype), device=device)
+    if shape.nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise MemoryError  # a system that overcommits would only fail once the pages are written
+    # numpy takes zeroed pages from the system as they are first touched; torch would write them all now.
+    return torch.from_numpy(np.zeros(dims, shape.dtype))
+
+
+class PagedCache:
+    """Keys and values of all layers: tensor [2, layers, blocks, kv_heads, block_size, head_dim]."""
+
+    def __init__(self, shape: CacheShape, device: torch.device) -> None:
+        """MemoryError, with the bytes wanted: the cache does not fit."""
+        self.shape = shape
+        try:
+            self._tensor = _zeros(shape, device)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise MemoryError(
+                f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, "
+                f"more than {device} has; lower kv_memory or kv_blocks"
+            ) from None
+
+    def pages(self, blocks: Int32) -> NDArray[np.int64]:
+        """Numbers of the pages of blocks [n, m] -> [n, kv_heads, m]."""
+        heads = np.arange(self.shape.kv_heads)
+        return blocks.astype(np.int64)[:, None, :] * len(heads) + heads[:, None]
+
+    def lines(self, slots: Tensor) -> Tensor:
+        """Where the heads of tokens lie among all lines of head_dim values: slots [rows] -> [rows * kv_heads]."""
+        heads = torch.arange(self.shape.kv_heads, device=slots.device)
+        blocks, offsets = slots // self.shape.block_size, slots % self.shape.block_size
+        pages = blocks[:, None] * len(heads) + heads
+        return (pages * self.shape.block_size + offsets[:, None]).flatten()
+
+    def write(self, layer: int, k: Tensor, v: Tensor, lines: Tensor) -> None:
+        """Store k and v [rows, kv_heads * head_dim] of a layer at `lines`, rounded to nearest even."""
+        for side, values in zip(self._tensor[:, layer], (k, v), strict=True):
+            target = side.view(-1, self.shape.head_dim)
+            target.index_copy_(0, lines, values.reshape(-1, self.shape.head_dim).to(side.dtype))
+
+    def read(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of pages [n] of a layer, float32 [n, block_size * head_dim] each."""
+        k, v = (
+            side.view(-1, self.shape.block_size * self.shape.head_dim).index_select(0, pages).float()
+            for side in self._tensor[:, layer]
+        )
+        return k, v
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Copy whole blocks, all read before the first is written."""
+        source, target = (torch.from_numpy(blocks).to(self._tensor.device).long() for blocks in (sources, targets))
+        self._tensor.index_copy_(2, target, self._tensor.index_select(2, source))

@@ -1,0 +1,128 @@
+"""The operations of a decoder, computed at once.
+
+Every elementwise step is a torch operation that rounds once. The fused and the transcendental ones (addcmul, exp, silu,
+softmax) and torch's sums round by vector width, position or thread count, so they are not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import sampling as rules
+from ..arithmetic import exp32, tree_sum
+from ..interface import Batch, Float32, Inputs, Int32, RopeLayout, SamplingBatch
+from .attention import Rows, Work, attend, plan
+from .cache import PagedCache
+from .linear import linear
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rotary tables on the device, float32 [positions, head_dim / 2]."""
+
+    cos: Tensor
+    sin: Tensor
+    layout: RopeLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The value of `sample`: tokens, and the logits they were drawn from."""
+
+    tokens: Int32
+    logits: Float32
+
+
+class ReferenceOperations:
+    """`Operations` on the rows of one step; values are float32 tensors."""
+
+    def __init__(self, batch: Batch, cache: PagedCache | None, device: torch.device) -> None:
+        self._batch = batch
+        self._cache = cache
+        self._device = device
+        self._lines: Tensor | None = None
+        self._works: dict[int | None, list[Work]] = {}
+
+    def inputs(self) -> Inputs:
+        """The arrays of the step as int32 tensors on the device."""
+
+        def tensor(values: NDArray[np.int32]) -> Tensor:
+            return torch.from_numpy(values).to(self._device)
+
+        return Inputs(
+            tokens=tensor(self._batch.tokens),
+            positions=tensor(self._batch.positions),
+            slots=tensor(self._batch.slots),
+            sequences=tensor(self._batch.sequences),
+            block_tables=tensor(self._batch.block_tables),
+            sample_rows=tensor(self._batch.sample_rows),
+            sampling=self._batch.sampling,
+        )
+
+    def embedding(self, table: Tensor, tokens: Tensor) -> Tensor:
+        """Rows of the table, widened to float32."""
+        return table.index_select(0, tokens).float()
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Root mean square norm; squares are summed by `tree_sum`."""
+        runs = x.unflatten(1, (-1, len(weight)))
+        mean = tree_sum(runs * runs) * (1 / len(weight))
+        return (runs / (mean + eps).sqrt() * weight).flatten(1)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, planes: int = 1) -> Tensor:
+        """Tiled product; activations are not quantized here, so `planes` changes nothing."""
+        product = linear(x, weight)
+        return product if bias is None else product + bias
+
+    def split(self, x: Tensor, columns: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Views of the columns."""
+        return x.split(columns, dim=1)
+
+    def rope(self, x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:
+        """Rotate each pair (a, b) to (a cos - b sin, b cos + a sin)."""
+        cos, sin = (table.index_select(0, positions)[:, None] for table in (rotation.cos, rotation.sin))
+        half = cos.shape[-1]
+        shape, axis = ((-1, 2, half), 2) if rotation.layout == "half" else ((-1, half, 2), 3)
+        a, b = x.unflatten(1, shape).unbind(axis)
+        return torch.stack((a * cos - b * sin, b * cos + a * sin), axis).flatten(1)
+
+    def kv_write(self, layer: int, k: Tensor, v: Tensor, slots: Tensor) -> None:
+        """Store in the cache's dtype, rounding to nearest even."""
+        assert self._cache is not None, "the KV cache is allocated before the first step"
+        if self._lines is None:
+            self._lines = self._cache.lines(slots)
+        self._cache.write(layer, k, v, self._lines)
+
+    def paged_attention(
+        self, layer: int, q: Tensor, batch: Inputs, *, scale: float, window: int | None = None
+    ) -> Tensor:
+        """Attention in the order that `attention.py` fixes, planned on the host once for all layers of a step."""
+        assert self._cache is not None, "the KV cache is allocated before the first step"
+        if window not in self._works:
+            heads = q.shape[1] // self._cache.shape.head_dim
+            rows = Rows(self._batch.positions, self._batch.sequences, self._batch.block_tables)
+            self._works[window] = plan(rows, self._cache, heads, window, self._device)
+        return attend(self._cache, layer, q, self._works[window], scale)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """gate / (1 + exp(-gate)) * up."""
+        gate, up = x.chunk(2, dim=1)
+        return gate / (exp32(-gate, torch.int32) + 1.0) * up
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Elementwise sum."""
+        return a + b
+
+    def gather(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Rows by number."""
+        return x.index_select(0, rows)
+
+    def sample(self, logits: Tensor, sampling: SamplingBatch) -> Sampled:
+        """Draw on the host by the rules of `kernels/sampling.py`."""
+        scores = logits.cpu().numpy()
+        return Sampled(rules.sample(scores, sampling), scores)

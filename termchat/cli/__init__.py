@@ -1,0 +1,1 @@
+"""The command line: one-shot replies, batches, measurements, and everything scripts talk to."""

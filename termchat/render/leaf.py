@@ -1,0 +1,162 @@
+"""What is common to all leaves of a Markdown text: the containers around it, its rows, its logical lines.
+
+A leaf is what holds text (paragraph, heading, code, table, rule). It lays itself out incrementally: rows that
+text to come can't change are kept, the others are dropped and made again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from termchat.render.strips import Fragment, Row, line_text
+from termchat.render.wrap import split_at
+
+MIN_CONTENT = 16  # cells that markers and bars leave to the text, as far as the width has them
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Quote:
+    """A block quote."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Item:
+    """An item of a list.
+
+    key: the same object in all items of a list. width: columns from the marker to the content.
+    number: None in a bullet list.
+    """
+
+    key: object
+    marker: str
+    width: int
+    number: int | None
+
+
+Container = Quote | Item
+
+_BULLETS = "•◦▪"
+
+
+class Leaf:
+    """Base of the leaves. The parser fills `lines`; everything below `layout` is derived from them.
+
+    start: index of the source line the leaf begins at. gap: an empty row goes before it.
+    settled: the first so many lines are complete; the rest may be taken back by the parser.
+    rows, plain: the rows, and the logical lines they show, as of the last `layout`.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.lines: list[str] = []
+        self.settled = 0
+        self.containers: tuple[Container, ...] = ()
+        self.before: tuple[Container, ...] | None = None
+        self.gap = False
+        self.rows: list[Row] = []
+        self.plain: list[str] = []
+        self._width = -1
+        self.base = -1
+        self._kept = (0, 0)
+
+    def layout(self, width: int, base: int, final: bool) -> int:
+        """Bring rows and logical lines up to date and return the first row that may have changed.
+
+        base: number of the leaf's first logical line. final: no line will be added any more.
+        """
+        if final:
+            self.settled = len(self.lines)
+        if (width, base) != (self._width, self.base):
+            self._width, self.base = width, base
+            self._place(width)
+            self._restart()
+        self._revise(final)
+        self._rewind()
+        changed = len(self.rows)
+        if changed == 0 and self.gap:
+            self.rows.append(Row(self._gap_prefix, base, lead=len(self._gap_prefix)))
+            self.plain.append("")
+        self._grow(final)
+        return changed
+
+    def copy(self, first: int, start: int, last: int, end: int | None) -> list[str]:
+        """Return the text from character `start` of logical line `first` to before `end` of line `last`."""
+        lines = self.plain[first : last + 1]
+        lines[-1] = lines[-1][:end]
+        lines[0] = lines[0][start:]
+        return lines
+
+    def _restart(self) -> None:
+        """Keep nothing: make every row again."""
+        self._kept = (0, 0)
+
+    def _revise(self, final: bool) -> None:
+        """Call `_restart` if kept rows no longer hold."""
+
+    def _grow(self, final: bool) -> None:
+        """Add the rows that are not kept."""
+        raise NotImplementedError
+
+    def _keep(self, open_line: bool = False) -> None:
+        """Keep the rows and lines so far; with `open_line` all but the last of each, which may still grow."""
+        self._kept = (len(self.rows) - open_line, len(self.plain) - open_line)
+
+    def _rewind(self) -> None:
+        del self.rows[self._kept[0] :]
+        del self.plain[self._kept[1] :]
+
+    def _add_row(self, content: list[Fragment], offset: int = 0, fill: str = "") -> None:
+        """Add a row of the logical line that is added next."""
+        prefix = self._first_prefix if len(self.rows) == self.gap else self._prefix
+        line = self.base + len(self.plain)
+        self.rows.append(Row(prefix + content, line, offset, len(prefix), fill))
+
+    def _add_line(self, fragments: list[Fragment], starts: list[int], before: str = "", fill: str = "") -> None:
+        """Add a logical line, or what follows `before` on it, broken at `starts`."""
+        for start, piece in zip(starts, split_at(fragments, starts), strict=True):
+            self._add_row(piece, len(before) + start, fill)
+        self.plain.append(before + line_text(fragments))
+
+    def _place(self, width: int) -> None:
+        """Work out what the containers put before the rows, and the width that is left."""
+        first: list[Fragment] = []
+        rest: list[Fragment] = []
+        gap: list[Fragment] = []
+        bullets = 0
+        for depth, container in enumerate(self.containers):
+            shared = self.before is not None and self.before[depth : depth + 1] == (container,)
+            if isinstance(container, Quote):
+                marker, style, below = "▌ ", "quote", "▌ "
+            elif container.number is None:
+                marker, style, below = f"{_BULLETS[bullets % 3]} ", "marker", "  "
+                bullets += 1
+            else:
+                marker, style = f"{container.number}{container.marker} ", "marker"
+                below = " " * len(marker)
+            first.append((below if shared else marker, style))
+            rest.append((below, style))
+            if shared:
+                gap.append((below, style))
+        used = sum(cell_len(text) for text, _ in rest)
+        self._room = max(min(width, MIN_CONTENT), width - used)
+        self._first_prefix = _last_cells(first, width - self._room)
+        self._prefix = _last_cells(rest, width - self._room)
+        self._gap_prefix = _last_cells(gap, width - self._room)
+
+    _room = 1
+    _first_prefix: list[Fragment] = []
+    _prefix: list[Fragment] = []
+    _gap_prefix: list[Fragment] = []
+
+
+def _last_cells(prefix: list[Fragment], cells: int) -> list[Fragment]:
+    """Return the innermost part of a prefix that fits (all its characters are one cell wide)."""
+    kept: list[Fragment] = []
+    for text, style in reversed(prefix):
+        if len(text) > cells:
+            break
+        kept.insert(0, (text, style))
+        cells -= len(text)
+    return kept

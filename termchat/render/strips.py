@@ -1,0 +1,98 @@
+"""Rows of styled text, and the palette that gives their style names a theme's colours.
+
+A style name is a list of words such as `heading2 strong code`; each word adds its colours and attributes to
+the ones before it. Rows hold names, not colours, so a theme switch renders again only the rows on screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+Fragment = tuple[str, str]
+"""A piece of text and its style name ("" is the body text)."""
+
+
+def line_text(fragments: Iterable[Fragment]) -> str:
+    """Return the text of fragments without their styles."""
+    return "".join([text for text, _ in fragments])
+
+
+class Palette:
+    """Rich styles for style names, on top of a base style (the widget's own colours)."""
+
+    def __init__(self, styles: Mapping[str, Style], base: Style) -> None:
+        self._styles = styles
+        self._cache: dict[str, Style] = {"": base}
+
+    def style(self, name: str) -> Style:
+        """Return the style of a name; words the theme does not know change nothing."""
+        found = self._cache.get(name)
+        if found is None:
+            parts = (self._styles[word] for word in name.split() if word in self._styles)
+            found = self._cache[name] = sum(parts, self._cache[""])
+        return found
+
+
+class Row:
+    """One row of cells.
+
+    fragments: the text, the first `lead` of them decoration (markers, bars) that is not part of the content.
+    line, offset: which logical line of the document the content belongs to, and where in it the row begins
+        (in characters): a paragraph that wraps is one logical line. Selections are made in these coordinates.
+    whole: the row can't be selected in part (rows of a table).
+    fill: style name of the cells to the right of the text.
+    """
+
+    __slots__ = ("_palette", "_strip", "fill", "fragments", "lead", "line", "offset", "whole")
+
+    def __init__(
+        self,
+        fragments: list[Fragment],
+        line: int,
+        offset: int = 0,
+        lead: int = 0,
+        fill: str = "",
+        whole: bool = False,
+    ) -> None:
+        self.fragments = fragments
+        self.line = line
+        self.offset = offset
+        self.lead = lead
+        self.fill = fill
+        self.whole = whole
+        self._strip: Strip | None = None
+        self._palette: Palette | None = None
+
+    @property
+    def text(self) -> str:
+        """What the row shows, without padding."""
+        return line_text(self.fragments)
+
+    @property
+    def content(self) -> str:
+        """The part of the row that belongs to its logical line."""
+        return line_text(self.fragments[self.lead :])
+
+    def strip(self, palette: Palette, width: int) -> Strip:
+        """Return the row as a strip of exactly `width` cells, with the offsets that text selection needs."""
+        if self._strip is None or self._palette is not palette or self._strip.cell_length != width:
+            self._strip = self._render(palette, width)
+            self._palette = palette
+        return self._strip
+
+    def _render(self, palette: Palette, width: int) -> Strip:
+        segments = []
+        for text, style in self.fragments[: self.lead]:
+            # One segment a character, all at the same offset: pointing at decoration selects from the content.
+            at = palette.style(style) + Style.from_meta({"offset": (self.offset, self.line)})
+            segments += [Segment(character, at) for character in text]
+        offset = self.offset
+        for text, style in self.fragments[self.lead :]:
+            at = Style.from_meta({"offset": (offset, self.line)})
+            segments.append(Segment(text, palette.style(style) + at))
+            offset += len(text)
+        return Strip(segments).adjust_cell_length(width, palette.style(self.fill))

@@ -1,0 +1,30 @@
+"""The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
+
+from .conversations import NotFoundError
+from .database import StoreBusyError, StoreError, StoreReadOnlyError
+from .export import Format, conversation_as_dict, export, export_file, import_json
+from .replies import ReplyWriter
+from .rows import Conversation, Role, Status, StoredMessage, prompt_of
+from .search import Hit, search
+from .store import Store
+
+__all__ = [
+    "Conversation",
+    "Format",
+    "Hit",
+    "NotFoundError",
+    "ReplyWriter",
+    "Role",
+    "Status",
+    "Store",
+    "StoreBusyError",
+    "StoreError",
+    "StoreReadOnlyError",
+    "StoredMessage",
+    "conversation_as_dict",
+    "export",
+    "export_file",
+    "import_json",
+    "prompt_of",
+    "search",
+]

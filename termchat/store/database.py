@@ -1,0 +1,222 @@
+"""The database file: opened privately and safely, migrated, with every SQLite error as one plain sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import UserError
+from ..files import private_folder
+from .schema import APPLICATION_ID, MIGRATIONS
+
+log = logging.getLogger(__name__)
+
+Migrations = Sequence[Sequence[str]]
+
+
+class StoreError(UserError):
+    """The store cannot do what was asked. Nothing was changed."""
+
+
+class StoreBusyError(StoreError):
+    """Another process kept the database locked for longer than we wait."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The database may be read but not written."""
+
+
+class Database:
+    """One connection, usable from any thread. `notice` says why it is read-only, None if it is not."""
+
+    def __init__(self, path: Path, migrations: Migrations = MIGRATIONS, busy_timeout: float = 15.0) -> None:
+        """Open the file, creating or migrating it. StoreError, PathError: it cannot be used at all."""
+        self.notice: str | None = None
+        self._busy_timeout = busy_timeout
+        self._lock = threading.RLock()
+        private_folder(path.parent)
+        self.path = Path(os.path.realpath(path))
+        _guard(self.path)
+        with self._plain_errors():
+            version = self._look(len(migrations))
+            if self.notice is None and not _writable(self.path):
+                self.notice = f"{self.path} cannot be written, so nothing is saved"
+            if self.notice is not None:
+                self._db = self._connect_readable()
+                return
+            self._db = self._connect("rw")
+            self._use_wal()
+            if version < len(migrations):
+                migrate(self._db, migrations)
+
+    def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """The rows of a SELECT."""
+        with self._lock, self._plain_errors():
+            return self._db.execute(sql, values).fetchall()
+
+    @contextmanager
+    def write(self, wait: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of it or nothing. Inside another one it is part of that.
+
+        wait: seconds to wait for another writer, instead of the usual. StoreReadOnlyError, StoreBusyError.
+        """
+        if self.notice is not None:
+            raise StoreReadOnlyError(self.notice)
+        with self._lock, self._plain_errors():
+            if self._db.in_transaction:
+                yield self._db
+                return
+            self._begin(wait)
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite itself rolls back after some errors, a full disk for one
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _begin(self, wait: float | None) -> None:
+        patience = self._busy_timeout if wait is None else wait
+        self._db.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
+
+    def close(self) -> None:
+        """End the connection. What is written stays; a second call does nothing."""
+        with self._lock, self._plain_errors():
+            self._db.close()
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        db.row_factory = sqlite3.Row
+        db.text_factory = _decode
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("PRAGMA synchronous = NORMAL")
+        return db
+
+    def _connect_readable(self) -> sqlite3.Connection:
+        db = self._connect("ro")
+        try:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:  # a WAL database in a folder where its -shm file cannot be made
+            db.close()
+            db = self._connect("ro&immutable=1")
+        return db
+
+    def _look(self, known: int) -> int:
+        """The schema's version, read without changing anything; sets `notice` if it is newer than ours."""
+        db = self._connect_readable()
+        try:
+            version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            application = int(db.execute("PRAGMA application_id").fetchone()[0])
+            tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        finally:
+            db.close()
+        if tables and application != APPLICATION_ID:
+            raise StoreError(
+                f"{self.path} is the database of another program; move it away to use termchat's own"
+            )
+        if version > known:
+            self.notice = (
+                f"{self.path} was written by a newer termchat (schema {version}, this one knows {known}), "
+                "so nothing is saved; update termchat"
+            )
+        return version
+
+    def _use_wal(self) -> None:
+        """Write-ahead logging. SQLite does not wait by itself when several processes switch at once."""
+        deadline = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            log.warning("%s: %s", self.path, error)
+            raise _plain(error, self.path) from error
+
+
+def migrate(db: sqlite3.Connection, migrations: Migrations) -> None:
+    """Run the missing steps, each in a transaction of its own; another process may be doing the same."""
+    for step, statements in enumerate(migrations):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if int(db.execute("PRAGMA user_version").fetchone()[0]) == step:
+                for statement in statements:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {step + 1}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+def _guard(path: Path) -> None:
+    """Make sure of a regular file that only its owner can read, created if missing.
+
+    An existing file is not opened: closing it would end the locks that SQLite holds on it in this process.
+    """
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise StoreError(f"{path} is not a regular file, so nothing is saved")
+    except OSError as error:
+        raise StoreError(f"cannot create {path}: {error.strerror}") from error
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(FileNotFoundError, PermissionError):
+            if stat.S_IMODE(os.stat(name).st_mode) & 0o077:
+                os.chmod(name, 0o600)
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _plain(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # 0: raised by the Python module itself
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusyError(f"{path} is locked by another program")
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return StoreError(f"{path} is damaged or no database ({error}); move it away to start a new one")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError(f"cannot write {path}: the disk is full")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return StoreReadOnlyError(f"{path} cannot be written, so nothing is saved ({error})")
+    if code == sqlite3.SQLITE_ERROR and "no such module: fts5" in str(error):
+        return StoreError("this Python's SQLite has no full-text search (FTS5); another Python is needed")
+    return StoreError(f"{path}: {error}")

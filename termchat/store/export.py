@@ -1,0 +1,207 @@
+"""Conversations as files: JSON with the whole tree, to be read back; Markdown and text of the branch shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from ..files import write_private
+from .database import StoreError
+from .rows import ROLES, STATUSES, Conversation, StoredMessage, clean
+from .store import Store
+
+Format = Literal["md", "json", "text"]
+
+_VERSION = 1
+
+
+def export(store: Store, ids: Iterable[str], form: Format) -> str:
+    """The conversations as one document that ends with a newline. NotFoundError."""
+    conversations = [store.conversation(id) for id in ids]
+    if form == "json":
+        content = [conversation_as_dict(c, store.tree(c.id)) for c in conversations]
+        document = {"termchat_export": _VERSION, "conversations": content}
+        return json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    write = _markdown if form == "md" else _text
+    return "\n".join(write(c, store.path(c.id)) for c in conversations)
+
+
+def export_file(path: Path, document: str) -> None:
+    """Write an exported document, readable for its owner only. StoreError."""
+    try:
+        write_private(path, clean(document))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+def import_json(store: Store, document: str) -> list[Conversation]:
+    """Add the conversations of an exported JSON document, all or none; an id that is taken is replaced.
+
+    StoreError: the document is not such an export; says what is wrong where.
+    """
+    try:
+        content = json.loads(document)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"this is no JSON document: {error}") from error
+    if not isinstance(content, dict) or content.get("termchat_export") != _VERSION:
+        raise StoreError(f"this is no export of termchat (version {_VERSION})")
+    added = []
+    with store.database.write():
+        for index, item in enumerate(_list(content, "conversations", "the export")):
+            where = f"conversations[{index}]"
+            if not isinstance(item, dict):
+                raise StoreError(f"{where} must be an object")
+            try:
+                added.append(_import(store, item, where))
+            except OverflowError as error:
+                raise StoreError(f"{where} holds a number that is too large") from error
+    return added
+
+
+def conversation_as_dict(conversation: Conversation, messages: Iterable[StoredMessage]) -> dict[str, Any]:
+    """A conversation and its messages as JSON values."""
+    return {
+        "id": conversation.id,
+        "title": conversation.title,
+        "model": conversation.model,
+        "system": conversation.system,
+        "params": dict(conversation.params),
+        "leaf_id": conversation.leaf_id,
+        "forked_from": conversation.forked_from,
+        "created": conversation.created,
+        "updated": conversation.updated,
+        "messages": [
+            {
+                "id": message.id,
+                "parent_id": message.parent_id,
+                "role": message.role,
+                "status": message.status,
+                "text": message.text,
+                "thinking": message.thinking,
+                "model": message.model,
+                "finish_reason": message.finish_reason,
+                "metrics": dict(message.metrics),
+                "created": message.created,
+            }
+            for message in messages
+        ],
+    }
+
+
+def _import(store: Store, item: Mapping[str, Any], where: str) -> Conversation:
+    name = _str(item, "id", where)
+    taken = store.database.query("SELECT 1 FROM conversation WHERE id = ?", clean(name))
+    new = store.create_conversation(
+        None if taken else name,
+        title=_str(item, "title", where),
+        model=_str(item, "model", where),
+        system=_str(item, "system", where),
+        params=_dict(item, "params", where),
+        forked_from=_str(item, "forked_from", where) or None,
+    )
+    ids: dict[int, int] = {}  # of the document -> of this database
+    with store.database.write() as db:
+        for index, message in enumerate(_list(item, "messages", where)):
+            at = f"{where}.messages[{index}]"
+            if not isinstance(message, dict):
+                raise StoreError(f"{at} must be an object")
+            parent, own = message.get("parent_id"), message.get("id")
+            if not isinstance(own, int) or own in ids:
+                raise StoreError(f"{at}.id must be a number of its own")
+            if parent is not None and parent not in ids:
+                raise StoreError(f"{at}.parent_id must be the id of an earlier message or null")
+            role, status = message.get("role"), message.get("status", "done")
+            if role not in ROLES or status not in STATUSES:
+                raise StoreError(f"{at} has a role or status that termchat does not know")
+            ids[own] = (
+                db.execute(
+                    "INSERT INTO message(conversation_id, parent_id, role, status, text, thinking, model, "
+                    "finish_reason, metrics, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        new.id,
+                        ids[parent] if parent is not None else None,
+                        role,
+                        "interrupted" if status == "streaming" else status,
+                        clean(_str(message, "text", at)),
+                        clean(_str(message, "thinking", at)),
+                        clean(_str(message, "model", at)),
+                        clean(_str(message, "finish_reason", at)) or None,
+                        clean(json.dumps(_dict(message, "metrics", at))),
+                        _seconds(message, "created", at, store.clock()),
+                    ),
+                ).lastrowid
+                or 0
+            )
+        leaf = ids.get(item.get("leaf_id") or -1) or next(reversed(ids.values()), None)
+        times = tuple(_seconds(item, key, where, store.clock()) for key in ("created", "updated"))
+        db.execute(
+            "UPDATE conversation SET leaf_id = ?, created = ?, updated = ? WHERE id = ?",
+            (leaf, *times, new.id),
+        )
+    return store.conversation(new.id)
+
+
+def _str(item: Mapping[str, Any], key: str, where: str) -> str:
+    value = item.get(key)
+    if value is not None and not isinstance(value, str):
+        raise StoreError(f"{where}.{key} must be a text")
+    return value or ""
+
+
+def _dict(item: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    value = item.get(key, {})
+    if not isinstance(value, dict):
+        raise StoreError(f"{where}.{key} must be an object")
+    return value
+
+
+def _list(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    value = item.get(key)
+    if not isinstance(value, list):
+        raise StoreError(f"{key} of {where} must be a list")
+    return value
+
+
+def _seconds(item: Mapping[str, Any], key: str, where: str, default: float) -> float:
+    value = item.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise StoreError(f"{where}.{key} must be a number of seconds")
+    return float(value)
+
+
+def _markdown(conversation: Conversation, branch: list[StoredMessage]) -> str:
+    lines = [f"# {conversation.title or conversation.id}", "", f"{_date(conversation.created)}", ""]
+    if conversation.system:
+        lines += ["## System", "", conversation.system, ""]
+    for message in branch:
+        lines += [f"## {_heading(message)}", ""]
+        if message.thinking:
+            lines += [f"> {line}".rstrip() for line in message.thinking.strip().splitlines()] + [""]
+        lines += [message.text.rstrip("\n"), ""]
+    return "\n".join(lines)
+
+
+def _text(conversation: Conversation, branch: list[StoredMessage]) -> str:
+    lines = [conversation.title or conversation.id, _date(conversation.created), ""]
+    if conversation.system:
+        lines += ["[System]", conversation.system, ""]
+    for message in branch:
+        lines += [f"[{_heading(message)}]", message.text.rstrip("\n"), ""]
+    return "\n".join(lines)
+
+
+def _heading(message: StoredMessage) -> str:
+    who = {"user": "You", "assistant": message.model or "Assistant", "system": "System", "tool": "Tool"}
+    unfinished = f" ({message.status})" if message.status != "done" else ""
+    return who[message.role] + unfinished
+
+
+def _date(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return ""

@@ -1,0 +1,155 @@
+"""What the store holds, as plain values; how texts become storable, and messages a prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from engine.types import Message
+
+Role = Literal["system", "user", "assistant", "tool"]
+Status = Literal["streaming", "done", "interrupted", "error"]
+
+ROLES = ("system", "user", "assistant", "tool")
+STATUSES = ("streaming", "done", "interrupted", "error")
+
+_TITLE_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
+
+    params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it
+    has on all branches.
+    """
+
+    id: str
+    title: str
+    title_auto: bool
+    model: str
+    system: str
+    params: Mapping[str, Any]
+    leaf_id: int | None
+    forked_from: str | None
+    created: float
+    updated: float
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One message of the tree. metrics: usage and timings of a reply, as JSON values."""
+
+    id: int
+    conversation_id: str
+    parent_id: int | None
+    role: Role
+    status: Status
+    text: str
+    thinking: str
+    model: str
+    finish_reason: str | None
+    metrics: Mapping[str, Any]
+    created: float
+
+
+def conversation_of(row: sqlite3.Row) -> Conversation:
+    """A row of conversation with its count, whatever a damaged database put there."""
+    return Conversation(
+        id=_text(row["id"]),
+        title=_text(row["title"]),
+        title_auto=bool(row["title_auto"]),
+        model=_text(row["model"]),
+        system=_text(row["system"]),
+        params=_mapping(row["params"]),
+        leaf_id=_integer(row["leaf_id"]),
+        forked_from=_text(row["forked_from"]) or None,
+        created=_seconds(row["created"]),
+        updated=_seconds(row["updated"]),
+        messages=int(row["messages"]),
+    )
+
+
+def message_of(row: sqlite3.Row) -> StoredMessage:
+    """A row of message, whatever a damaged database put there."""
+    role, status = row["role"], row["status"]
+    return StoredMessage(
+        id=int(row["id"]),
+        conversation_id=_text(row["conversation_id"]),
+        parent_id=_integer(row["parent_id"]),
+        role=role if role in ROLES else "user",
+        status=status if status in STATUSES else "error",
+        text=_text(row["text"]),
+        thinking=_text(row["thinking"]),
+        model=_text(row["model"]),
+        finish_reason=_text(row["finish_reason"]) or None,
+        metrics=_mapping(row["metrics"]),
+        created=_seconds(row["created"]),
+    )
+
+
+def clean(text: str) -> str:
+    """The text with anything that is not valid Unicode (lone surrogates) replaced by U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def title_of(text: str) -> str:
+    """A title from a first message: its first line with words, cleaned of controls, at most 60 long."""
+    lines = (re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", line).strip() for line in text[:10_000].splitlines())
+    line = next((line for line in lines if line), "")
+    if len(line) <= _TITLE_LENGTH:
+        return line
+    cut = line[: _TITLE_LENGTH - 1]
+    word = cut.rfind(" ")
+    return (cut[:word] if word > _TITLE_LENGTH // 2 else cut).rstrip() + "…"
+
+
+def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Message]:
+    """The messages as the engine gets them: system first, then user and assistant in turn.
+
+    A message whose answer was stopped before it began is followed by another of the same side; such are
+    joined by a blank line, since the templates of many models refuse roles that do not alternate.
+    """
+    from engine.types import Message
+
+    turns: list[tuple[Role, str]] = [("system", system)] if system else []
+    for message in messages:
+        if message.role == "assistant" and not message.text:
+            continue
+        if turns and turns[-1][0] == message.role:
+            turns[-1] = (message.role, f"{turns[-1][1]}\n\n{message.text}")
+        else:
+            turns.append((message.role, message.text))
+    return [Message(role, text) for role, text in turns]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(value))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,64 @@
+"""The tables of the conversation store, as the list of steps that lead to them.
+
+Step i brings a database from `user_version` i to i + 1. A step that has been released is never changed:
+what comes later is a further step.
+
+conversation  one chat; `leaf_id`: last message of the branch shown; `deleted` is set while it can be undone
+message       a tree by `parent_id`; siblings are edits and regenerated answers; `writer`: who streams into it
+message_fts   trigrams of finished messages (one that streams would be indexed again at every flush)
+"""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x74636861  # "tcha": tells the file from another program's database
+
+_V1 = (
+    """CREATE TABLE conversation (
+        id TEXT PRIMARY KEY,
+        title TEXT NOT NULL DEFAULT '',
+        title_auto INTEGER NOT NULL DEFAULT 1,
+        model TEXT NOT NULL DEFAULT '',
+        system TEXT NOT NULL DEFAULT '',
+        params TEXT NOT NULL DEFAULT '{}',
+        leaf_id INTEGER,
+        forked_from TEXT,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        deleted REAL
+    )""",
+    """CREATE TABLE message (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        conversation_id TEXT NOT NULL REFERENCES conversation(id) ON DELETE CASCADE,
+        parent_id INTEGER REFERENCES message(id) ON DELETE CASCADE,
+        role TEXT NOT NULL,
+        status TEXT NOT NULL,
+        text TEXT NOT NULL DEFAULT '',
+        thinking TEXT NOT NULL DEFAULT '',
+        model TEXT NOT NULL DEFAULT '',
+        finish_reason TEXT,
+        metrics TEXT NOT NULL DEFAULT '{}',
+        writer TEXT,
+        created REAL NOT NULL
+    )""",
+    "CREATE INDEX conversation_updated ON conversation(updated)",
+    "CREATE INDEX message_conversation ON message(conversation_id, id)",
+    "CREATE INDEX message_parent ON message(parent_id)",
+    "CREATE INDEX message_streaming ON message(writer) WHERE status = 'streaming'",
+    """CREATE VIRTUAL TABLE message_fts USING fts5(
+        text, content='message', content_rowid='id', tokenize='trigram'
+    )""",
+    """CREATE TRIGGER message_insert AFTER INSERT ON message WHEN new.status <> 'streaming' BEGIN
+        INSERT INTO message_fts(rowid, text) VALUES (new.id, new.text);
+    END""",
+    """CREATE TRIGGER message_update AFTER UPDATE OF text, status ON message BEGIN
+        INSERT INTO message_fts(message_fts, rowid, text)
+            SELECT 'delete', old.id, old.text WHERE old.status <> 'streaming';
+        INSERT INTO message_fts(rowid, text) SELECT new.id, new.text WHERE new.status <> 'streaming';
+    END""",
+    """CREATE TRIGGER message_delete AFTER DELETE ON message WHEN old.status <> 'streaming' BEGIN
+        INSERT INTO message_fts(message_fts, rowid, text) VALUES ('delete', old.id, old.text);
+    END""",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1,)

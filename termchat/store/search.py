@@ -1,0 +1,76 @@
+"""Full-text search: every word must occur, in any script and as any part of a word.
+
+Words of three characters and more are looked up in the trigram index. The index knows nothing shorter, which
+would leave out most Chinese, Japanese and Korean words: those are searched for by reading the texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .rows import Role, clean
+from .store import Store
+
+_BEFORE, _LENGTH = 40, 160
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message that was found. matches: (start, end) of the words within `snippet`, which is one line."""
+
+    conversation_id: str
+    title: str
+    message_id: int
+    role: Role
+    created: float
+    snippet: str
+    matches: tuple[tuple[int, int], ...]
+
+
+def search(store: Store, query: str, limit: int = 50) -> list[Hit]:
+    """Messages that hold all words of the query, the newest first; nothing for an empty query.
+
+    Nothing in the query is an operator: quotes, stars and dashes are searched for as they are.
+    """
+    words = clean(query).replace("\0", " ").split()
+    if not words:
+        return []
+    conditions, values = [], []
+    long = [word for word in words if len(word) >= 3]
+    if long:
+        conditions.append("message.id IN (SELECT rowid FROM message_fts WHERE message_fts MATCH ?)")
+        values.append(" AND ".join('"' + word.replace('"', '""') + '"' for word in long))
+    for word in words:
+        if len(word) < 3:
+            conditions.append("message.text LIKE ? ESCAPE '!'")
+            values.append("%" + re.sub(r"([!%_])", r"!\1", word) + "%")
+    rows = store.database.query(
+        "SELECT message.id, conversation_id, title, role, message.created, text "
+        "FROM message JOIN conversation ON conversation.id = conversation_id "
+        f"WHERE deleted IS NULL AND {' AND '.join(conditions)} ORDER BY message.id DESC LIMIT ?",
+        *values,
+        limit,
+    )
+    hits = []
+    for row in rows:
+        snippet, matches = _snippet(str(row["text"]), words)
+        hits.append(
+            Hit(
+                row["conversation_id"], row["title"], row["id"], row["role"], row["created"], snippet, matches
+            )
+        )
+    return hits
+
+
+def _snippet(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """A line of the text around the first word found, and where words are in it."""
+    pattern = re.compile(
+        "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)), re.IGNORECASE
+    )
+    first = pattern.search(text)
+    start = max(0, first.start() - _BEFORE) if first is not None else 0
+    end = start + _LENGTH
+    line = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", " ", text[start:end])
+    line = ("…" if start else "") + line + ("…" if end < len(text) else "")
+    return line, tuple(match.span() for match in pattern.finditer(line))

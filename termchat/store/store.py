@@ -1,0 +1,285 @@
+"""The store: conversations as trees of messages, and the replies that grow in them.
+
+Siblings are alternatives: an edited message, a regenerated answer. Nothing is overwritten; the branch shown
+is the way from the root to the conversation's leaf.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .conversations import Conversations, NotFoundError
+from .database import Database, StoreBusyError, StoreError
+from .replies import ReplyWriter
+from .rows import ROLES, Conversation, Role, Status, StoredMessage, clean, message_of, title_of
+from .writers import Writer, is_alive
+
+log = logging.getLogger(__name__)
+
+
+class Store(Conversations):
+    """All conversations of this user. Methods may be called from any thread, and block until they are done.
+
+    notice: why nothing can be written, None if all is well.
+    """
+
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.time, busy_timeout: float = 15.0
+    ) -> None:
+        """Open or create the database. StoreError, PathError: it cannot be used; go on without saving."""
+        super().__init__(Database(path, busy_timeout=busy_timeout), clock)
+        self._writers = self.database.path.with_name(self.database.path.name + "-writers")
+        self._writer = Writer(self._writers)
+        if self.notice is None:
+            with suppress(StoreBusyError):  # the next start does it
+                self.recover()
+                self.purge()
+
+    @property
+    def notice(self) -> str | None:
+        """Why the store is read-only."""
+        return self.database.notice
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database. Replies that are still streaming count as interrupted from now on."""
+        self._writer.close()
+        self.database.close()
+
+    def recover(self) -> int:
+        """Mark the unfinished replies of processes that have died as interrupted; how many there were."""
+        streaming = (
+            "SELECT id, writer, text || thinking = '' AS empty FROM message WHERE status = 'streaming'"
+        )
+        dead = [
+            row for row in self.database.query(streaming) if not is_alive(self._writers, str(row["writer"]))
+        ]
+        if dead:
+            with self.database.write() as db:
+                for row in dead:
+                    if row["empty"]:
+                        self.drop_reply(row["id"])
+                    else:
+                        db.execute(
+                            "UPDATE message SET status = 'interrupted', writer = NULL "
+                            "WHERE id = ? AND status = 'streaming' AND writer IS ?",
+                            (row["id"], row["writer"]),
+                        )
+        return len(dead)
+
+    def message(self, message_id: int) -> StoredMessage:
+        """One message. NotFoundError."""
+        rows = self.database.query("SELECT * FROM message WHERE id = ?", message_id)
+        if not rows:
+            raise NotFoundError(f"there is no message {message_id}")
+        return message_of(rows[0])
+
+    def tree(self, conversation_id: str) -> list[StoredMessage]:
+        """All messages of a conversation, in the order in which they were made."""
+        rows = self.database.query(
+            "SELECT * FROM message WHERE conversation_id = ? ORDER BY id", clean(conversation_id)
+        )
+        return [message_of(row) for row in rows]
+
+    def path(self, conversation_id: str, leaf_id: int | None = None) -> list[StoredMessage]:
+        """The branch that ends in `leaf_id`, or in the conversation's own leaf: first message first."""
+        if leaf_id is None:
+            leaf_id = self.conversation(conversation_id).leaf_id
+        known = {message.id: message for message in self.tree(conversation_id)}
+        branch: list[StoredMessage] = []
+        while leaf_id in known:  # each message once, so that a damaged database cannot lead in a circle
+            message = known.pop(leaf_id)
+            branch.append(message)
+            leaf_id = message.parent_id
+        return branch[::-1]
+
+    def siblings(self, message_id: int) -> list[int]:
+        """The ids of a message and its alternatives, the oldest first."""
+        message = self.message(message_id)
+        rows = self.database.query(
+            "SELECT id FROM message WHERE conversation_id = ? AND parent_id IS ? ORDER BY id",
+            message.conversation_id,
+            message.parent_id,
+        )
+        return [int(row["id"]) for row in rows]
+
+    def select(self, message_id: int) -> int:
+        """Show the branch that runs through this message; the leaf it ends in."""
+        with self.database.write() as db:
+            message = self.message(message_id)
+            leaf = self._newest_leaf(message.conversation_id, message_id)
+            db.execute("UPDATE conversation SET leaf_id = ? WHERE id = ?", (leaf, message.conversation_id))
+        assert leaf is not None
+        return leaf
+
+    def add_message(
+        self, conversation_id: str, role: Role, text: str, parent_id: int | None = None, model: str = ""
+    ) -> StoredMessage:
+        """Add a finished message below `parent_id`, or below the leaf; it becomes the leaf.
+
+        It is safely stored when this returns. The first one of the user gives the conversation its title.
+        """
+        with self.database.write():
+            conversation = self.conversation(conversation_id)
+            parent = conversation.leaf_id if parent_id is None else parent_id
+            return self._add(conversation, role, clean(text), parent, model)
+
+    def edit(self, message_id: int, text: str) -> StoredMessage:
+        """A new version of a message, as its sibling; what followed the old one stays with the old one."""
+        with self.database.write():
+            old = self.message(message_id)
+            conversation = self.conversation(old.conversation_id)
+            return self._add(conversation, old.role, clean(text), old.parent_id, old.model)
+
+    def begin_reply(
+        self, conversation_id: str, parent_id: int | None = None, model: str = "", flush_every: float = 0.5
+    ) -> ReplyWriter:
+        """Begin an answer to `parent_id`, or to the leaf; it becomes the leaf and is written as it grows."""
+        with self.database.write():
+            conversation = self.conversation(conversation_id)
+            parent = conversation.leaf_id if parent_id is None else parent_id
+            reply = self._add(conversation, "assistant", "", parent, model, writer=self._writer.name)
+        return ReplyWriter(self, reply, flush_every)
+
+    def regenerate(self, message_id: int, model: str = "", flush_every: float = 0.5) -> ReplyWriter:
+        """Begin another answer beside this one. StoreError: it is no answer."""
+        old = self.message(message_id)
+        if old.role != "assistant" or old.parent_id is None:
+            raise StoreError(f"message {message_id} is not an answer, so it cannot be made again")
+        return self.begin_reply(old.conversation_id, old.parent_id, model or old.model, flush_every)
+
+    def resume_reply(self, message_id: int, flush_every: float = 0.5) -> ReplyWriter:
+        """Go on writing an answer that was interrupted. StoreError: it is no answer, or is being written."""
+        with self.database.write() as db:
+            done = db.execute(
+                "UPDATE message SET status = 'streaming', writer = ?, finish_reason = NULL "
+                "WHERE id = ? AND role = 'assistant' AND status <> 'streaming'",
+                (self._writer.name, message_id),
+            )
+            if done.rowcount != 1:
+                raise StoreError(f"message {message_id} is not an answer that could go on")
+            return ReplyWriter(self, self.message(message_id), flush_every)
+
+    def drop_reply(self, message_id: int) -> None:
+        """Remove an answer without a word; the branch shown goes back to what was there before it."""
+        with self.database.write() as db:
+            reply = self.message(message_id)
+            if self.database.query("SELECT 1 FROM message WHERE parent_id = ? LIMIT 1", message_id):
+                return
+            db.execute("DELETE FROM message WHERE id = ?", (message_id,))
+            leaf = self._newest_leaf(reply.conversation_id, reply.parent_id)
+            db.execute(
+                "UPDATE conversation SET leaf_id = ? WHERE id = ? AND leaf_id = ?",
+                (leaf, reply.conversation_id, message_id),
+            )
+
+    def fork(self, conversation_id: str, message_id: int | None = None) -> Conversation:
+        """A new conversation that holds a copy of the branch up to `message_id`, or up to the leaf."""
+        with self.database.write() as db:
+            old = self.conversation(conversation_id)
+            branch = self.path(conversation_id, message_id)
+            if message_id is not None and not branch:
+                raise NotFoundError(
+                    f"there is no message {message_id} in the conversation {conversation_id!r}"
+                )
+            new = self.create_conversation(
+                title=old.title, model=old.model, system=old.system, params=old.params, forked_from=old.id
+            )
+            parent: int | None = None
+            for message in branch:
+                status: Status = "interrupted" if message.status == "streaming" else message.status
+                parent = db.execute(
+                    "INSERT INTO message(conversation_id, parent_id, role, status, text, thinking, model, "
+                    "finish_reason, metrics, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        new.id,
+                        parent,
+                        message.role,
+                        status,
+                        message.text,
+                        message.thinking,
+                        message.model,
+                        message.finish_reason,
+                        json.dumps(dict(message.metrics)),
+                        message.created,
+                    ),
+                ).lastrowid
+            db.execute("UPDATE conversation SET leaf_id = ? WHERE id = ?", (parent, new.id))
+            return self.conversation(new.id)
+
+    def prompts(self, limit: int = 500) -> list[str]:
+        """What the user typed, the newest first, each text once."""
+        rows = self.database.query(
+            "SELECT text FROM message JOIN conversation ON conversation.id = conversation_id "
+            "WHERE role = 'user' AND deleted IS NULL GROUP BY text ORDER BY max(message.id) DESC LIMIT ?",
+            limit,
+        )
+        return [str(row["text"]) for row in rows]
+
+    def _add(
+        self,
+        conversation: Conversation,
+        role: Role,
+        text: str,
+        parent_id: int | None,
+        model: str,
+        writer: str | None = None,
+    ) -> StoredMessage:
+        if role not in ROLES:
+            raise StoreError(f"a message's role is one of {', '.join(ROLES)}, not {role!r}")
+        if parent_id is not None and self.message(parent_id).conversation_id != conversation.id:
+            raise StoreError(f"message {parent_id} is not in the conversation {conversation.id!r}")
+        now = self.clock()
+        with self.database.write() as db:
+            new = db.execute(
+                "INSERT INTO message(conversation_id, parent_id, role, status, text, model, writer, created) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    conversation.id,
+                    parent_id,
+                    role,
+                    "done" if writer is None else "streaming",
+                    text,
+                    clean(model),
+                    writer,
+                    now,
+                ),
+            ).lastrowid
+            assert new is not None
+            _touch(db, conversation, new, now, model, text if role == "user" else "")
+        return self.message(new)
+
+    def _newest_leaf(self, conversation_id: str, message_id: int | None) -> int | None:
+        """Down from a message (None: from above the roots) to a leaf, taking the newest child each time."""
+        newest: dict[int | None, int] = {}
+        for message in self.tree(conversation_id):
+            newest[message.parent_id] = message.id
+        while message_id in newest:
+            message_id = newest.pop(message_id)
+        return message_id
+
+
+def _touch(
+    db: sqlite3.Connection, conversation: Conversation, leaf: int, now: float, model: str, text: str
+) -> None:
+    """A message was added: it is the leaf, the conversation was used now, and may get its title."""
+    title = conversation.title or (title_of(text) if conversation.title_auto else "")
+    db.execute(
+        "UPDATE conversation SET leaf_id = ?, updated = ?, title = ?, model = ? WHERE id = ?",
+        (leaf, now, title, clean(model) or conversation.model, conversation.id),
+    )

@@ -1,0 +1,67 @@
+"""Who is writing a reply: a lock file for each writer, held while its process lives.
+
+A reply that streams is marked with its writer's name. When the process dies, however it dies, the system
+drops the lock, and anyone can tell that the reply will not be finished. (A process id would not do: it is
+used again, and means nothing in another container that shares the home folder.)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from ..files import PathError, open_private, private_folder, try_lock
+
+
+class Writer:
+    """A store's claim to the replies it writes. The lock file is made when its name is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._name: str | None = None
+        self._fd = -1
+
+    @property
+    def name(self) -> str:
+        """What to mark rows with. PathError: the lock file cannot be made."""
+        if self._name is None:
+            name = os.urandom(8).hex()
+            file = private_folder(self._folder) / name
+            try:
+                self._fd = open_private(file, os.O_RDWR | os.O_EXCL)
+            except OSError as error:
+                raise PathError(f"cannot create {file}: {error.strerror}") from error
+            try_lock(self._fd)
+            self._name = name
+        return self._name
+
+    def close(self) -> None:
+        """Give the claim up."""
+        if self._name is not None:
+            (self._folder / self._name).unlink(missing_ok=True)
+            os.close(self._fd)
+            self._name = None
+            with suppress(OSError):  # others still have theirs in it
+                self._folder.rmdir()
+
+
+def is_alive(folder: Path, name: str) -> bool:
+    """Whether the writer of that name still runs. What is left of a dead one is removed."""
+    if not re.fullmatch(r"[0-9a-f]{16}", name):  # a name out of a database is not to be trusted as a path
+        return False
+    file = folder / name
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # better a reply too long unfinished than one finished under its writer's hands
+    try:
+        if not try_lock(fd):
+            return True
+        file.unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(fd)

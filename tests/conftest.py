@@ -1,0 +1,22 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The default GGUF, fetched into the user's cache if it is not there."""
+    from termchat.download import ensure
+    from termchat.registry import load_registry
+
+    return ensure(load_registry().resolve_entry("smollm2-135m"))
+
+
+@pytest.fixture(scope="session")
+def count_text() -> str:
+    """Anchor A1: the first 51 greedy tokens of the default model on `Count from 1 to 10.`"""
+    return "\n".join(f"{i}. {i}" for i in range(1, 11))
+
+
+Until = Callable[[Callable[[], bool]], None]
