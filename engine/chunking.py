@@ -10,6 +10,9 @@ reading.
 SMALLEST = 16
 """Tokens a chunk has at least, so that a slow machine's prefill gets on."""
 
+FIRST_GUESS = 64
+"""Tokens of a chunk while nothing is measured yet."""
+
 WEIGHT = 0.2
 """Share of the newest step in the moving averages."""
 
@@ -32,7 +35,7 @@ class ChunkBudget:
         if self._fixed is not None:
             return self._fixed
         if self._base is None or self._per_row is None:
-            return min(64, self._largest)
+            return min(FIRST_GUESS, self._largest)
         # A machine whose decode step alone takes longer than the target still prefills at half its speed.
         room = max(TARGET_SECONDS - self._base, self._base / 2)
         return max(SMALLEST, min(self._largest, int(room / self._per_row)))
@@ -41,9 +44,10 @@ class ChunkBudget:
         """Take in the duration of a committed step and how many prompt tokens were in it."""
         if prefill_rows == 0:
             self._base = _moved(self._base, seconds)
-        else:
-            marginal = max(seconds - (self._base or 0.0), seconds / 10) / prefill_rows
-            self._per_row = _moved(self._per_row, marginal)
+        elif self._base is not None:
+            self._per_row = _moved(self._per_row, max(seconds - self._base, seconds / 10) / prefill_rows)
+        elif prefill_rows >= FIRST_GUESS:  # with fewer rows, most of the step is the base, still unknown
+            self._per_row = _moved(self._per_row, seconds / prefill_rows)
 
 
 def _moved(average: float | None, value: float) -> float:

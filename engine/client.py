@@ -149,7 +149,7 @@ class AsyncEngine:
         the log-probability of ids[i] given ids[:i]; NaN for the first. Raises EngineError.
         """
         tokens = _checked(ids)
-        if not isinstance(tokens, list) or (tokens and not isinstance(tokens[0], int)):
+        if not isinstance(tokens, list):
             raise TypeError("score takes a list of token ids")
         scores = Scores(tokens, self._loaded().vocabulary, chosen=chosen)
         async with self._submit(tokens, SamplingParams(temperature=0), 0, False, None, scores) as stream:
@@ -235,23 +235,17 @@ class AsyncEngine:
         self._flush()
 
     def _encode(
-        self,
-        prompt: str | list[int] | list[Message],
-        continue_final: bool,
-        variables: Mapping[str, Any] | None,
+        self, prompt: _CheckedPrompt, continue_final: bool, variables: Mapping[str, Any] | None
     ) -> list[int]:
+        """Token ids of a prompt; on the prompt thread."""
         model = self._loaded()
+        if isinstance(prompt, list):
+            return prompt
         if isinstance(prompt, str):
             return model.tokenizer.encode(prompt)
-        if prompt and isinstance(prompt[0], Message):
-            return encode_chat(
-                model.tokenizer,
-                model.chat_template,
-                prompt,
-                continue_final=continue_final,
-                **(variables or {}),
-            )
-        return prompt
+        return encode_chat(
+            model.tokenizer, model.chat_template, prompt, continue_final=continue_final, **(variables or {})
+        )
 
     def _emit(self, mailbox: Mailbox, event: Event) -> None:
         self._outbox.append((mailbox, event))
@@ -292,14 +286,18 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_result(result)
 
 
-def _checked(prompt: object) -> str | list[int] | list[Message]:
+_CheckedPrompt = str | list[int] | tuple[Message, ...]
+
+
+def _checked(prompt: object) -> _CheckedPrompt:
     """The prompt as one of its three forms. Raises TypeError for anything else."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray)):
-        items = list(prompt)
-        if all(isinstance(item, Message) for item in items):
-            return items
-        if all(isinstance(item, int) and not isinstance(item, bool) for item in items):
-            return items
+        ids = [item for item in prompt if isinstance(item, int) and not isinstance(item, bool)]
+        if len(ids) == len(prompt):
+            return ids
+        messages = tuple(item for item in prompt if isinstance(item, Message))
+        if len(messages) == len(prompt):
+            return messages
     raise TypeError(f"a prompt is a string, a list of token ids or a list of Message, not {prompt!r:.60}")

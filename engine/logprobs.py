@@ -13,7 +13,8 @@ def log_softmax(logits: Float32) -> Float32:
     """log(softmax) of each row of [rows, vocabulary], summed in float64."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     total = np.exp(shifted, dtype=np.float32).sum(axis=-1, keepdims=True, dtype=np.float64)
-    return (shifted - np.log(total)).astype(np.float32)
+    scores: Float32 = (shifted - np.log(total)).astype(np.float32)
+    return scores
 
 
 def token_logprob(logits: Float32, token: int, alternatives: int) -> TokenLogprob:
@@ -35,10 +36,13 @@ class Scores:
     def __init__(self, ids: list[int], vocabulary: int, *, chosen: bool) -> None:
         self._ids = np.array(ids, np.int64)
         self._chosen = chosen
-        self.values = np.full(len(ids) if chosen else (len(ids), vocabulary), np.nan, np.float32)
+        self._shape = (len(ids),) if chosen else (len(ids), vocabulary)
+        self.values = np.empty(0, np.float32)
 
     def add(self, start: int, logits: Float32) -> None:
         """Take in the logits of the tokens at positions start, start + 1, ..."""
+        if start == 0:  # not before it is clear that the prompt can be served
+            self.values = np.full(self._shape, np.nan, np.float32)
         scores = log_softmax(logits)
         if not self._chosen:
             self.values[start : start + len(scores)] = scores

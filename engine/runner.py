@@ -97,5 +97,7 @@ class ModelRunner:
             sequences=sequences,
             block_tables=tables,
             sample_rows=np.array([row for row, _, _ in samples], np.int32),
-            sampling=self._sampling.build(samples),
+            sampling=self._sampling.build(
+                [sequence.sampler for _, sequence, _ in samples], [position for _, _, position in samples]
+            ),
         )

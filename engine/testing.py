@@ -105,7 +105,12 @@ class ScriptedRunner:
         for row, token in self._raised:
             self._logits[row, token] = SURE
         active = self._logits[: len(samples)]
-        tokens = sample(active, self._sampling.build(samples))
+        tokens = sample(
+            active,
+            self._sampling.build(
+                [sequence.sampler for _, sequence, _ in samples], [position for _, _, position in samples]
+            ),
+        )
         return StepResult(tokens.tolist(), active if logits else None)
 
     def _scripted(self, request: int, index: int) -> int:

@@ -56,18 +56,3 @@ def exp32(x: Array, int32: Any = np.int32) -> Array:
     result += EXP_POLYNOMIAL[-1]
     result *= (shifted.view(int32) << 23).view(x.dtype)
     return result
-
-
-def tree_sum(x: Array) -> Array:
-    """Sum over the last axis, [..., n] -> [..., 1]: the second half is added to the first until one value is left.
-
-    Of an odd number the middle one waits for the next round; so the order follows from n alone.
-    """
-    total = x + 0.0
-    n = x.shape[-1]
-    while n > 1:
-        half = (n + 1) // 2
-        first = total[..., : n - half]
-        first += total[..., half:n]
-        n = half
-    return total[..., :1]

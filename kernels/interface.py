@@ -250,8 +250,12 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackendSettings:
-    """What a backend is made with. threads: CPU threads, None for all that affinity and quota allow."""
+    """What a backend is made with. threads: CPU threads, None for all that affinity and quota allow.
+
+    cpu_isa: instruction set of the native backend: auto, avx512, avx2 or portable.
+    """
 
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: int | None = None
+    cpu_isa: str = "auto"

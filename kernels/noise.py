@@ -1,8 +1,8 @@
 """Random numbers without state: the noise of a token is a function of (seed, position, token) alone.
 
 So a draw does not depend on what else is in the batch, on the order of the steps or on drafts. All of it is
-basic operations on uint32 and float32, each rounded on its own (no fused multiply-add): any backend can give the
-same bits. The token with the largest logit plus Gumbel noise is a draw from their softmax (Gumbel-max).
+basic operations on uint32 and float32, each rounded on its own (no fused multiply-add): any backend can give
+the same bits. The token with the largest logit plus Gumbel noise is a draw from the softmax of the logits.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def row_keys(seeds: UInt64, positions: NDArray[np.int64]) -> UInt32:
 
 @lru_cache(maxsize=4)
 def token_words(vocabulary: int) -> UInt32:
-    """The ids 0 to vocabulary - 1, each mixed to a word of its own (lowbias32 of C. Wellons' hash prospector).
+    """The ids 0 to vocabulary - 1, each mixed to a word of its own (lowbias32, C. Wellons' hash prospector).
 
     A token has the same word in every draw, so they are computed once.
     """

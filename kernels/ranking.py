@@ -44,8 +44,8 @@ NO_TOKEN = rank_keys(np.array([-np.inf], np.float32), np.array([_LOW]))[0]
 class Ranking:
     """The k best tokens of each row, best first: ids int32 and scores float32 [rows, k].
 
-    Forbidden tokens (-inf) are not among them: where fewer than k are left, -1 and -inf fill up. A row with NaN
-    or +inf has none.
+    Forbidden tokens (-inf) are not among them: where fewer than k are left, -1 and -inf fill up. A row with
+    NaN or +inf has none.
     """
 
     ids: Int32
@@ -85,9 +85,7 @@ def _survivor_keys(scores: Float32, k: int, width: int, groups: int) -> Int64:
         np.maximum(maxima[:, :tail], rest, out=maxima[:, :tail])
     grouped = maxima.reshape(rows, -1, groups).max(axis=1)
     highest = np.partition(grouped, groups - k, axis=1)[:, groups - k :]
-    floor = np.maximum(
-        highest[:, 0], np.finfo(np.float32).min
-    )  # a floor of -inf would admit forbidden tokens
+    floor = np.maximum(highest[:, 0], np.finfo(np.float32).min)  # at -inf all tokens would survive
     floor[~(highest.max(axis=1) < np.inf)] = np.nan  # nothing reaches NaN
     reached = np.flatnonzero(maxima >= floor[:, None])
     row, column = reached // width, reached % width

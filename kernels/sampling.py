@@ -8,14 +8,14 @@ For each row, in this order, in float32 unless said otherwise:
 2. Bias: x + value; -inf forbids the token.
 3. A row with NaN or +inf, or with nothing but -inf, is bad: its token is -1.
 4. Temperature: z = (x - best x) / temperature. Below 1e-5, where differences between float32 logits mean
-   nothing, the row is greedy: the best x wins, of equals the lowest id. So it is with top_k 1, top_p 0, min_p 1.
+   nothing, the row is greedy: the best x wins, of equals the lowest id. Also top_k 1, top_p 0, min_p 1.
 5. Tokens are ordered by x downwards, equal ones by id upwards; the first that a rule rejects ends the list.
    With w = exp32(z) and m = floor(w 2^40), an integer, so that sums are exact in any order: top_k keeps the
    first k; top_p keeps a token while the sum of m before it is less than top_p * total, a product in float64,
    with total the sum of m over what top_k left; min_p keeps a token with w >= min_p.
-6. Of the tokens left, the largest z + noise(seed, position, token) wins (see `noise`), of equals the lowest id.
+6. Of the tokens left, the largest z + noise(seed, position, token) wins (see noise.py), of equals the lowest.
 
-top_k 0 or >= vocabulary, top_p 1 and min_p 0 turn a rule off. The code looks at few tokens but decides the same.
+top_k 0 or >= vocabulary, top_p 1 and min_p 0 turn a rule off. The code looks at few tokens, decides the same.
 """
 
 from __future__ import annotations

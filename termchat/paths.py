@@ -25,16 +25,17 @@ class Paths:
     @classmethod
     def default(cls) -> Self:
         """The folders of this user. PathError: there is no home folder, so their place is not known."""
-        found = {
-            "config": platformdirs.user_config_path("termchat", appauthor=False),
-            "data": platformdirs.user_data_path("termchat", appauthor=False),
-            "cache": platformdirs.user_cache_path("termchat", appauthor=False),
-            "state": platformdirs.user_state_path("termchat", appauthor=False),
-        }
-        for kind, folder in found.items():
-            if not folder.is_absolute():  # with no home "~" stays, and would become a folder of that name
-                variable = f"XDG_{kind.upper()}_HOME"
-                raise PathError(f"the {kind} folder {str(folder)!r} is no full path; set HOME or {variable}")
+        try:
+            found = {
+                "config": platformdirs.user_config_path("termchat", appauthor=False),
+                "data": platformdirs.user_data_path("termchat", appauthor=False),
+                "cache": platformdirs.user_cache_path("termchat", appauthor=False),
+                "state": platformdirs.user_state_path("termchat", appauthor=False),
+            }
+        except RuntimeError as error:  # new versions say it so, old ones leave "~" in the path
+            raise PathError("there is no home folder; set HOME") from error
+        if not all(folder.is_absolute() for folder in found.values()):
+            raise PathError("there is no home folder; set HOME")
         return cls(**found)
 
     @property

@@ -95,9 +95,11 @@ class Registry:
         """The entry of that name. UnknownModelError: names the nearest ones."""
         if name in self.entries:
             return self.entries[name]
-        near = difflib.get_close_matches(name.lower(), self.entries, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name[:100].lower(), self.entries, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.entries)}"
-        raise UnknownModelError(f"no model is called {name!r}, and there is no such file or folder; {hint}")
+        raise UnknownModelError(
+            f"no model is called {name[:100]!r}, and there is no such file or folder; {hint}"
+        )
 
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
@@ -127,7 +129,7 @@ class Registry:
                 raise NotDownloadedError(self._absent(entry), entry)
             return ResolvedModel(name, path, entry)
         path = Path(name).expanduser()
-        if name and path.exists():
+        if name and os.path.exists(path):  # False, not an error, for a name that no file could have
             return ResolvedModel(path.resolve().name, path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
             raise UnknownModelError(f"there is no model file or folder {name}")

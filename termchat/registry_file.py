@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from .settings import SAMPLING_KEYS, check_sampling, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,7 @@ def _unknown_keys(
 ) -> None:
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            warn(f"{where}: unknown key {key!r} is ignored; did you mean {near!r}?")
+            warn(f"{where}: unknown key {key!r} is ignored; did you mean {nearest(key, known)!r}?")
 
 
 def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:
@@ -239,13 +239,8 @@ def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _check_sampling(sampling: Mapping[str, Any]) -> None:
-    from engine.types import SamplingParams
-
-    _unknown_keys(sampling, tuple(SamplingParams.__dataclass_fields__), "sampling", _refuse)
-    try:
-        SamplingParams(**sampling)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"sampling: {error}") from error
+    _unknown_keys(sampling, SAMPLING_KEYS, "sampling", _refuse)
+    check_sampling(sampling)
 
 
 def _template_vars(value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:

@@ -1,4 +1,4 @@
-"""Reasoning models think aloud before they answer, between `<think>` and `</think>`: the two parts, streamed."""
+"""Reasoning models think before they answer, between `<think>` and `</think>`: the two parts, streamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,13 @@ import pytest
 def default_model() -> Path:
     """The default GGUF, fetched into the user's cache if it is not there."""
     from termchat.download import ensure
-    from termchat.registry import load_registry
+    from termchat.paths import Paths
+    from termchat.registry import Registry
 
-    return ensure(load_registry().resolve_entry("smollm2-135m"))
+    return ensure(Registry.load(Paths.default()), "smollm2-135m")
 
 
 @pytest.fixture(scope="session")
 def count_text() -> str:
     """Anchor A1: the first 51 greedy tokens of the default model on `Count from 1 to 10.`"""
     return "\n".join(f"{i}. {i}" for i in range(1, 11))
-
-
-Until = Callable[[Callable[[], bool]], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,34 +44,34 @@ class Fields:
         if value is default:
             return default
         if type(value) is not int:
-            self.fail(name, f"must be an integer, not {_shown(value)}")
+            self.fail(name, f"must be an integer, not {shown(value)}")
         if not low <= value <= high:
-            self.fail(name, f"must be in [{low}, {high}], not {value}")
+            self.fail(name, f"must be in [{low}, {high}], not {shown(value)}")
         return value
 
     def number(self, name: str, low: float, high: float, default: Any = REQUIRED) -> Any:
-        """A finite number in [low, high] as a float, or the default where the field is missing."""
+        """A number in [low, high] as a float, or the default where the field is missing."""
         value = self.get(name, default)
         if value is default:
             return default
-        if type(value) not in (int, float) or not math.isfinite(value):
-            self.fail(name, f"must be a number, not {_shown(value)}")
+        if type(value) not in (int, float):
+            self.fail(name, f"must be a number, not {shown(value)}")
         if not low <= value <= high:
-            self.fail(name, f"must be in [{low:g}, {high:g}], not {value}")
+            self.fail(name, f"must be in [{low:g}, {high:g}], not {shown(value)}")
         return float(value)
 
     def boolean(self, name: str, default: Any = REQUIRED) -> Any:
         """True or false, or the default where the field is missing."""
         value = self.get(name, default)
         if value is not default and type(value) is not bool:
-            self.fail(name, f"must be true or false, not {_shown(value)}")
+            self.fail(name, f"must be true or false, not {shown(value)}")
         return value
 
     def string(self, name: str, default: Any = REQUIRED) -> Any:
         """A string, or the default where the field is missing."""
         value = self.get(name, default)
         if value is not default and type(value) is not str:
-            self.fail(name, f"must be a string, not {_shown(value)}")
+            self.fail(name, f"must be a string, not {shown(value)}")
         return value
 
     def mapping(self, name: str) -> Fields | None:
@@ -81,7 +80,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            self.fail(name, f"must be an object, not {_shown(value)}")
+            self.fail(name, f"must be an object, not {shown(value)}")
         return Fields(self.path, {f"{name}.{key}": entry for key, entry in value.items()}, f"{name}.")
 
     def token_ids(self, name: str, vocabulary: int) -> list[int]:
@@ -90,11 +89,11 @@ class Fields:
         ids = value if isinstance(value, list) else [value]
         for entry in ids:
             if type(entry) is not int:
-                self.fail(name, f"must hold token ids, not {_shown(entry)}")
+                self.fail(name, f"must hold token ids, not {shown(entry)}")
         return [entry for entry in ids if 0 <= entry < vocabulary]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value of an untrusted file on one short line."""
     text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
     return text if len(text) <= 60 else text[:57] + "..."

@@ -40,7 +40,7 @@ class Generation:
 def _checked(fields: Fields, settings: dict[str, Any]) -> dict[str, float | int]:
     try:
         SamplingParams(**settings)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         fields.refuse(str(error))
     return settings
 

@@ -12,7 +12,7 @@ from ..models.spec import ModelSpec, RopeSpec
 from . import limits
 from .convert import to_vector
 from .declared import Declared
-from .fields import Fields
+from .fields import Fields, shown
 from .gguf import GGUFFile
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -24,7 +24,7 @@ def _family(file: GGUFFile) -> tuple[str, Family]:
     family = FAMILIES.get(architecture)
     if family is None or family.gguf_layout is None:
         known = ", ".join(name for name, entry in FAMILIES.items() if entry.gguf_layout is not None)
-        general.fail("general.architecture", f"{architecture[:60]!r} is not supported ({known} are)")
+        general.fail("general.architecture", f"{shown(architecture)} is not supported ({known} are)")
     parts = general.integer("split.count", 0, 1 << 16, default=1)
     if parts > 1:
         general.fail("split.count", f"is {parts}: join the parts into one file first (gguf-split --merge)")
@@ -56,7 +56,7 @@ def _rope(file: GGUFFile, model: Fields, family: Family, head_dim: int, context:
         factor = model.number("rope.scale_linear", 0.0, 1e6, default=0.0)
     kind = model.string("rope.scaling.type", default="linear")
     if kind not in ("none", "linear", "yarn"):
-        model.fail("rope.scaling.type", f"{kind[:60]!r} is not supported (none, linear and yarn are)")
+        model.fail("rope.scaling.type", f"{shown(kind)} is not supported (none, linear and yarn are)")
     # A factor of 0 stands for none in ggml.
     scaled = kind != "none" and factor not in (0.0, 1.0)
     factors = _factors(file, model, head_dim)

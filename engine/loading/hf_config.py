@@ -8,7 +8,7 @@ from ..models.families import FAMILIES
 from ..models.spec import ModelSpec, RopeSpec
 from . import limits
 from .declared import Declared
-from .fields import Fields
+from .fields import Fields, shown
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:
@@ -32,10 +32,11 @@ def _attention_factor(rope: Fields, factor: float) -> float | None:
 
 
 def _rope(config: Fields, context: int) -> RopeSpec:
-    """From rope_parameters (transformers 5), or rope_theta and rope_scaling (before)."""
-    rope = config.mapping("rope_parameters") or config.mapping("rope_scaling") or Fields(config.path, {})
+    """From rope_scaling and rope_theta, or rope_parameters (transformers 5); the former wins, as there."""
+    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    rope = config.mapping(key) or Fields(config.path, {})
     if any(isinstance(value, dict) for value in rope.values.values()):
-        config.fail("rope_parameters", "differ between layers, which is not supported")
+        config.fail(key, "that differ between layers are not supported")
     base = rope.number("rope_theta", *limits.ROPE_BASE, default=None)
     if base is None:
         base = config.number("rope_theta", *limits.ROPE_BASE, default=10000.0)
@@ -46,7 +47,7 @@ def _rope(config: Fields, context: int) -> RopeSpec:
     if kind == "default":
         return RopeSpec(base=base)
     if kind not in ("linear", "llama3", "yarn"):
-        rope.fail("rope_type", f"{kind[:60]!r} is not supported (default, linear, llama3 and yarn are)")
+        rope.fail("rope_type", f"{shown(kind)} is not supported (default, linear, llama3 and yarn are)")
     factor = rope.number("factor", *limits.ROPE_FACTOR)
     if kind == "linear":
         return RopeSpec(base=base, scaling="linear", factor=factor)
@@ -81,15 +82,16 @@ def _window(config: Fields, model_type: str, layers: int) -> tuple[int | None, f
     """Sliding window and the layers it applies to: all layers of Mistral, some of Qwen's, none of Llama's."""
     if model_type == "llama":
         return None, None
+    window: int | None = config.integer("sliding_window", *limits.WINDOW, default=None)
+    types = config.get("layer_types")
     if model_type == "mistral":
-        # A null is written by models without a window; without the key the library's own default holds.
-        if "sliding_window" in config.values:
-            return config.integer("sliding_window", *limits.WINDOW, default=None), None
-        return 4096, None
+        if "sliding_window" not in config.values:
+            window = 4096  # the library's default; models without a window say null
+        if types not in (None, ["full_attention" if window is None else "sliding_attention"] * layers):
+            config.fail("layer_types", "that differ from layer to layer are not supported here")
+        return window, None
     if not config.boolean("use_sliding_window", default=False):
         return None, None
-    window = config.integer("sliding_window", *limits.WINDOW, default=None)
-    types = config.get("layer_types")
     if types is None:
         first = config.integer("max_window_layers", 0, 1 << 31, default=28)
         return window, frozenset(range(first, layers))
@@ -97,13 +99,13 @@ def _window(config: Fields, model_type: str, layers: int) -> tuple[int | None, f
         config.fail("layer_types", f"must list one entry for each of the {layers} layers")
     for entry in types:
         if entry not in ("full_attention", "sliding_attention"):
-            config.fail("layer_types", f"holds {str(entry)[:60]!r}, which is not supported")
+            config.fail("layer_types", f"holds {shown(entry)}, which is not supported")
     return window, frozenset(i for i, entry in enumerate(types) if entry == "sliding_attention")
 
 
 def _refuse_unsupported(config: Fields) -> None:
     if (activation := config.string("hidden_act", default="silu")) not in ("silu", "swish"):
-        config.fail("hidden_act", f"{activation[:60]!r} is not supported (silu is)")
+        config.fail("hidden_act", f"{shown(activation)} is not supported (silu is)")
     if config.boolean("mlp_bias", default=False):
         config.fail("mlp_bias", "true is not supported")
     if config.get("quantization_config") is not None:
@@ -117,7 +119,7 @@ def read_config(config: Fields) -> Declared:
     model_type = config.string("model_type")
     if model_type not in FAMILIES:
         known = ", ".join(FAMILIES)
-        config.fail("model_type", f"{model_type[:60]!r} is not supported ({known} are)")
+        config.fail("model_type", f"{shown(model_type)} is not supported ({known} are)")
     family = FAMILIES[model_type]
     _refuse_unsupported(config)
     width = config.integer("hidden_size", *limits.WIDTH)

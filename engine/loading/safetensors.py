@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..types import EngineError
+from .fields import shown
 from .files import file_inside, map_file, parse_json_object, read_json
 from .stored import StoredTensor
 
@@ -49,13 +50,13 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int
     """Type, shape, first and last byte of a tensor, from its line in the header."""
 
     def fail(reason: str) -> NoReturn:
-        raise EngineError("model_invalid", f"{path}: tensor {name[:200]!r} {reason}")
+        raise EngineError("model_invalid", f"{path}: tensor {shown(name)} {reason}")
 
     if not isinstance(entry, dict):
         fail("is not described by an object")
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in _BYTES:
-        fail(f"has the unknown dtype {str(dtype)[:60]!r}")
+        fail(f"has the unknown dtype {shown(dtype)}")
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_size, shape)):
         fail("has an invalid shape")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
@@ -91,13 +92,13 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     for name, (_, _, start, stop) in sorted(entries.items(), key=lambda item: item[1][2:]):
         if start != position:
             problem = "overlaps the data before it" if start < position else "leaves a gap before its data"
-            fail(f"tensor {name[:200]!r} {problem}")
+            fail(f"tensor {shown(name)} {problem}")
         position = stop
         if stop > available:
             needed = 8 + header_size + max(entry[3] for entry in entries.values())
             fail(
                 f"the file is incomplete: {needed} bytes are needed and {len(buffer)} are present; "
-                f"it ends before the end of tensor {name[:200]!r}. Download it again"
+                f"it ends before the end of tensor {shown(name)}. Download it again"
             )
     if position != available:
         fail(f"{available - position} bytes follow the last tensor")

@@ -15,6 +15,7 @@ from ..models.families import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
+from .fields import shown
 from .gguf_spec import ROPE_FACTORS
 from .stored import BLOCKS, StoredTensor
 
@@ -127,7 +128,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         kind = f"a {declared.spec.architecture} model of {declared.spec.layers} layers"
-        raise refuse(f"tensor {unknown[0][:200]!r}{more} is no part of {kind}")
+        raise refuse(f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
 
 

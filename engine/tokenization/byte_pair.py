@@ -1,4 +1,4 @@
-"""Byte-pair encoding of a vocabulary that comes without a tokenizer.json: the `tokenizers` pipelines it stands for."""
+"""Byte-pair encoding for a vocabulary that comes without a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Split:
     """How text is cut into words before merging.
 
     pattern: what a word is; None for GPT-2's. single_digits: cut between digits first. nfc: normalize first.
-    whole_words: a word that is in the vocabulary is one token, whatever the merges say. add_bos: prompts begin with
-    the start token unless the file says otherwise.
+    whole_words: a word that is in the vocabulary is one token, whatever the merges say. add_bos: prompts
+    begin with the start token unless the file says otherwise.
     """
 
     pattern: str | None = None
@@ -68,7 +68,7 @@ def byte_level(vocabulary: Vocabulary, merges: list[tuple[str, str]], split: Spl
     tokenizer = Tokenizer(_model(pieces, merges, ignore_merges=split.whole_words))
     if split.nfc:
         tokenizer.normalizer = normalizers.NFC()
-    steps = []
+    steps: list[pre_tokenizers.PreTokenizer] = []
     if split.single_digits:
         steps.append(pre_tokenizers.Digits(individual_digits=True))
     if split.pattern is not None:
@@ -79,10 +79,11 @@ def byte_level(vocabulary: Vocabulary, merges: list[tuple[str, str]], split: Spl
 
 
 def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: bool) -> Tokenizer:
-    """SentencePiece BPE: the neighbours that make the piece of the highest score are merged first, leftmost first.
+    """SentencePiece BPE: neighbours that make the piece of the highest score are merged first, left to right.
 
-    The algorithm takes scores where `tokenizers` takes a ranking of pairs, so the pairs that make a piece are listed
-    in the order of its score. What no piece covers becomes byte tokens, or else the unknown token.
+    `tokenizers` ranks pairs instead of pieces, so the pairs that make a piece are listed in the order of its
+    score; that is the same as long as no two pieces have one score, as in every vocabulary trained by
+    SentencePiece. What no piece covers becomes byte tokens, or else the unknown token.
     """
     pieces = _texts(vocabulary, Kind.NORMAL)
     ranked = []

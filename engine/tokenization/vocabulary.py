@@ -6,8 +6,27 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 SPACE = "▁"
 """How SentencePiece vocabularies write a space (arXiv 1808.06226)."""
+
+TURN_ENDS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|endofturn|>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<｜end▁of▁sentence｜>",
+    "<EOT>",
+    "<eos>",
+    "</s>",
+)
+"""Tokens that end a turn wherever they exist, also in files that declare only one of several end tokens."""
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
@@ -24,7 +43,7 @@ class Kind(IntEnum):
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable stand-in of each byte in GPT-2's vocabulary files: itself, or a character from U+0100 on."""
+    """The character that stands for each byte in GPT-2's vocabulary: itself, or one from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -42,8 +61,8 @@ def is_byte_token(text: str) -> bool:
 class Vocabulary:
     """Every token by id.
 
-    tokens: texts as stored. kinds: one `Kind` a byte. byte_level: normal tokens are written in the byte alphabet,
-    else with SentencePiece's mark for a space.
+    tokens: texts as stored. kinds: one `Kind` a byte. byte_level: normal tokens are written in the byte
+    alphabet, else with SentencePiece's mark for a space.
     """
 
     tokens: list[str]
@@ -58,7 +77,8 @@ class Vocabulary:
 
     def of_kind(self, *kinds: Kind) -> list[int]:
         """Ids of the tokens of these kinds that have a text."""
-        return [i for i, kind in enumerate(self.kinds) if kind in kinds and self.tokens[i]]
+        found: list[int] = np.flatnonzero(np.isin(np.frombuffer(self.kinds, np.uint8), kinds)).tolist()
+        return [i for i in found if self.tokens[i]]
 
     def token_bytes(self, token: int) -> bytes:
         """What a token adds to the text; nothing for control and unused tokens and for ids past the end."""

@@ -37,9 +37,9 @@ class PagedCache:
             ) from None
 
     def pages(self, blocks: Int32) -> NDArray[np.int64]:
-        """Numbers of the pages of blocks [n, m] -> [n, kv_heads, m]."""
+        """Numbers of the pages of blocks [..., n] -> [..., kv_heads, n]."""
         heads = np.arange(self.shape.kv_heads)
-        return blocks.astype(np.int64)[:, None, :] * len(heads) + heads[:, None]
+        return blocks.astype(np.int64)[..., None, :] * len(heads) + heads[:, None]
 
     def lines(self, slots: Tensor) -> Tensor:
         """Where the heads of tokens lie among all lines of head_dim values: slots [rows] -> [rows * kv_heads]."""
@@ -54,13 +54,16 @@ class PagedCache:
             target = side.view(-1, self.shape.head_dim)
             target.index_copy_(0, lines, values.reshape(-1, self.shape.head_dim).to(side.dtype))
 
-    def read(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of pages [n] of a layer, float32 [n, block_size * head_dim] each."""
-        k, v = (
-            side.view(-1, self.shape.block_size * self.shape.head_dim).index_select(0, pages).float()
-            for side in self._tensor[:, layer]
-        )
-        return k, v
+    def read_keys(self, layer: int, pages: Tensor) -> Tensor:
+        """The keys of pages of a layer, float32 [pages, block_size * head_dim]."""
+        return self._read(self._tensor[0, layer], pages)
+
+    def read_values(self, layer: int, pages: Tensor) -> Tensor:
+        """The values of pages of a layer, float32 [pages, block_size * head_dim]."""
+        return self._read(self._tensor[1, layer], pages)
+
+    def _read(self, side: Tensor, pages: Tensor) -> Tensor:
+        return side.view(-1, self.shape.block_size * self.shape.head_dim).index_select(0, pages.flatten()).float()
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks, all read before the first is written."""

@@ -17,9 +17,12 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x [rows, inputs] @ weight [outputs, inputs].T -> float32 [rows, outputs], computed in the weight's dtype."""
     rows = x.shape[0]
     tiles = -(-rows // TILE)
-    padded = pad(x.to(weight.dtype), (0, 0, 0, tiles * TILE - rows))
-    product = torch.bmm(padded.view(tiles, TILE, -1), weight.T.expand(tiles, -1, -1))
-    return product.view(tiles * TILE, -1)[:rows].float()
+    stack = pad(x.to(weight.dtype), (0, 0, 0, tiles * TILE - rows)).view(tiles, TILE, -1)
+    if weight.dtype is torch.float32 or weight.device.type != "cpu":
+        product = torch.bmm(stack, weight.T.expand(tiles, -1, -1))
+    else:  # here a CPU's bmm would copy the weight for each tile
+        product = torch.stack([tile @ weight.T for tile in stack])
+    return product.flatten(0, 1)[:rows].float()
 
 
 def products(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

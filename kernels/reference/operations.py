@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import sampling as rules
-from ..arithmetic import exp32, tree_sum
+from ..arithmetic import exp32
 from ..interface import Batch, Float32, Inputs, Int32, RopeLayout, SamplingBatch
-from .attention import Rows, Work, attend, plan
+from .attention import attend
 from .cache import PagedCache
 from .linear import linear
+from .plan import Rows, Work, plan
+from .sums import tree_sum
 
 
 @dataclass(frozen=True, slots=True)

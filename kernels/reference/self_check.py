@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from ..interface import CacheShape
-from .attention import Rows, attend, plan
+from .attention import attend
 from .cache import PagedCache
 from .linear import linear
+from .plan import Rows, plan
 
 ROW_COUNTS = (1, 5, 16, 33)
 _SHAPE = CacheShape(layers=1, blocks=16, block_size=32, kv_heads=3, head_dim=64, dtype="float32")

@@ -14,7 +14,7 @@ from .stdin import Kind, kind_of
 
 @dataclass(slots=True)
 class Console:
-    """Standard streams and signals. closed: the standard streams that were closed when the program started."""
+    """Standard streams and signals. closed: the streams that were closed when the program started."""
 
     output: Output = field(default_factory=Output)
     messages: Messages = field(default_factory=Messages)
@@ -33,7 +33,7 @@ class Console:
         return self.stdin_kind == "terminal" and self.output.is_terminal
 
     def ask(self, question: str) -> bool:
-        """A question on standard error that Enter or `y` answers with yes. Only for an interactive console."""
+        """A question on standard error that Enter or `y` answers with yes. Only where a person is."""
         self.messages.raw(f"{one_line(question)} [Y/n] ")
         answer = os.read(self.stdin, 1024)  # a terminal hands over one line
         return bool(answer) and answer.strip().lower() in (b"", b"y", b"yes")

@@ -1,4 +1,4 @@
-"""How things that go wrong look from outside: a stable code, one sentence, an exit code. docs/errors.md lists them."""
+"""How what goes wrong looks from outside: a code, a sentence, an exit code. docs/errors.md lists them all."""
 
 from __future__ import annotations
 

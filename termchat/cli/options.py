@@ -26,7 +26,7 @@ SAMPLING = (
 )
 """Options that become fields of SamplingParams of the same name."""
 
-ENGINE = ("backend", "device", "threads", "context_length", "kv_memory")
+ENGINE = ("quantization", "backend", "device", "threads", "context_length", "kv_memory")
 """Options that become fields of EngineConfig of the same name."""
 
 
@@ -38,7 +38,24 @@ class Section(click.Option):
         self.section = section
 
 
-class SectionedCommand(click.Command):
+class _Helped(click.Command):
+    """Writes its help text to the console's output, where a closed pipe or full disk is dealt with."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Click's own option, writing elsewhere."""
+        help_option = super().get_help_option(ctx)
+        if help_option is not None:
+            help_option.callback = _show_help
+        return help_option
+
+
+def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.obj.output.write(ctx.get_help() + "\n")
+        ctx.exit()
+
+
+class SectionedCommand(_Helped):
     """A command whose options are listed in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -53,7 +70,13 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(sections[name])
 
 
-class Text(click.ParamType):
+class CommandGroup(_Helped, click.Group):
+    """A command with commands below it."""
+
+    command_class = SectionedCommand
+
+
+class Text(click.ParamType[str]):
     """Text for the model: bytes that are no UTF-8 are replaced, with a note."""
 
     name = "text"
@@ -65,7 +88,7 @@ class Text(click.ParamType):
         return argument_text(value, name if isinstance(param, click.Argument) else f"--{name}", note)
 
 
-class ByteSize(click.ParamType):
+class ByteSize(click.ParamType[int]):
     """A number of bytes, with or without a unit: 1000000, 512MB, 2GiB."""
 
     name = "size"
@@ -76,7 +99,9 @@ class ByteSize(click.ParamType):
             return value
         found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?:([kmg])(i?)b?|b)?", value.strip().lower())
         if found is None:
-            self.fail(f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", param, ctx)
+            self.fail(
+                f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", param, ctx
+            )
         base = 1024 if found[3] else 1000
         return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
 
@@ -121,17 +146,32 @@ model_options = options(
 )
 
 system_option = option(
-    "Prompt", "-s", "--system", type=Text(), metavar="TEXT", help="System prompt: how the model should behave."
+    "Prompt",
+    "-s",
+    "--system",
+    type=Text(),
+    metavar="TEXT",
+    help="System prompt: how the model should behave.",
 )
 raw_option = option(
     "Prompt", "--raw", is_flag=True, help="Continue the text as it is, without the model's chat template."
 )
 
 sampling_options = options(
-    option("Sampling", "-t", "--temperature", type=float, metavar="T", help="0 always takes the likeliest token."),
+    option(
+        "Sampling", "-t", "--temperature", type=float, metavar="T", help="0 always takes the likeliest token."
+    ),
     option("Sampling", "--top-k", type=int, metavar="K", help="Only the K likeliest tokens; 0 is all."),
-    option("Sampling", "--top-p", type=float, metavar="P", help="Only the likeliest tokens with this much probability."),
-    option("Sampling", "--min-p", type=float, metavar="P", help="Only tokens with this share of the best one's."),
+    option(
+        "Sampling",
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="Only the likeliest tokens with this much probability.",
+    ),
+    option(
+        "Sampling", "--min-p", type=float, metavar="P", help="Only tokens with this share of the best one's."
+    ),
     option(
         "Sampling",
         "--repetition-penalty",
@@ -139,8 +179,20 @@ sampling_options = options(
         metavar="X",
         help="Above 1: tokens that occurred, in the prompt too, become less likely.",
     ),
-    option("Sampling", "--presence-penalty", type=float, metavar="X", help="Taken off once for tokens of the reply."),
-    option("Sampling", "--frequency-penalty", type=float, metavar="X", help="Taken off for each time they occurred."),
+    option(
+        "Sampling",
+        "--presence-penalty",
+        type=float,
+        metavar="X",
+        help="Taken off once for tokens of the reply.",
+    ),
+    option(
+        "Sampling",
+        "--frequency-penalty",
+        type=float,
+        metavar="X",
+        help="Taken off for each time they occurred.",
+    ),
     option("Sampling", "--seed", type=int, metavar="N", help="The same seed gives the same reply."),
     option("Sampling", "-n", "--max-tokens", type=int, metavar="N", help="End the reply after N tokens."),
     option(
@@ -154,12 +206,34 @@ sampling_options = options(
 )
 
 engine_options = options(
+    option(
+        "Engine",
+        "--quantize",
+        "quantization",
+        metavar="FORMAT",
+        help="Weights in memory: auto is as stored, none is floats, int8 and int4 are packed.",
+    ),
     option("Engine", "--backend", metavar="NAME", help="How to compute: auto, or a backend by name."),
     option("Engine", "--device", metavar="NAME", help="Where to compute: auto, cpu, cuda, cuda:N or mps."),
     option("Engine", "--threads", type=int, metavar="N", help="CPU threads."),
-    option("Engine", "--context-length", type=int, metavar="N", help="Tokens a conversation can hold, reply included."),
-    option("Engine", "--kv-memory", type=ByteSize(), metavar="SIZE", help="Memory for conversations, as 512MB or 2GiB."),
+    option(
+        "Engine",
+        "--context-length",
+        type=int,
+        metavar="N",
+        help="Tokens a conversation can hold, reply included.",
+    ),
+    option(
+        "Engine",
+        "--kv-memory",
+        type=ByteSize(),
+        metavar="SIZE",
+        help="Memory for conversations, as 512MB or 2GiB.",
+    ),
 )
+
+
+json_option = option("Output", "--json", "as_json", is_flag=True, help="JSON on standard output.")
 
 
 def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """Standard output and standard error, written without the interpreter's buffers.
 
-Nothing waits in a buffer when the program ends, so a closed pipe or a full disk is noticed where it happens and never
-again at shutdown. Text is UTF-8 whatever the locale says.
+Nothing waits in a buffer when the program ends, so a closed pipe or a full disk is noticed where it happens
+and never again at shutdown. Text is UTF-8 whatever the locale says.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import select
@@ -20,7 +19,7 @@ CHUNK = 4096
 """Bytes that a pipe takes without blocking once it says it is writable (PIPE_BUF on Linux)."""
 
 
-class ReaderClosed(Exception):
+class ReaderClosed(Exception):  # noqa: N818 - an end, not a fault
     """Nobody reads standard output any more."""
 
 
@@ -31,7 +30,7 @@ class OutputError(UserError):
 def guard_descriptors() -> frozenset[int]:
     """Open /dev/null in place of standard streams that are closed (`>&-`); the numbers of those.
 
-    Else the next file opened, the database perhaps, would get the number 1 and be written to as standard output.
+    Else the next file opened, the database perhaps, would get the number 1, and replies be written to it.
     """
     closed = set()
     for fd in (0, 1, 2):
@@ -88,8 +87,10 @@ class Output:
             raise OutputError(f"cannot write to standard output: {error.strerror}") from error
 
     @contextmanager
-    def watch(self, closed: Callable[[], None]) -> Iterator[None]:
-        """Call `closed` in the event loop when the reader of a pipe goes away, also while nothing is written."""
+    def watch(self, closed: Callable[[], object]) -> Iterator[None]:
+        """Call `closed` in the event loop when the reader of a pipe goes, also while nothing is written."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         is_pipe = stat.S_ISFIFO(os.fstat(self.fd).st_mode)
 
@@ -114,6 +115,8 @@ def _writable(fd: int) -> bool:
 
 
 async def _until_writable(fd: int) -> None:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_writer(fd, ready.set)
@@ -124,7 +127,7 @@ async def _until_writable(fd: int) -> None:
 
 
 class Messages:
-    """Standard error: notes and errors of one line each, and raw text. Never raises: nobody has to read it."""
+    """Standard error: notes of one line each, and raw text. Never raises: nobody has to read it."""
 
     def __init__(self, fd: int = 2) -> None:
         self.fd = fd
@@ -146,5 +149,6 @@ class Messages:
 def one_line(text: str) -> str:
     """Text from files and arguments as part of a message: no control character reaches the terminal."""
     return "".join(
-        char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}" for char in text.strip()
+        char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}"
+        for char in text.strip()
     )

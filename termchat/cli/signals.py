@@ -32,17 +32,17 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._action: Callable[[], None] | None = None
+        self._action: Callable[[], object] | None = None
 
     def install(self) -> None:
-        """Take over the signals, from the main thread. One that was ignored stays ignored (nohup, `&` in sh)."""
+        """Take over the signals, from the main thread. What was ignored stays so (nohup, `&` in sh)."""
         for number in HANDLED:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 
     @contextmanager
-    def calling(self, action: Callable[[], None]) -> Iterator[None]:
-        """Within the block the first signal calls `action` instead of raising Interrupted."""
+    def calling(self, action: Callable[[], object] | None) -> Iterator[None]:
+        """Within the block the first signal calls `action`; None: it raises Interrupted."""
         before, self._action = self._action, action
         try:
             yield
@@ -52,11 +52,15 @@ class Signals:
     def leave_at_once(self) -> None:
         """End the process without unwinding, for the moments in which there is nothing to save or to print.
 
-        The interpreter's own way out waits for threads, and the engine's can be inside a load or a step of many
-        seconds that Python cannot stop.
+        The interpreter's own way out waits for threads, and the engine's can be inside a load or a step of
+        many seconds that Python cannot stop.
         """
         assert self.received is not None, "a signal asked for it"
         os._exit(128 + self.received)
+
+    def end(self) -> None:
+        """The program is done: an exception during the interpreter's shutdown could only become noise."""
+        self._action = self.leave_at_once
 
     def forget(self) -> None:
         """Treat the next signal as the first again; for a program that goes on after one."""

@@ -32,7 +32,7 @@ def kind_of(fd: int, closed: frozenset[int] = frozenset()) -> Kind:
 
 
 def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
-    """Everything until the end; `waiting` is called once if nothing comes for a second. CliError: it has no end."""
+    """Everything until the end; `waiting` is called after a second of silence. CliError: it has no end."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     if waiting is not None and not poll.poll(PATIENCE_MS):
@@ -50,7 +50,7 @@ def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
         if len(data) > LIMIT_BYTES:
             raise CliError(
                 "prompt_too_long",
-                f"standard input holds more than {LIMIT_BYTES >> 20} MiB, more than the context of any model; "
+                f"standard input holds more than {LIMIT_BYTES >> 20} MiB, more than any model's context; "
                 "give it a part of the text",
             )
 

@@ -154,12 +154,12 @@ def _transfer(remote: Remote, part: _Part, meter: Meter, timeout: float) -> Remo
         if error.code in _RETRIED_STATUS:
             raise _CutError(f"{shown} answered {error.code} {error.reason}") from error
         raise DownloadError(_refused(shown, error)) from error
-    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
         inner = error.reason if isinstance(error, urllib.error.URLError) else error
         reason = inner if isinstance(inner, BaseException) else error
+        text = getattr(reason, "strerror", None) or str(inner) or type(reason).__name__
         if isinstance(reason, _LASTING):
-            raise DownloadError(f"cannot open {shown}: {reason}") from error
-        text = (reason.strerror if isinstance(reason, OSError) else str(reason)) or type(reason).__name__
+            raise DownloadError(f"cannot open {shown}: {text}") from error
         raise _CutError(f"cannot reach {shown}: {text}") from reason
     with body.stream:
         remote = replace(

@@ -27,7 +27,8 @@ def hub_remote(source: HuggingFaceSource, sha256: str | None, size: int | None) 
 
     if constants.HF_HUB_OFFLINE:
         raise DownloadError("HF_HUB_OFFLINE is set")
-    url = hf_hub_url(source.repo, source.file, revision=source.revision, endpoint=constants.ENDPOINT)
+    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    url = hf_hub_url(source.repo, source.file, revision=source.revision, endpoint=endpoint)
     token = get_token()
     return Remote(url, {"Authorization": f"Bearer {token}"} if token else {}, sha256, size)
 

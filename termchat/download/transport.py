@@ -78,7 +78,10 @@ def open_body(url: str, headers: Mapping[str, str], offset: int, etag: str | Non
 
 def without_secrets(url: str) -> str:
     """The address as it may be shown and logged: no user, password or query."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no address at all
+        return url.partition("?")[0]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 

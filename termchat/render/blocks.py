@@ -11,7 +11,8 @@ The subset: no raw HTML and no link reference definitions (both are text); table
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import replace
 
 from termchat.render.fence import Code
 from termchat.render.leaf import Container, Item, Leaf, Quote
@@ -28,7 +29,7 @@ _MARKER = re.compile(r"(?:([-+*])|(\d{1,9})([.)]))(?=[ \t]|$)")
 
 
 def indentation(text: str, column: int) -> int:
-    """Return how many columns of white space `text` begins with, if it stands at `column` (tab stops of 4)."""
+    """Return the columns of white space that `text`, standing at `column`, begins with (tab stops of 4)."""
     at = column
     for character in text:
         if character == " ":
@@ -50,17 +51,6 @@ def dedent(text: str, column: int, columns: int) -> tuple[str, int]:
     return " " * (column - goal) + text[index:], min(column, goal)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    containers: tuple[Container, ...]
-    open: Leaf | None
-    blank: bool
-    count: int
-    last: Leaf | None
-    lines: int
-    line: int
-
-
 class BlockParser:
     """Turns lines into leaves. Feed lines without their newline; `leaves` is what has come of them so far.
 
@@ -72,6 +62,7 @@ class BlockParser:
         self._containers: tuple[Container, ...] = ()
         self._open: Leaf | None = None  # the leaf that the next line may continue
         self._blank = False  # there was a blank line since the last leaf began
+        self._header = False  # the last line may be the header of a table
         self._line = -1
         self.mark()
 
@@ -81,16 +72,17 @@ class BlockParser:
         lines = len(last.lines) if last else 0
         if last:
             last.settled = lines
-        self._mark = _Mark(self._containers, self._open, self._blank, len(self.leaves), last, lines, self._line)
+        self._marked = len(self.leaves), last, lines
+        self._state = self._containers, self._open, self._blank, self._header, self._line
 
     def rewind(self) -> None:
         """Return to the state of the last `mark`."""
-        mark = self._mark
-        self._containers, self._open, self._blank, self._line = mark.containers, mark.open, mark.blank, mark.line
-        del self.leaves[mark.count :]
-        if mark.last:
-            self.leaves[-1] = mark.last
-            del mark.last.lines[mark.lines :]
+        self._containers, self._open, self._blank, self._header, self._line = self._state
+        count, last, lines = self._marked
+        del self.leaves[count:]
+        if last:
+            self.leaves[-1] = last
+            del last.lines[lines:]
 
     def feed(self, line: str) -> None:
         """Take in the next line."""
@@ -129,6 +121,7 @@ class BlockParser:
                 self._blank = True
         elif paragraph and not opened:
             paragraph.lines.append(text)  # also if containers were left: a lazy continuation
+            self._header = inside and indentation(text, column) < 4
         elif isinstance(self._open, Table) and inside and not opened and indentation(text, column) < 4:
             self._open.lines.append(text)
         else:
@@ -140,6 +133,7 @@ class BlockParser:
                 leaf = Paragraph(self._line)
             leaf.lines.append(text)
             self._add(leaf)
+            self._header = True
 
     def _continue_containers(self, line: str) -> tuple[str, int, int]:
         """Return what follows the markers of the open containers, its column, and how many go on."""
@@ -152,8 +146,9 @@ class BlockParser:
                     return text, column, matched
                 text, column = dedent(body[1:], at + 1, 1)
             elif _blank(text):
-                if self._is_empty(container):  # an item may begin with one blank line at most
-                    return text, column, matched
+                if self._is_empty(container):  # an item may begin with one blank line at most: it has ended
+                    ended = replace(container, width=sys.maxsize)
+                    self._containers = (*self._containers[:matched], ended)
             elif indent >= container.width:
                 text, column = dedent(text, column, container.width)
             else:
@@ -185,7 +180,7 @@ class BlockParser:
         assert isinstance(paragraph, Paragraph)
         header = paragraph.lines[-1]
         body = body.rstrip(" \t")
-        aligns = delimiter_row(header, body) if indentation(header, 0) < 4 else None
+        aligns = delimiter_row(header, body) if self._header else None
         if aligns is not None:
             table = Table(self._line - 1, aligns)
             table.lines = [header, body]
@@ -219,7 +214,7 @@ class BlockParser:
             return None
         bullet, digits, delimiter = found.groups()
         text, at = body[found.end() :], column + found.end()
-        if interrupts and (_blank(text) or digits and int(digits) != 1):
+        if interrupts and (_blank(text) or (digits and int(digits) != 1)):
             return None
         spaces = indentation(text, at)
         if _blank(text) or spaces > 4:
@@ -261,7 +256,7 @@ class BlockParser:
             leaf.gap = last is not None and (self._blank or not _same_list(last.containers, leaf.containers))
             self.leaves.append(leaf)
         self._blank = False
-        self._open = None if isinstance(leaf, Rule) or isinstance(leaf, Paragraph) and leaf.level else leaf
+        self._open = None if isinstance(leaf, Rule) or (isinstance(leaf, Paragraph) and leaf.level) else leaf
 
     def _replace(self, leaf: Leaf) -> None:
         last = self.leaves[-1]

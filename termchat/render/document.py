@@ -10,7 +10,6 @@ from textual.selection import Selection
 from termchat.render.blocks import BlockParser, LineParser
 from termchat.render.fence import Code
 from termchat.render.leaf import Leaf
-from termchat.render.paragraph import Verbatim
 from termchat.render.sanitize import Sanitizer
 from termchat.render.strips import Row
 
@@ -116,16 +115,21 @@ class Document:
         start = selection.start.transpose if selection.start else (0, 0)
         end = selection.end.transpose if selection.end else (sys.maxsize, 0)
         leaves = self._parser.leaves
-        stops = [leaf.start for leaf in leaves[1:]] + [len(self._lines) + 1]
         source = [*self._lines, self._partial]
-        parts: list[str] = []
-        whole_from = None  # the source line where a run of whole leaves began
+        stops = [*(leaf.start for leaf in leaves[1:]), len(source)]
+        lines: list[str] = []
         for leaf, stop in zip(leaves, stops, strict=True):
             first, last = leaf.base + leaf.gap, leaf.base + len(leaf.plain) - 1
-            if end <= (first, 0) or start > (last, len(leaf.plain[-1])):
-                continue
+            if lines and lines[-1] and leaf.gap and end > (first, 0):
+                lines.append("")
             if start <= (first, 0) and end >= (last, len(leaf.plain[-1])):
-                ...
+                lines += source[leaf.start : stop]  # with the blank lines after it
+            elif start < (last, len(leaf.plain[-1])) and end > (first, 0):
+                begin = start if start > (first, 0) else (first, 0)
+                finish = end if end[0] <= last else (last, None)
+                lines += leaf.copy(begin[0] - leaf.base, begin[1], finish[0] - leaf.base, finish[1])
+        return "\n".join(lines).rstrip("\n")
+
     @property
     def _tail(self) -> list[Leaf]:
         return self._parser.leaves[self._closed :]

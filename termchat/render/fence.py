@@ -11,9 +11,8 @@ from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 from termchat.render.leaf import Leaf
 from termchat.render.strips import Fragment, line_text
-from termchat.render.wrap import cell_breaks
+from termchat.render.wrap import TAB_SIZE, cell_breaks
 
-TAB_SIZE = 4
 # What is highlighted in one go, in lines and characters. While the block is open the pieces are small, so the
 # cost of a line stays the same; of a complete block the beginning is one large piece, which most blocks fit.
 _SMALL = (32, 4_000)
@@ -46,7 +45,7 @@ _STYLES = {
 
 
 class Code(Leaf):
-    """A code block. fence: its opening fence, None for an indented block. indent: columns before the fence."""
+    """A code block. fence: its opening fence, None for an indented block. indent: columns before it."""
 
     def __init__(self, start: int, fence: str | None = None, info: str = "", indent: int = 0) -> None:
         super().__init__(start)
@@ -54,7 +53,6 @@ class Code(Leaf):
         self.indent = indent
         self.language = info.split(maxsplit=1)[0] if info.strip() else ""
         self._final = False
-        self._restart()
 
     @property
     def code(self) -> str:
@@ -77,10 +75,6 @@ class Code(Leaf):
                 lines = lines[:-1]
         return lines
 
-    def _restart(self) -> None:
-        super()._restart()
-        self._done = 0
-
     def _place(self, width: int) -> None:
         super()._place(width)
         bar = ("▏ ", "block bar")
@@ -98,26 +92,33 @@ class Code(Leaf):
             self._add_line([(self.language or "code", "block label")], [0], fill="block")
             self.plain[-1] = ""
             self._keep()
-        lines = self._code_lines()
-        start = self._done
+        lines = [line.expandtabs(TAB_SIZE) for line in self._code_lines()[self._done :]]
+        index, start = self._done, 0
         while start < len(lines):
-            end, full = _piece(lines, start, _LARGE if final and start == 0 else _SMALL)
-            for fragments in _highlight(lines[start:end], self.language):
-                self._add_line(fragments, cell_breaks(line_text(fragments), self._room), fill="block")
-            start = end
-            if full and end <= self.settled:
-                self._done = end
+            if len(lines[start]) > _LONGEST_LINE:
+                self._add_growing_line(lines[start], cell_breaks, "block", "block")
+                count, full = 1, True
+            else:
+                count, full = _piece(lines[start:], _LARGE if final and index == 0 else _SMALL)
+                for line in _highlight(lines[start : start + count], self.language):
+                    self._add_line(line, cell_breaks(line_text(line), self._room), fill="block")
+            start += count
+            index += count
+            if full and index <= self.settled:
+                self._done = index
                 self._keep()
 
 
-def _piece(lines: list[str], start: int, most: tuple[int, int]) -> tuple[int, bool]:
-    """Return where the piece from `start` ends, and whether lines to come can't belong to it."""
+def _piece(lines: list[str], most: tuple[int, int]) -> tuple[int, bool]:
+    """Return how many lines to highlight together, and whether lines to come can't belong to them."""
     most_lines, most_characters = most
-    end, characters = start, 0
-    while end < len(lines) and end - start < most_lines and characters < most_characters:
-        characters += len(lines[end])
-        end += 1
-    return end, end - start == most_lines or characters >= most_characters
+    count = characters = 0
+    for line in lines:
+        if count == most_lines or characters >= most_characters or len(line) > _LONGEST_LINE:
+            return count, True
+        count += 1
+        characters += len(line)
+    return count, count == most_lines or characters >= most_characters
 
 
 @lru_cache(maxsize=128)
@@ -136,20 +137,18 @@ def _style(token: _TokenType) -> str:
 
 
 def _highlight(lines: list[str], language: str) -> list[list[Fragment]]:
-    """Return one list of fragments a line; the same text, with tabs as spaces."""
-    lines = [line.expandtabs(TAB_SIZE) for line in lines]
-    text = "\n".join(lines)
+    """Return one list of fragments a line."""
+    plain = [[(line, "block")] for line in lines]
     lexer = _lexer(language) if language else None
-    if lexer is None or any(len(line) > _LONGEST_LINE for line in lines):
-        return [[(line, "block")] for line in lines]
+    if lexer is None:
+        return plain
     highlighted: list[list[Fragment]] = [[]]
-    for token, value in lexer.get_tokens(text):
+    for token, value in lexer.get_tokens("\n".join(lines)):
         style = f"block {_style(token)}".strip()
         for index, part in enumerate(value.split("\n")):
             if index:
                 highlighted.append([])
             if part:
                 highlighted[-1].append((part, style))
-    if [line_text(line) for line in highlighted] != lines:  # a lexer that drops or changes characters
-        return [[(line, "block")] for line in lines]
-    return highlighted
+    # Not so if the lexer drops or changes characters.
+    return highlighted if [line_text(line) for line in highlighted] == lines else plain

@@ -6,12 +6,13 @@ text to come can't change are kept, the others are dropped and made again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
 from termchat.render.strips import Fragment, Row, line_text
-from termchat.render.wrap import split_at
+from termchat.render.wrap import TAB_SIZE, split_at
 
 MIN_CONTENT = 16  # cells that markers and bars leave to the text, as far as the width has them
 
@@ -37,6 +38,9 @@ class Item:
 
 Container = Quote | Item
 
+Breaks = Callable[[str, int], list[int]]
+"""Where the rows of a text begin in a width: `word_breaks` or `cell_breaks`."""
+
 _BULLETS = "•◦▪"
 
 
@@ -59,7 +63,9 @@ class Leaf:
         self.plain: list[str] = []
         self._width = -1
         self.base = -1
-        self._kept = (0, 0)
+        self._kept = (0, 0)  # rows and logical lines that stay
+        self._done = 0  # source lines they show
+        self._line_kept = ""  # and the beginning of the next one
 
     def layout(self, width: int, base: int, final: bool) -> int:
         """Bring rows and logical lines up to date and return the first row that may have changed.
@@ -71,6 +77,9 @@ class Leaf:
         if (width, base) != (self._width, self.base):
             self._width, self.base = width, base
             self._place(width)
+            self._restart()
+        open_line = "".join(self.lines[self._done : self._done + 1]).expandtabs(TAB_SIZE)
+        if not open_line.startswith(self._line_kept):  # the parser took the line back
             self._restart()
         self._revise(final)
         self._rewind()
@@ -91,6 +100,8 @@ class Leaf:
     def _restart(self) -> None:
         """Keep nothing: make every row again."""
         self._kept = (0, 0)
+        self._done = 0
+        self._line_kept = ""
 
     def _revise(self, final: bool) -> None:
         """Call `_restart` if kept rows no longer hold."""
@@ -101,6 +112,7 @@ class Leaf:
 
     def _keep(self, open_line: bool = False) -> None:
         """Keep the rows and lines so far; with `open_line` all but the last of each, which may still grow."""
+        self._line_kept = ""
         self._kept = (len(self.rows) - open_line, len(self.plain) - open_line)
 
     def _rewind(self) -> None:
@@ -113,11 +125,23 @@ class Leaf:
         line = self.base + len(self.plain)
         self.rows.append(Row(prefix + content, line, offset, len(prefix), fill))
 
-    def _add_line(self, fragments: list[Fragment], starts: list[int], before: str = "", fill: str = "") -> None:
+    def _add_line(
+        self, fragments: list[Fragment], starts: list[int], before: str = "", fill: str = ""
+    ) -> None:
         """Add a logical line, or what follows `before` on it, broken at `starts`."""
         for start, piece in zip(starts, split_at(fragments, starts), strict=True):
             self._add_row(piece, len(before) + start, fill)
         self.plain.append(before + line_text(fragments))
+
+    def _add_growing_line(self, text: str, breaks: Breaks, style: str = "", fill: str = "") -> None:
+        """Add the last line, in one style, keeping all of its rows but the last: it only ever gets longer."""
+        done = len(self._line_kept)
+        starts = breaks(text[done:], self._room)
+        for start, piece in zip(starts, split_at([(text[done:], style)], starts), strict=True):
+            self._add_row(piece, done + start, fill)
+        self.plain.append(text)
+        self._keep(open_line=True)
+        self._line_kept = text[: done + starts[-1]]
 
     def _place(self, width: int) -> None:
         """Work out what the containers put before the rows, and the width that is left."""

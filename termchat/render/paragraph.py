@@ -5,7 +5,7 @@ from __future__ import annotations
 from termchat.render.inline import parse_inline, segment_end
 from termchat.render.leaf import Leaf
 from termchat.render.strips import Fragment, line_text
-from termchat.render.wrap import word_breaks
+from termchat.render.wrap import TAB_SIZE, word_breaks
 
 
 class Paragraph(Leaf):
@@ -43,7 +43,9 @@ class Paragraph(Leaf):
         self._parsed = text[:start]
         self._flow(parse_inline(text[start:], style), end)
 
-    def _flow(self, lines: list[list[Fragment]], end: tuple[list[Fragment], str]) -> tuple[list[Fragment], str]:
+    def _flow(
+        self, lines: list[list[Fragment]], end: tuple[list[Fragment], str]
+    ) -> tuple[list[Fragment], str]:
         """Add lines, the first of which continues `end`; return the new end."""
         before, starts = "", [0]
         for index, line in enumerate(lines):
@@ -67,17 +69,10 @@ class Rule(Leaf):
 class Verbatim(Leaf):
     """Text without markup, shown as typed: what a person wrote, an error message."""
 
-    def _restart(self) -> None:
-        super()._restart()
-        self._done = 0
-
     def _grow(self, final: bool) -> None:
         for index in range(self._done, len(self.lines)):
-            if index == self.settled:
-                self._done = index
+            text = self.lines[index].expandtabs(TAB_SIZE)
+            self._add_growing_line(text, word_breaks)
+            if index < self.settled:
+                self._done = index + 1
                 self._keep()
-            text = self.lines[index].expandtabs(4)
-            self._add_line([(text, "")], word_breaks(text, self._room))
-        if self.settled == len(self.lines):
-            self._done = self.settled
-            self._keep()

@@ -36,7 +36,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Return text with line endings as newlines and every other control character replaced by a visible one."""
+    """Return text with newlines as line ends and every other control character replaced by a visible one."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.isprintable():

@@ -87,7 +87,7 @@ class Row:
     def _render(self, palette: Palette, width: int) -> Strip:
         segments = []
         for text, style in self.fragments[: self.lead]:
-            # One segment a character, all at the same offset: pointing at decoration selects from the content.
+            # One segment a character, all with one offset: pointing at decoration selects from the content.
             at = palette.style(style) + Style.from_meta({"offset": (self.offset, self.line)})
             segments += [Segment(character, at) for character in text]
         offset = self.offset

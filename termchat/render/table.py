@@ -14,11 +14,12 @@ from termchat.render.wrap import split_at, word_breaks
 
 _SAMPLE = 64  # rows that decide the widths, the header and its underline included
 _NARROWEST = 4  # cells a column shrinks to before columns are left out at the right
+_LONGEST = 1000  # characters of a cell; a longer one is shown without its markup
 _GAP = " │ "
 
 Align = Literal["left", "center", "right"]
 
-_DELIMITER = re.compile(r"[-:|][-:|\s]*$")
+_DELIMITER = re.compile(r"(?:[:|]|-(?=\S))[-:|\s]+$")  # a dash and a space would be a list item
 _DASHES = re.compile(r":?-+:?$")
 _PIPE = re.compile(r"(?<!\\)\|")
 
@@ -36,7 +37,7 @@ def split_cells(line: str) -> list[str]:
 def delimiter_row(header: str, line: str) -> list[Align] | None:
     """Return the alignments if `line` makes a table of the `header` above it."""
     line = line.strip()
-    if "|" not in header or len(line) < 2 or line[0] == "-" and line[1] in " \t" or not _DELIMITER.match(line):
+    if "|" not in header or not _DELIMITER.match(line):
         return None
     dashes = [cell.strip() for cell in line.split("|")]
     if dashes and not dashes[0]:
@@ -62,15 +63,10 @@ class Table(Leaf):
         self.aligns = aligns
         self._cells: list[list[list[Fragment]]] = []  # parsed cells of the settled lines
         self._widths: list[int] = []
-        self._restart()
 
     def copy(self, first: int, start: int, last: int, end: int | None) -> list[str]:
         """Return the whole source rows: half a row of a table is of no use."""
         return self.plain[first : last + 1]
-
-    def _restart(self) -> None:
-        super()._restart()
-        self._done = 0
 
     def _revise(self, final: bool) -> None:
         while len(self._cells) < self.settled:
@@ -89,7 +85,7 @@ class Table(Leaf):
         style = "head" if index == 0 else ""
         cells = split_cells(self.lines[index])[: len(self.aligns)]
         cells += [""] * (len(self.aligns) - len(cells))
-        return [parse_inline(cell, style)[0] for cell in cells]
+        return [parse_inline(cell, style)[0] if len(cell) <= _LONGEST else [(cell, style)] for cell in cells]
 
     def _grow(self, final: bool) -> None:
         for index in range(self._done, len(self.lines)):
@@ -128,7 +124,9 @@ class Table(Leaf):
 
 def _column_widths(sample: list[list[list[Fragment]]], room: int) -> list[int]:
     """Return the cells of each column that is shown; the widest give way first."""
-    natural = [max(1, *(cell_len(line_text(cell)) for cell in column)) for column in zip(*sample, strict=True)]
+    natural = [
+        max(1, *(cell_len(line_text(cell)) for cell in column)) for column in zip(*sample, strict=True)
+    ]
     while len(natural) > 1 and len(natural) * (_NARROWEST + len(_GAP)) - len(_GAP) > room:
         if sum(natural) + len(_GAP) * (len(natural) - 1) <= room:
             break

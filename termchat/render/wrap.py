@@ -12,6 +12,8 @@ from rich.cells import cell_len, split_graphemes
 
 from termchat.render.strips import Fragment
 
+TAB_SIZE = 4
+
 # Scripts written without spaces: a row may break between any two of these characters.
 WIDE = (
     "\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"

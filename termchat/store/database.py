@@ -55,6 +55,8 @@ class Database:
                 return
             self._db = self._connect("rw")
             self._use_wal()
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA foreign_keys = ON")
             if version < len(migrations):
                 migrate(self._db, migrations)
 
@@ -107,8 +109,6 @@ class Database:
         )
         db.row_factory = sqlite3.Row
         db.text_factory = _decode
-        db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA synchronous = NORMAL")
         return db
 
     def _connect_readable(self) -> sqlite3.Connection:
@@ -185,8 +185,13 @@ def _guard(path: Path) -> None:
     try:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        if not stat.S_ISREG(path.stat().st_mode):
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
             raise StoreError(f"{path} is not a regular file, so nothing is saved")
+        if 0 < info.st_size < 512:  # SQLite would take it for a new database
+            raise StoreError(
+                f"{path} is no database (it has {info.st_size} bytes); move it away to start one"
+            )
     except OSError as error:
         raise StoreError(f"cannot create {path}: {error.strerror}") from error
     for name in (path, f"{path}-wal", f"{path}-shm"):
@@ -196,7 +201,8 @@ def _guard(path: Path) -> None:
 
 
 def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(name, os.W_OK, effective_ids=effective) for name in (path, path.parent))
 
 
 def _decode(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Conversations as files: JSON with the whole tree, to be read back; Markdown and text of the branch shown."""
+"""Conversations as files: JSON with the whole tree, to be read back; Markdown and text of the branch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Full-text search: every word must occur, in any script and as any part of a word.
 
-Words of three characters and more are looked up in the trigram index. The index knows nothing shorter, which
-would leave out most Chinese, Japanese and Korean words: those are searched for by reading the texts.
+Words of three characters and more are looked up in the trigram index. The index knows nothing shorter,
+which would leave out most Chinese, Japanese and Korean words: those are searched for by reading the texts.
+(SQLite reads a text for both only up to a NUL character.)
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def search(store: Store, query: str, limit: int = 50) -> list[Hit]:
         values.append(" AND ".join('"' + word.replace('"', '""') + '"' for word in long))
     for word in words:
         if len(word) < 3:
-            conditions.append("message.text LIKE ? ESCAPE '!'")
-            values.append("%" + re.sub(r"([!%_])", r"!\1", word) + "%")
+            cases = {word, word.lower(), word.upper(), word.title()}  # LIKE itself folds ASCII only
+            conditions.append("(" + " OR ".join(["message.text LIKE ? ESCAPE '!'"] * len(cases)) + ")")
+            values.extend("%" + re.sub(r"([!%_])", r"!\1", case) + "%" for case in cases)
     rows = store.database.query(
         "SELECT message.id, conversation_id, title, role, message.created, text "
         "FROM message JOIN conversation ON conversation.id = conversation_id "

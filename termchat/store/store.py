@@ -20,7 +20,7 @@ from .conversations import Conversations, NotFoundError
 from .database import Database, StoreBusyError, StoreError
 from .replies import ReplyWriter
 from .rows import ROLES, Conversation, Role, Status, StoredMessage, clean, message_of, title_of
-from .writers import Writer, is_alive
+from .writers import Writer, is_alive, sweep
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Store(Conversations):
                             "WHERE id = ? AND status = 'streaming' AND writer IS ?",
                             (row["id"], row["writer"]),
                         )
+        sweep(self._writers)
         return len(dead)
 
     def message(self, message_id: int) -> StoredMessage:

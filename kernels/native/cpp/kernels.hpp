@@ -61,13 +61,14 @@ constexpr int kSampleBlock = 64;  // scores that share a maximum
 
 struct Winner {
     float score;
-    int32_t token;           // -1 for none
+    int32_t token;
 };
 
 struct Kernels {
     const char* name;
     void (*linear[5][2])(const LinearArgs&);  // [format][planes - 1]
     void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
+    void (*round_to_half)(const float* x, int count, uint16_t* out);
     void (*rms_norm)(const float* x, const float* weight, int runs, int length, float eps, float* out);
     void (*gated)(const float* gate, const float* up, int columns, float* out);
     void (*add)(const float* a, const float* b, int columns, float* out);
@@ -77,7 +78,7 @@ struct Kernels {
                        float* out);
     void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one
     uint64_t (*mass)(const SampleArgs&);
-    void (*draw)(const SampleArgs&, Winner* winner);
+    void (*draw)(const SampleArgs&, Winner* winner);  // keeps the given winner if nobody is better
     void (*score_weights)(const float* scores, int count, float best, float temperature, float* z, float* weights);
     void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
 };

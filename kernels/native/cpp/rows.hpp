@@ -44,6 +44,12 @@ static void quantize_row(const float* x, int columns, void* blocks, int row, int
     }
 }
 
+static void round_to_half(const float* x, int count, uint16_t* out) {
+    int whole = count / kLanes * kLanes, rest = count - whole;
+    for (int i = 0; i < whole; i += kLanes) store_f16(out + i, load(x + i));
+    for (int i = 0; i < rest; i++) out[whole + i] = half_of_float(x[whole + i]);
+}
+
 static void rms_norm(const float* x, const float* weight, int runs, int length, float eps, float* out) {
     for (; runs > 0; runs--, x += length, out += length) {
         Vec squares = splat(0.0f);

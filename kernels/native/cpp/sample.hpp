@@ -56,7 +56,7 @@ static uint64_t mass(const SampleArgs& a) {
 
 // Keeps the better of two tokens: larger score, then lower id.
 INLINE void contend(Winner* winner, float score, int32_t token) {
-    if (winner->token < 0 || score > winner->score || (score == winner->score && token < winner->token))
+    if (score > winner->score || (score == winner->score && token < winner->token))
         *winner = {score, token};
 }
 
@@ -78,7 +78,7 @@ static void draw(const SampleArgs& a, Winner* winner) {
         // 0.001 (in units of log2) covers the rounding of both sides many times over.
         Vec gap = (scores - best) * rate - splat(winner->score);
         Vec bound = gap * per_nat + (splat(0.001f) + absolute(gap) * splat(1e-5f)) * splat(0x1p23f);
-        if (winner->token >= 0 && !bits_of(bound > log2_u)) continue;
+        if (!bits_of(bound > log2_u)) continue;
         store(lanes, scaled(scores, best, temperature) + gumbel(hashes));
         for (int lane = 0; lane < count; lane++) contend(winner, lanes[lane], i + lane);
     }

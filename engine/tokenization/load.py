@@ -1,0 +1,32 @@
+"""Opening a tokenizer, whatever file it is in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..loading.gguf import read_gguf
+from .folder_tokenizer import tokenizer_from_folder
+from .gguf_tokenizer import tokenizer_from_gguf
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from ..loading.checkpoint import Checkpoint
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a GGUF file, of a folder with a tokenizer.json, or of such a file itself.
+
+    Raises EngineError(model_invalid) with one sentence that names the file.
+    """
+    path = Path(path).expanduser()
+    if path.name == "tokenizer.json":
+        return tokenizer_from_folder(path.parent)
+    return tokenizer_from_folder(path) if path.is_dir() else tokenizer_from_gguf(read_gguf(path))
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer of an opened model; a GGUF file is not read again."""
+    if checkpoint.gguf is not None:
+        return tokenizer_from_gguf(checkpoint.gguf)
+    return tokenizer_from_folder(checkpoint.path)

@@ -1,0 +1,169 @@
+"""A conversation as the text a model was trained on, by its chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import copy_context
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..types import EngineError, Message
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+DEFAULT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""ChatML, for a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
+
+MAX_TEMPLATE = 1 << 16
+_MAX_REASON = 200
+
+
+def alternate(messages: Sequence[Message]) -> list[Message]:
+    """The same conversation with alternating roles, for templates that insist on it.
+
+    Empty assistant turns, as cancelled replies leave them, are dropped; neighbours of one role become one.
+    """
+    turns: list[Message] = []
+    for message in messages:
+        if message.role == "assistant" and not message.content:
+            continue
+        if turns and turns[-1].role == message.role:
+            turns[-1] = Message(message.role, f"{turns[-1].content}\n\n{message.content}")
+        else:
+            turns.append(message)
+    return turns
+
+
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """System turns put in front of the user turn that follows, for templates that know no system role."""
+    turns: list[Message] = []
+    pending: list[str] = []
+    for message in messages:
+        if message.role == "system":
+            pending.append(message.content)
+        elif message.role == "user" and pending:
+            turns.append(Message("user", "\n\n".join([*pending, message.content])))
+            pending = []
+        else:
+            turns.append(message)
+    return [*turns, Message("user", "\n\n".join(pending))] if pending else turns
+
+
+def unused_characters(texts: Iterable[str], count: int) -> list[str]:
+    """Private-use characters that occur in none of the texts."""
+    used = set().union(*texts)
+    free = (chr(code) for code in range(0xF0000, 0x10FFFE) if chr(code) not in used)
+    return [character for character, _ in zip(free, range(count), strict=False)]
+
+
+def render_chat(
+    template: str | None,
+    messages: Sequence[Message | Mapping[str, str]],
+    *,
+    add_generation_prompt: bool = True,
+    continue_final: bool = False,
+    **variables: Any,
+) -> str:
+    """Render messages with a Jinja chat template, as Hugging Face's `apply_chat_template` does.
+
+    add_generation_prompt: end with the beginning of the assistant's next turn. continue_final: end with the
+    content of the last message, an assistant's, instead. variables: plain values the template may read, such
+    as bos_token or enable_thinking.
+
+    A template that refuses the messages (by `raise_exception`) gets them again with alternating roles, and
+    then without system turns; its first refusal is raised if that doesn't help. The messages are never
+    changed. Raises EngineError(template): there is no template, or it is not allowed, fails, refuses, or is too
+    costly.
+    """
+    if template is None:
+        raise EngineError("template", "the model has no chat template; it can only be used with raw text")
+    if len(template) > MAX_TEMPLATE:
+        length = f"{len(template)} characters; at most {MAX_TEMPLATE} are allowed"
+        raise EngineError("template", f"the chat template has {length}")
+    turns = [turn if isinstance(turn, Message) else Message(**dict[str, Any](turn)) for turn in messages]
+    mark = ""
+    if continue_final:
+        turns, mark = _with_mark(template, turns)
+    values = {"tools": None, **_plain(variables), "add_generation_prompt": add_generation_prompt and not mark}
+    text = copy_context().run(_render_somehow, template, turns, values)
+    if not mark:
+        return text
+    end = text.rfind(mark)
+    if end < 0:
+        raise EngineError("template", "the chat template leaves out the message to be continued")
+    return text[:end].replace(mark, "")
+
+
+def _with_mark(template: str, turns: list[Message]) -> tuple[list[Message], str]:
+    """The turns with a mark where the last one ends, and the mark."""
+    if not turns or turns[-1].role != "assistant":
+        raise EngineError("template", "only an assistant's message can be continued; the last one is none")
+    (mark,) = unused_characters([template, *(turn.content for turn in turns)], 1)
+    return [*turns[:-1], Message("assistant", turns[-1].content + mark)], mark
+
+
+def _plain(value: Any) -> Any:
+    """A copy made of nothing but plain values, so that a template can't reach anything else."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    raise EngineError("template", f"a template variable holds a {type(value).__name__}, no plain value")
+
+
+def _render_somehow(template: str, turns: list[Message], values: dict[str, Any]) -> str:
+    """Render the turns, or else what can be made of them; sets the budget of this context."""
+    from .sandbox import RaisedError
+
+    alternating = alternate(turns)
+    attempts = [turns, alternating, alternate(without_system(alternating))]
+    first: RaisedError | None = None
+    for index, attempt in enumerate(attempts):
+        if attempt not in attempts[:index]:
+            try:
+                return _render(template, attempt, values)
+            except RaisedError as error:
+                first = first or error
+    raise EngineError("template", f"the chat template refuses the conversation: {_one_line(first)}") from None
+
+
+def _render(template: str, turns: list[Message], values: dict[str, Any]) -> str:
+    from jinja2.exceptions import SecurityError, TemplateError
+
+    from .budget import Budget, LimitError, current
+    from .sandbox import RaisedError
+
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    try:
+        current.set(Budget({**values, "messages": messages}))
+        return _compiled(template).render(values, messages=messages)
+    except RaisedError:
+        raise
+    except (SecurityError, LimitError) as error:
+        reason = f"is not allowed: {_one_line(error)}"
+    except TemplateError as error:
+        reason = f"failed: {_one_line(error)}"
+    except Exception as error:  # a template can make any operation on values fail
+        reason = f"failed: {type(error).__name__}: {_one_line(error)}"
+    raise EngineError("template", f"the chat template {reason}")
+
+
+@lru_cache(maxsize=16)
+def _compiled(template: str) -> Template:
+    from .sandbox import Sandbox
+
+    sandbox = Sandbox()
+    return sandbox.from_string(sandbox.prepare(template))
+
+
+def _one_line(error: Exception | None) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MAX_REASON else text[: _MAX_REASON - 3] + "..."

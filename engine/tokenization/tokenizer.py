@@ -1,0 +1,115 @@
+"""Text to token ids and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import tokenizers
+
+from .control import ControlTokens
+from .vocabulary import TURN_ENDS, Kind, Vocabulary
+
+
+class Tokenizer:
+    """The tokenizer of one model. Safe to use from several threads; encoding runs without the GIL.
+
+    bos_id, eos_id: the start and the end token, if any. add_bos: prompts begin with the start token. end_ids:
+    every token that ends a turn. chat_template: the model's own Jinja template, if any. control: the tokens
+    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        encoder: tokenizers.Tokenizer,
+        *,
+        inner_encoder: tokenizers.Tokenizer | None = None,
+        control: ControlTokens | None = None,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        add_bos: bool = False,
+        end_ids: Iterable[int] = (),
+        chat_template: str | None = None,
+    ) -> None:
+        """encoder: of plain text, knows no control tokens. inner_encoder: the same for text that follows a
+        control token, where that makes a difference. control: by default all control tokens of the
+        vocabulary. end_ids: those the files declare.
+        """
+        self._vocabulary = vocabulary
+        self._encoder = encoder
+        self._inner_encoder = inner_encoder or encoder
+        self.control = control or control_tokens(vocabulary)
+        self._names = {token: text for text, token in self.control.ids.items()}
+        self.bos_id = bos_id
+        self.eos_id = eos_id
+        self.add_bos = add_bos and bos_id is not None
+        special = {vocabulary.tokens[i]: i for i in vocabulary.of_kind(Kind.CONTROL, Kind.USER_DEFINED)}
+        known = [special[text] for text in TURN_ENDS if text in special]
+        self.end_ids = frozenset([*end_ids, *known, *([] if eos_id is None else [eos_id])])
+        self.chat_template = chat_template
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return len(self._vocabulary)
+
+    def encode(
+        self, text: str, *, special: bool = True, stand_ins: Mapping[int, str] | None = None
+    ) -> list[int]:
+        """Token ids of a text.
+
+        special: the text is a prompt, written by a chat template or by hand: control tokens in it are
+        recognized, and the start token is put in front if the vocabulary asks for one and it is not there
+        yet. Otherwise everything is plain text. stand_ins: what some characters (by code point) stand for;
+        they are replaced after control tokens have been looked for, so what they stand for is plain text.
+
+        Lone surrogates become U+FFFD. An empty text has no tokens.
+        """
+        if not text:
+            return []
+        pieces = list(self.control.split(text)) if special else [(text, None)]
+        texts = [_valid(piece.translate(stand_ins) if stand_ins else piece) for piece, _ in pieces]
+        encodings = self._encoder.encode_batch_fast(texts[:1], add_special_tokens=False)
+        encodings += self._inner_encoder.encode_batch_fast(texts[1:], add_special_tokens=False)
+        ids: list[int] = []
+        for encoding, (_, token) in zip(encodings, pieces, strict=True):
+            ids += encoding.ids
+            if token is not None:
+                ids.append(token)
+        if special and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of token ids, as it stands after whatever came before: a leading space is kept.
+
+        Bytes that are no valid UTF-8 become U+FFFD; ids the vocabulary doesn't have give no text.
+        """
+        return b"".join(map(self._vocabulary.token_bytes, ids)).decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes one token adds to the text."""
+        return self._vocabulary.token_bytes(token)
+
+    def token_text(self, token: int) -> str:
+        """A token for people and templates: a control token's name, else the text it adds."""
+        return self._names.get(token) or self.decode([token])
+
+
+def control_tokens(
+    vocabulary: Vocabulary, before: frozenset[int] = frozenset(), after: frozenset[int] = frozenset()
+) -> ControlTokens:
+    """The control tokens of a vocabulary (and the unknown token), to be found in prompts."""
+    ids = vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN)
+    return ControlTokens({vocabulary.tokens[i]: i for i in ids}, before, after)
+
+
+def _valid(text: str) -> str:
+    """Pairs of surrogates joined, lone ones replaced: only those can't be written as UTF-8."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

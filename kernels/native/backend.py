@@ -1,0 +1,150 @@
+"""The native backend: weights in tiles and the KV cache in the library's memory, programs recorded once."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
+from ..threads import usable_cpus
+from ..weights import Packed, Plain, Weight
+from . import unavailable_reason
+from .library import Source, addressof, kernels, load
+from .program import NativeProgram
+from .recorder import Matrix, Rotation
+
+_FORMATS = {"q4": 0, "q8": 1, "f32": 2, "f16": 3, "bf16": 4}
+_PLAIN_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+_LARGEST_HEAD = 1024
+_LARGEST_READ = 1 << 30
+"""Bytes: a bandwidth buffer this large fits into no cache, and a larger one would crowd out the model."""
+
+
+def _source(part: Weight, kept: list[NDArray[np.generic]]) -> Source:
+    """Addresses of a weight; arrays whose layout the library can't read are copied into `kept`."""
+
+    def readable(array: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
+        if array.dtype != dtype or array.strides[-1] != array.itemsize:
+            array = np.ascontiguousarray(array, dtype)
+        kept.append(array)
+        return array
+
+    if isinstance(part, Plain):
+        values = readable(part.values, _PLAIN_TYPES[part.dtype])
+        return Source(_FORMATS[part.dtype], len(values), addressof(values), *values.strides, 0, 0, 0, 0, 0, 0)
+    codes = readable(part.codes, np.uint8 if part.format == "q4" else np.int8)
+    halves = [part.scales] if part.minima is None else [part.scales, part.minima]
+    fields: list[int] = []
+    for array in halves:
+        if array.dtype != np.float16:
+            array = np.ascontiguousarray(array, np.float16)
+        kept.append(array)
+        fields += [addressof(array), *array.strides]
+    return Source(_FORMATS[part.format], len(codes), addressof(codes), *codes.strides[:2], *fields)
+
+
+class NativeBackend:
+    """C++ kernels on the CPU. Not thread-safe; several of them in a process share one thread team."""
+
+    name = "native"
+    exact = True
+
+    def __init__(self, settings: BackendSettings) -> None:
+        """ValueError: the library is missing, or the settings ask for what it can't do."""
+        if unavailable_reason():
+            raise ValueError(f"backend native: {unavailable_reason()}")
+        if settings.device not in ("auto", "cpu"):
+            raise ValueError(f"backend native computes on the CPU, not on device {settings.device!r}")
+        if settings.dtype not in ("auto", "float32"):
+            raise ValueError(f"backend native computes in float32 and int8, not in dtype {settings.dtype!r}")
+        address = kernels(settings.cpu_isa)
+        if address is None:
+            raise ValueError(f"cpu_isa {settings.cpu_isa!r}: this CPU does not have these instructions; use auto")
+        self.threads = settings.threads or usable_cpus()
+        self.cpu_isa: str = load().native_kernels_name(address).decode()
+        self.device = f"cpu ({self.cpu_isa}, {self.threads} threads)"
+        self.weight_bytes = 0
+        self.cache_bytes = 0
+        self._vector_bytes = 0
+        self._model: int | None = load().native_model(address, self.threads)
+
+    @property
+    def address(self) -> int:
+        """The model in the library."""
+        assert self._model is not None, "the backend is closed"
+        return self._model
+
+    def place_matrix(self, *parts: Weight) -> Matrix:
+        """Repack the parts, one below the other, into tiles; formats stay as they are."""
+        columns = parts[0].shape[1]
+        assert all(part.shape[1] == columns for part in parts)
+        kept: list[NDArray[np.generic]] = []
+        sources = (Source * len(parts))(*(_source(part, kept) for part in parts))
+        address = load().native_matrix(self.address, sources, len(parts), columns)
+        if not address:
+            raise MemoryError(f"no memory for a matrix of {sum(part.nbytes for part in parts)} bytes")
+        self.weight_bytes = load().native_weight_bytes(self.address) + self._vector_bytes
+        return Matrix(
+            address,
+            rows=sum(part.shape[0] for part in parts),
+            columns=columns,
+            quantized=any(isinstance(part, Packed) for part in parts),
+            plain=any(isinstance(part, Plain) for part in parts),
+        )
+
+    def place_vector(self, values: Float32) -> Float32:
+        """The values, contiguous; whoever records with them keeps them alive."""
+        vector = np.ascontiguousarray(values, np.float32)
+        self._vector_bytes += vector.nbytes
+        self.weight_bytes += vector.nbytes
+        return vector
+
+    def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
+        """The tables, contiguous."""
+        return Rotation(self.place_vector(cos), self.place_vector(sin), layout)
+
+    def allocate_cache(self, shape: CacheShape) -> None:
+        """Make the KV memory, zeroed; once, before the first capture."""
+        if shape.head_dim > _LARGEST_HEAD:
+            raise ValueError(f"heads of {shape.head_dim} values; backend native takes up to {_LARGEST_HEAD}")
+        message = (
+            f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, more than "
+            "this machine has; lower kv_memory or kv_blocks"
+        )
+        # A system that overcommits would only fail once the pages are written.
+        if shape.nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            raise MemoryError(message)
+        assert self.cache_bytes == 0, "the cache is allocated once"
+        cache = load().native_cache(
+            self.address,
+            shape.layers,
+            shape.blocks,
+            shape.block_size,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.dtype == "float16",
+        )
+        if not cache:
+            raise MemoryError(message)
+        self.cache_bytes = load().native_cache_bytes(cache)
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Copy whole blocks in all layers; every source is read before a target is written."""
+        sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
+        load().native_copy_blocks(self.address, addressof(sources), addressof(targets), len(sources))
+
+    def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
+        """Record the forward and prepare its buffers."""
+        return NativeProgram(self, forward, limits)
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Best of a few reads by the team of a buffer of this size, at most 1 GiB, in bytes a second."""
+        return float(load().native_read_bandwidth(max(1, min(nbytes, _LARGEST_READ)), self.threads))
+
+    def close(self) -> None:
+        """Free weights, cache and programs, and with the last backend of the process the threads."""
+        if self._model is not None:
+            load().native_close(self._model)
+            self._model = None

@@ -1,0 +1,104 @@
+#include "attend.hpp"
+
+#include <algorithm>
+
+namespace native {
+
+Attention::Attention(const Kernels& kernels, const PagedCache& cache, int heads, int threads, Arena& arena)
+    : kernels_(kernels), cache_(cache), group_(heads / cache.kv_heads) {
+    size_t floats = attention_scratch(kTileRows * group_, cache.head_dim, cache.value_stride);
+    for (int i = 0; i < threads; i++) scratch_.push_back((float*)arena.allocate(floats * sizeof(float)));
+}
+
+void Attention::begin(const Step& step) {
+    step_ = &step;
+    tiles_.clear();
+    tile_of_row_.clear();
+    for (int row = 0; row < step.rows; row++) {
+        bool follows = row > 0 && step.sequence[row] == step.sequence[row - 1] &&
+                       step.positions[row] == step.positions[row - 1] + 1;
+        if (follows && tiles_.back().rows < kTileRows) tiles_.back().rows++;
+        else tiles_.push_back({row, 1, 0, 0, 0, 0});
+        tile_of_row_.push_back((int)tiles_.size() - 1);
+    }
+}
+
+int Attention::plan(const Op& op, int threads) {
+    group_ = op.x.columns / cache_.head_dim / cache_.kv_heads;
+    size_t size = partial_size(cache_.value_stride) * (size_t)group_;
+    int tasks = 0, longest = 0;
+    size_t partials = 0;
+    for (Tile& tile : tiles_) {
+        int newest = step_->positions[tile.row + tile.rows - 1];
+        int oldest = std::max(0, step_->positions[tile.row] - op.window + 1);
+        tile.spans_begin = oldest / kSpan;
+        tile.spans_end = newest / kSpan + 1;
+        tile.first_task = tasks;
+        tile.partials = partials;
+        int spans = tile.spans_end - tile.spans_begin;
+        tasks += spans * cache_.kv_heads;
+        partials += (size_t)spans * cache_.kv_heads * tile.rows * size;
+        longest = std::max(longest, spans);
+    }
+    int whole = (int)tiles_.size() * cache_.kv_heads;
+    split_ = longest > 1 && whole < 4 * threads;
+    if (!split_) return whole;
+    partials_.resize(partials);
+    return tasks;
+}
+
+int Attention::joins() const { return split_ ? step_->rows * cache_.kv_heads : 0; }
+
+void Attention::run(const Op& op, int task, int worker, const float* q, ptrdiff_t q_stride, float* out,
+                    ptrdiff_t out_stride) {
+    int head, span = -1;
+    const Tile* tile;
+    if (split_) {
+        tile = &tiles_.back();
+        while (tile->first_task > task) tile--;
+        span = tile->spans_begin + (task - tile->first_task) / cache_.kv_heads;
+        head = (task - tile->first_task) % cache_.kv_heads;
+    } else {  // the last rows see the most keys: they go first
+        tile = &tiles_[tiles_.size() - 1 - (size_t)(task / cache_.kv_heads)];
+        head = task % cache_.kv_heads;
+    }
+    ptrdiff_t column = (ptrdiff_t)head * group_ * cache_.head_dim;
+    AttentionArgs args;
+    args.q = q + tile->row * q_stride + column;
+    args.out = out + tile->row * out_stride + column;
+    args.q_stride = q_stride;
+    args.out_stride = out_stride;
+    args.keys = cache_.keys(op.layer, head);
+    args.values = cache_.values(op.layer, head);
+    args.table = step_->tables + (ptrdiff_t)step_->sequence[tile->row] * step_->table_width;
+    args.block_stride = cache_.block_stride;
+    args.block_size = cache_.block_size;
+    args.head_dim = cache_.head_dim;
+    args.value_stride = cache_.value_stride;
+    args.rows = tile->rows;
+    args.heads = group_;
+    args.position = step_->positions[tile->row];
+    args.window = op.window;
+    args.scale = op.number;
+    args.span_begin = split_ ? span : tile->spans_begin;
+    args.span_end = split_ ? span + 1 : tile->spans_end;
+    args.scratch = scratch_[(size_t)worker];
+    size_t of_task = (size_t)tile->rows * group_ * partial_size(cache_.value_stride);
+    args.partial = split_ ? partials_.data() + tile->partials + (size_t)(task - tile->first_task) * of_task : nullptr;
+    kernels_.attention[cache_.half](args);
+}
+
+void Attention::join(int task, float* out, ptrdiff_t out_stride) {
+    int row = task / cache_.kv_heads, head = task % cache_.kv_heads;
+    const Tile& tile = tiles_[(size_t)tile_of_row_[(size_t)row]];
+    size_t size = partial_size(cache_.value_stride), of_task = (size_t)tile.rows * group_ * size;
+    for (int i = 0; i < group_; i++) {
+        size_t vector = (size_t)(row - tile.row) * group_ + i;
+        float* first = partials_.data() + tile.partials + head * of_task + vector * size;
+        float* target = out + row * out_stride + ((ptrdiff_t)head * group_ + i) * cache_.head_dim;
+        kernels_.join_spans(first, tile.spans_end - tile.spans_begin, (ptrdiff_t)(of_task * cache_.kv_heads),
+                            cache_.head_dim, cache_.value_stride, target);
+    }
+}
+
+}  // namespace native

@@ -1,0 +1,46 @@
+// Attention of a whole step: which rows share keys, how the work is cut into tasks.
+#pragma once
+
+#include <vector>
+
+#include "kernels.hpp"
+#include "paged_cache.hpp"
+#include "step.hpp"
+
+namespace native {
+
+// Where too few rows keep the threads busy, the spans of each row's keys become tasks of their own and a second stage
+// joins them. The bits are the same either way.
+class Attention {
+public:
+    // heads: most query heads of an operation.
+    Attention(const Kernels& kernels, const PagedCache& cache, int heads, int threads, Arena& arena);
+
+    void begin(const Step& step);        // for all layers of a step
+    int plan(const Op& op, int threads); // number of tasks; called before the tasks of each operation
+    int joins() const;                   // number of tasks of the second stage
+
+    // q, out: [rows][stride], the query heads side by side.
+    void run(const Op& op, int task, int worker, const float* q, ptrdiff_t q_stride, float* out, ptrdiff_t out_stride);
+    void join(int task, float* out, ptrdiff_t out_stride);
+
+private:
+    struct Tile {
+        int row, rows;       // side by side, of one sequence, at consecutive positions
+        int spans_begin, spans_end;
+        int first_task;      // if split
+        size_t partials;     // offset of its results: [spans][key heads][rows][heads of a group]
+    };
+
+    const Kernels& kernels_;
+    const PagedCache& cache_;
+    const Step* step_ = nullptr;
+    std::vector<Tile> tiles_;
+    std::vector<int> tile_of_row_;
+    int group_;              // query heads that share a key head
+    bool split_ = false;
+    std::vector<float> partials_;
+    std::vector<float*> scratch_;  // one per worker
+};
+
+}  // namespace native

@@ -1,0 +1,37 @@
+#include "cpu.hpp"
+
+#include <cstring>
+
+namespace native {
+namespace {
+
+// __builtin_cpu_supports also asks whether the system saves the wide registers.
+bool runs_avx512() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+#else
+    return false;
+#endif
+}
+
+bool runs_avx2() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+
+const Kernels* choose_kernels(const char* name) {
+    bool any = strcmp(name, "auto") == 0;
+    if ((any || strcmp(name, "avx512") == 0) && runs_avx512()) return avx512_kernels();
+    if ((any || strcmp(name, "avx2") == 0) && runs_avx2()) return avx2_kernels();
+    if (any || strcmp(name, "portable") == 0) return portable_kernels();
+    return nullptr;
+}
+
+}  // namespace native

@@ -1,0 +1,49 @@
+// A weight matrix in tiles: blocks of rows, each in a format of its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats.hpp"
+#include "memory.hpp"
+
+namespace native {
+
+// Where a block of rows lies in the caller's memory: canonical form, see kernels/weights.py. Strides in bytes.
+struct Source {
+    int64_t format, rows;
+    const uint8_t* codes;   // or the values of a plain format
+    int64_t codes_row, codes_group;
+    const uint8_t* scales;
+    int64_t scales_row, scales_group;
+    const uint8_t* minima;  // q4 only
+    int64_t minima_row, minima_group;
+};
+
+struct Segment {
+    Format format;
+    int first, rows;        // its rows of the matrix
+    int tile_first, tiles;  // its tiles among those of the matrix
+    const uint8_t* data;
+    size_t tile_bytes;
+};
+
+class Matrix {
+public:
+    // Copies `count` sources, one below the other, into tiles; on the team.
+    Matrix(const Source* sources, int count, int columns, Arena& arena, int threads);
+
+    int rows() const { return rows_; }
+    int columns() const { return columns_; }
+    int tiles() const { return tiles_; }
+    const std::vector<Segment>& segments() const { return segments_; }
+    bool quantized() const;                    // some segment wants quantized rows
+    bool plain() const;                        // some segment wants float rows
+    void row(int index, float* out) const;     // one row as float32
+
+private:
+    int rows_ = 0, columns_, tiles_ = 0;
+    std::vector<Segment> segments_;
+};
+
+}  // namespace native

@@ -1,0 +1,40 @@
+// Keys and values of all layers in blocks of positions.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels.hpp"
+#include "memory.hpp"
+
+namespace native {
+
+constexpr int kMostHeadDim = 1024;
+
+// Layout: [blocks][layers][keys, values][kv_heads][page]. All that belongs to a block lies together, so a copy of a
+// block is one move and a few blocks touch little memory. A page of keys is [head_dim][block_size], 16 positions to a
+// vector; a page of values is [block_size][head_dim padded to 16].
+class PagedCache {
+public:
+    PagedCache(int layers, int blocks, int block_size, int kv_heads, int head_dim, bool half);
+
+    int layers, blocks, block_size, kv_heads, head_dim;
+    bool half;              // float16, otherwise float32
+    int value_stride;       // head_dim padded to 16
+    ptrdiff_t page, block_stride;  // in values
+
+    void* keys(int layer, int head) const { return at(layer, 0, head); }      // of block 0
+    void* values(int layer, int head) const { return at(layer, 1, head); }
+
+    // Stores k and v [kv_heads * head_dim] of one token; float16 rounds to nearest even.
+    void write(const Kernels& kernels, int layer, int slot, const float* k, const float* v);
+    void copy_blocks(const int32_t* sources, const int32_t* targets, int count);
+    size_t bytes() const { return arena_.bytes(); }
+
+private:
+    void* at(int layer, int side, int head) const;
+
+    Arena arena_;
+    char* base_;
+};
+
+}  // namespace native

@@ -1,0 +1,241 @@
+#include "program.hpp"
+
+#include <algorithm>
+
+namespace native {
+namespace {
+
+constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
+constexpr size_t kTaskBytes = 24576;   // of weights: below this, claiming costs more than it balances
+constexpr int kLinearRows = 64;        // rows whose activations stay in a core's cache beside the weights
+
+int divided(int n, int unit) { return (n + unit - 1) / unit; }
+
+bool is_row_operation(OpKind kind) { return kind <= OpKind::quantize; }
+
+size_t bytes_of(const Buffer& buffer, int rows) {
+    if (buffer.planes == 0) return (size_t)padded(buffer.columns, kLanes) * sizeof(float) * (size_t)rows;
+    size_t group = buffer.planes == 1 ? sizeof(Activation<1>) : sizeof(Activation<2>);
+    return group * (size_t)groups_of(buffer.columns) * (size_t)rows;
+}
+
+}  // namespace
+
+Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int op_count, const Buffer* buffers,
+                 int buffer_count, const Limits& limits, int threads)
+    : kernels_(kernels),
+      cache_(cache),
+      ops_(ops, ops + op_count),
+      buffers_(buffers, buffers + buffer_count),
+      limits_(limits),
+      threads_(threads),
+      sampler_(kernels) {
+    for (const Buffer& buffer : buffers_)
+        storage_.push_back(arena_.allocate(bytes_of(buffer, buffer.samples ? limits.samples : limits.rows)));
+    int heads = 0;
+    for (const Op& op : ops_) {
+        if (op.kind == OpKind::attention) heads = std::max(heads, op.x.columns / cache->head_dim);
+        if (op.kind == OpKind::embedding) table_ = op.limit;
+        if (op.kind == OpKind::rope) positions_ = op.limit;
+        if (op.kind == OpKind::sample) {
+            logits_ = rows_of(op.x);
+            vocabulary_ = op.x.columns;
+        }
+    }
+    if (heads) attention_ = std::make_unique<Attention>(kernels, *cache, heads, threads, arena_);
+    cut_into_stages();
+}
+
+void Program::cut_into_stages() {
+    for (int i = 0; i < (int)ops_.size(); i++) {
+        OpKind kind = ops_[(size_t)i].kind;
+        if (kind == OpKind::attention) {
+            for (int part = 0; part < 2; part++) stages_.push_back({i, 1, part});
+        } else if (kind == OpKind::sample) {
+            for (int part = 0; part < Sampler::kStages; part++) stages_.push_back({i, 1, part});
+        } else {
+            const Op* before = i ? &ops_[(size_t)i - 1] : nullptr;
+            // A gather reads rows of other tasks, so it starts anew.
+            bool joins = before && is_row_operation(before->kind) && is_row_operation(kind) &&
+                         before->samples == ops_[(size_t)i].samples && kind != OpKind::gather;
+            if (joins) stages_.back().count++;
+            else stages_.push_back({i, 1, 0});
+        }
+    }
+}
+
+Program::Rows Program::rows_of(const View& view) const {
+    ptrdiff_t stride = padded(buffers_[(size_t)view.buffer].columns, kLanes);
+    return {(float*)storage_[(size_t)view.buffer] + view.offset, stride};
+}
+
+std::string Program::run(const Step& step) {
+    std::string wrong = check(step);
+    if (!wrong.empty()) return wrong;
+    step_ = &step;
+    if (attention_) attention_->begin(step);
+    if (logits_.data) sampler_.begin(step, logits_.data, logits_.stride, vocabulary_);
+    Team::instance().run(*this, threads_);
+    return wrong;
+}
+
+// Everything that is used as an index is checked here once.
+std::string Program::check(const Step& s) const {
+    auto beyond = [](const char* what, int64_t value, int64_t limit) {
+        return std::string(what) + " is " + std::to_string(value) + ", outside 0 to " + std::to_string(limit - 1);
+    };
+    if (s.rows < 1 || s.rows > limits_.rows)
+        return "a step of " + std::to_string(s.rows) + " rows, this program takes 1 to " + std::to_string(limits_.rows);
+    if (s.samples < 0 || s.samples > limits_.samples)
+        return std::to_string(s.samples) + " sample rows, this program takes " + std::to_string(limits_.samples);
+    if (s.sequences > limits_.sequences)
+        return std::to_string(s.sequences) + " sequences, this program takes " + std::to_string(limits_.sequences);
+    int64_t slots = cache_ ? (int64_t)cache_->blocks * cache_->block_size : 0;
+    for (int i = 0, needed = 0; i < s.rows; i++) {
+        if (table_ && (s.tokens[i] < 0 || s.tokens[i] >= table_)) return beyond("a token", s.tokens[i], table_);
+        if (s.positions[i] < 0 || (positions_ && s.positions[i] >= positions_))
+            return beyond("a position", s.positions[i], positions_);
+        if (!cache_) continue;
+        if (s.slots[i] < 0 || s.slots[i] >= slots) return beyond("a slot", s.slots[i], slots);
+        if (s.sequence[i] < 0 || s.sequence[i] >= s.sequences) return beyond("a sequence", s.sequence[i], s.sequences);
+        needed = std::max(needed, s.positions[i] / cache_->block_size + 1);
+        if (needed > s.table_width) return beyond("a block of a row", needed - 1, s.table_width);
+        if (i + 1 < s.rows && s.sequence[i + 1] == s.sequence[i]) continue;
+        const int32_t* table = s.tables + (ptrdiff_t)s.sequence[i] * s.table_width;
+        for (int j = 0; j < needed; j++)
+            if (table[j] < 0 || table[j] >= cache_->blocks) return beyond("a block", table[j], cache_->blocks);
+        needed = 0;
+    }
+    for (int i = 0; i < s.samples; i++) {
+        if (s.sample_rows[i] < 0 || s.sample_rows[i] >= s.rows) return beyond("a sample row", s.sample_rows[i], s.rows);
+        if (s.seen_offsets[i + 1] < s.seen_offsets[i] || s.bias_offsets[i + 1] < s.bias_offsets[i])
+            return "offsets of seen or biased tokens run backwards";
+    }
+    for (int i = 0; s.samples && i < s.seen_offsets[s.samples]; i++)
+        if (s.seen_ids[i] < 0 || s.seen_ids[i] >= vocabulary_) return beyond("a seen token", s.seen_ids[i], vocabulary_);
+    for (int i = 0; s.samples && i < s.bias_offsets[s.samples]; i++)
+        if (s.bias_ids[i] < 0 || s.bias_ids[i] >= vocabulary_) return beyond("a biased token", s.bias_ids[i], vocabulary_);
+    return "";
+}
+
+int Program::tasks(int stage) {
+    const Stage& s = stages_[(size_t)stage];
+    const Op& op = ops_[(size_t)s.first];
+    int rows = row_count(op);
+    if (rows == 0) return 0;
+    if (op.kind == OpKind::attention) return s.part == 0 ? attention_->plan(op, threads_) : attention_->joins();
+    if (op.kind == OpKind::sample) return sampler_.tasks(s.part);
+    if (op.kind == OpKind::linear) return linear_tasks(op);
+    rows_per_task_ = divided(rows, kTasksPerThread * threads_);
+    // Quantized rows stand in blocks: whole blocks keep the threads off each other's cache lines.
+    if (rows_per_task_ > 1) rows_per_task_ = padded(rows_per_task_, kBlockRows);
+    return divided(rows, rows_per_task_);
+}
+
+int Program::linear_tasks(const Op& op) {
+    const Matrix& matrix = *(const Matrix*)op.weight;
+    int rows = row_count(op), row_tasks = divided(rows, kLinearRows);
+    size_t bytes = 0;
+    for (const Segment& segment : matrix.segments()) bytes += segment.tile_bytes * (size_t)segment.tiles;
+    size_t wanted = (size_t)divided(kTasksPerThread * threads_, row_tasks);
+    if (rows <= kBlockRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
+    tiles_per_task_ = divided(matrix.tiles(), (int)wanted);
+    tile_tasks_ = divided(matrix.tiles(), tiles_per_task_);
+    return tile_tasks_ * row_tasks;
+}
+
+void Program::run(int stage, int task, int worker) {
+    const Stage& s = stages_[(size_t)stage];
+    const Op& op = ops_[(size_t)s.first];
+    if (op.kind == OpKind::attention) {
+        Rows q = rows_of(op.x), out = rows_of(op.out);
+        if (s.part == 0) attention_->run(op, task, worker, q.data, q.stride, out.data, out.stride);
+        else attention_->join(task, out.data, out.stride);
+    } else if (op.kind == OpKind::sample) {
+        sampler_.run(s.part, task);
+    } else if (op.kind == OpKind::linear) {
+        run_linear(op, task);
+    } else {
+        int end = std::min((task + 1) * rows_per_task_, row_count(op));
+        for (int row = task * rows_per_task_; row < end; row++)
+            for (int i = 0; i < s.count; i++) run_row(ops_[(size_t)(s.first + i)], row);
+    }
+}
+
+void Program::run_linear(const Op& op, int task) {
+    const Matrix& matrix = *(const Matrix*)op.weight;
+    int first = task % tile_tasks_ * tiles_per_task_;
+    int last = std::min(first + tiles_per_task_, matrix.tiles());
+    LinearArgs args;
+    args.columns = matrix.columns();
+    args.groups = groups_of(matrix.columns());
+    args.rows = row_count(op);
+    args.row_begin = task / tile_tasks_ * kLinearRows;
+    args.row_end = std::min(args.row_begin + kLinearRows, args.rows);
+    Rows out = rows_of(op.out), none{nullptr, 0};
+    Rows x = op.x.buffer < 0 ? none : rows_of(op.x), residual = op.y.buffer < 0 ? none : rows_of(op.y);
+    args.blocks = op.blocks.buffer < 0 ? nullptr : blocks_of(op.blocks);
+    args.x = x.data;
+    args.x_stride = x.stride;
+    args.residual_stride = residual.stride;
+    args.out_stride = out.stride;
+    for (const Segment& segment : matrix.segments()) {
+        args.tile_begin = std::max(first - segment.tile_first, 0);
+        args.tile_end = std::min(last - segment.tile_first, segment.tiles);
+        if (args.tile_begin >= args.tile_end) continue;
+        args.tiles = segment.data;
+        args.outputs = segment.rows;
+        args.bias = op.bias ? op.bias + segment.first : nullptr;
+        args.residual = residual.data ? residual.data + segment.first : nullptr;
+        args.out = out.data + segment.first;
+        kernels_.linear[(int)segment.format][op.planes - 1](args);
+    }
+}
+
+void Program::run_row(const Op& op, int row) {
+    auto at = [&](const View& view) {
+        Rows rows = rows_of(view);
+        return rows.data + row * rows.stride;
+    };
+    switch (op.kind) {
+        case OpKind::embedding:
+            ((const Matrix*)op.weight)->row(step_->tokens[row], at(op.out));
+            break;
+        case OpKind::norm: {
+            int length = op.y.columns;
+            kernels_.rms_norm(at(op.x), (const float*)op.weight, op.x.columns / length, length, op.number, at(op.out));
+            break;
+        }
+        case OpKind::gated: {
+            const float* x = at(op.x);
+            kernels_.gated(x, x + op.out.columns, op.out.columns, at(op.out));
+            break;
+        }
+        case OpKind::add:
+            kernels_.add(at(op.x), at(op.y), op.out.columns, at(op.out));
+            break;
+        case OpKind::rope: {
+            int head_dim = op.y.columns;
+            ptrdiff_t angle = (ptrdiff_t)step_->positions[row] * (head_dim / 2);
+            kernels_.rotate[op.interleaved](at(op.x), op.cos + angle, op.sin + angle, op.x.columns / head_dim, head_dim,
+                                            at(op.out));
+            break;
+        }
+        case OpKind::kv_write:
+            cache_->write(kernels_, op.layer, step_->slots[row], at(op.x), at(op.y));
+            break;
+        case OpKind::gather: {
+            Rows x = rows_of(op.x);
+            const float* from = x.data + step_->sample_rows[row] * x.stride;
+            std::copy(from, from + op.out.columns, at(op.out));
+            break;
+        }
+        case OpKind::quantize:
+            kernels_.quantize[op.planes - 1](at(op.x), op.x.columns, blocks_of(op.blocks), row, row_count(op));
+            break;
+        default:
+            break;
+    }
+}
+
+}  // namespace native

@@ -1,0 +1,76 @@
+// A recorded forward: operations over lasting buffers, run stage by stage on the team.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attend.hpp"
+#include "kernels.hpp"
+#include "matrix.hpp"
+#include "memory.hpp"
+#include "sampler.hpp"
+#include "step.hpp"
+#include "team.hpp"
+
+namespace native {
+
+struct Limits {
+    int32_t rows, samples, sequences, blocks_per_sequence;
+};
+
+class Program : public Job {
+public:
+    // cache may be null if no operation uses it.
+    Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int op_count, const Buffer* buffers,
+            int buffer_count, const Limits& limits, int threads);
+
+    // Takes one step. Returns what is wrong with the step, empty if nothing; then its arrays are safe to use.
+    std::string run(const Step& step);
+
+    void* storage(int buffer) const { return storage_[(size_t)buffer]; }
+    size_t bytes() const { return arena_.bytes(); }
+
+    int stages() const override { return (int)stages_.size(); }
+    int tasks(int stage) override;
+    void run(int stage, int task, int worker) override;
+
+private:
+    // Row operations that follow each other run as one stage: each task takes some rows through all of them.
+    struct Stage {
+        int first, count;  // operations
+        int part;          // attention: 0 or 1 (join); sample: its stage
+    };
+    struct Rows {
+        float* data;
+        ptrdiff_t stride;
+    };
+
+    void cut_into_stages();
+    std::string check(const Step& step) const;
+    int row_count(const Op& op) const { return op.samples ? step_->samples : step_->rows; }
+    Rows rows_of(const View& view) const;
+    void* blocks_of(const View& view) const { return storage_[(size_t)view.buffer]; }
+    int linear_tasks(const Op& op);
+    void run_linear(const Op& op, int task);
+    void run_row(const Op& op, int row);
+
+    const Kernels& kernels_;
+    PagedCache* cache_;
+    std::vector<Op> ops_;
+    std::vector<Buffer> buffers_;
+    std::vector<void*> storage_;
+    std::vector<Stage> stages_;
+    Limits limits_;
+    int table_ = 0, positions_ = 0, vocabulary_ = 0;  // rows of embedding and rotation, columns of logits
+    int threads_;
+    Arena arena_;
+    std::unique_ptr<Attention> attention_;
+    Sampler sampler_;
+    Rows logits_{nullptr, 0};
+    const Step* step_ = nullptr;
+    // Of the stage that runs: rows a task, tiles a task, tasks along the tiles.
+    int rows_per_task_ = 1, tiles_per_task_ = 1, tile_tasks_ = 1;
+};
+
+}  // namespace native

@@ -1,0 +1,225 @@
+#include "sampler.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <limits>
+
+#include "half.hpp"
+
+namespace native {
+namespace {
+
+constexpr int kPart = 128 * kSampleBlock;  // tokens of a task
+constexpr float kGreedyBelow = 1e-5f;
+constexpr int kTiers[] = {64, 1024, 8192};  // few rows keep more tokens than the first of these
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+uint64_t splitmix64(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+// Compares as the rules do: larger score first, then lower id.
+uint64_t rank_key(float score, int32_t token) {
+    uint32_t bits = bits_of_float(score + 0.0f);  // -0 becomes +0: they are equal
+    uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)ordered << 32 | (0xFFFFFFFFu - (uint32_t)token);
+}
+
+int32_t token_of(uint64_t key) { return (int32_t)(0xFFFFFFFFu - (uint32_t)key); }
+
+}  // namespace
+
+void Sampler::begin(const Step& step, float* logits, ptrdiff_t stride, int vocabulary) {
+    step_ = &step;
+    logits_ = logits;
+    stride_ = stride;
+    vocabulary_ = vocabulary;
+    parts_ = (vocabulary + kPart - 1) / kPart;
+    blocks_ = (vocabulary + kSampleBlock - 1) / kSampleBlock;
+    size_t n = (size_t)step.samples;
+    rows_.assign(n, Row());
+    maxima_.resize(n * (size_t)blocks_);
+    masses_.resize(n * (size_t)parts_);
+    winners_.resize(n * (size_t)parts_);
+    kept_seen_.resize((size_t)step.seen_offsets[step.samples]);
+    kept_biased_.resize((size_t)step.bias_offsets[step.samples]);
+}
+
+int Sampler::tasks(int stage) const {
+    int n = step_->samples;
+    if (stage == 0) return n * parts_;
+    if (stage != 2) return n;
+    auto wants = [](const Row& row) { return row.wants_mass || row.rule == Rule::draw_from_all; };
+    return std::any_of(rows_.begin(), rows_.end(), wants) ? n * parts_ : 0;
+}
+
+void Sampler::run(int stage, int task) {
+    if (stage == 0) scan(task / parts_, task % parts_);
+    else if (stage == 1) decide(task);
+    else if (stage == 2) sweep(task / parts_, task % parts_);
+    else choose(task);
+}
+
+SampleArgs Sampler::part_of(int row, int begin, int end) const {
+    const Row& r = rows_[(size_t)row];
+    return {logits_ + row * stride_, begin, end, r.best, r.temperature, r.low_key, r.high_key};
+}
+
+// Penalties and bias for the tokens begin to end.
+void Sampler::adjust(int row, int begin, int end) {
+    float* scores = logits_ + row * stride_;
+    for (int i = step_->seen_offsets[row]; i < step_->seen_offsets[row + 1]; i++) {
+        int id = step_->seen_ids[i];
+        if (id < begin || id >= end) continue;
+        float x = scores[id], count = (float)step_->seen_counts[i];
+        kept_seen_[(size_t)i] = x;
+        x = x > 0 ? x / step_->repetition[row] : x * step_->repetition[row];
+        x = x - (count > 0 ? step_->presence[row] : 0.0f);
+        scores[id] = x - step_->frequency[row] * count;
+    }
+    for (int i = step_->bias_offsets[row]; i < step_->bias_offsets[row + 1]; i++) {
+        int id = step_->bias_ids[i];
+        if (id < begin || id >= end) continue;
+        kept_biased_[(size_t)i] = scores[id];
+        scores[id] = scores[id] + step_->bias_values[i];
+    }
+}
+
+void Sampler::restore(int row) {
+    float* scores = logits_ + row * stride_;
+    for (int i = step_->bias_offsets[row]; i < step_->bias_offsets[row + 1]; i++)
+        scores[step_->bias_ids[i]] = kept_biased_[(size_t)i];
+    for (int i = step_->seen_offsets[row]; i < step_->seen_offsets[row + 1]; i++)
+        scores[step_->seen_ids[i]] = kept_seen_[(size_t)i];
+}
+
+void Sampler::scan(int row, int part) {
+    int begin = part * kPart, end = std::min(begin + kPart, vocabulary_);
+    adjust(row, begin, end);
+    kernels_.block_maxima(part_of(row, begin, end), maxima_.data() + (size_t)row * blocks_ + begin / kSampleBlock);
+}
+
+void Sampler::decide(int row) {
+    const float* maxima = maxima_.data() + (size_t)row * blocks_;
+    const float* scores = logits_ + row * stride_;
+    float best = -kInfinity;
+    bool broken = false;
+    int block = 0;
+    for (int i = 0; i < blocks_; i++) {
+        broken |= maxima[i] != maxima[i];
+        if (maxima[i] > best) best = maxima[block = i];
+    }
+    if (broken || best == kInfinity || best == -kInfinity) {
+        step_->sampled[row] = -1;
+        return;
+    }
+    int32_t token = block * kSampleBlock;
+    while (scores[token] != best) token++;
+
+    Row& r = rows_[(size_t)row];
+    int top_k = step_->top_k[row];
+    float top_p = step_->top_p[row], min_p = step_->min_p[row];
+    r.best = best;
+    r.limit = top_k > 0 ? std::min(top_k, vocabulary_) : vocabulary_;
+    if (top_p <= 0 || min_p >= 1) r.limit = 1;
+    step_->sampled[row] = token;
+    if (step_->temperature[row] < kGreedyBelow || r.limit == 1) return;
+
+    r.temperature = step_->temperature[row];
+    uint64_t mixed = splitmix64(splitmix64(step_->seeds[row]) + (uint64_t)step_->positions_drawn[row]);
+    r.low_key = (uint32_t)mixed;
+    r.high_key = (uint32_t)(mixed >> 32);
+    bool cut = r.limit < vocabulary_ || top_p < 1 || min_p > 0;
+    r.rule = cut ? Rule::draw_from_shortlist : Rule::draw_from_all;
+    r.wants_mass = r.limit == vocabulary_ && top_p < 1;
+    float z[kLanes] = {0}, noisy[kLanes];
+    int32_t ids[kLanes] = {token};
+    kernels_.add_noise(z, ids, kLanes, r.low_key, r.high_key, noisy);
+    r.first = {noisy[0], token};
+}
+
+void Sampler::sweep(int row, int part) {
+    const Row& r = rows_[(size_t)row];
+    size_t at = (size_t)row * parts_ + part;
+    SampleArgs args = part_of(row, part * kPart, std::min((part + 1) * kPart, vocabulary_));
+    if (r.wants_mass) masses_[at] = kernels_.mass(args);
+    if (r.rule == Rule::draw_from_all) kernels_.draw(args, &(winners_[at] = r.first));
+}
+
+void Sampler::choose(int row) {
+    const Row& r = rows_[(size_t)row];
+    if (r.rule == Rule::draw_from_shortlist) step_->sampled[row] = draw_from_shortlist(row);
+    if (r.rule == Rule::draw_from_all) {
+        const Winner* winners = winners_.data() + (size_t)row * parts_;
+        uint64_t best = 0;
+        for (int i = 0; i < parts_; i++) best = std::max(best, rank_key(winners[i].score, winners[i].token));
+        step_->sampled[row] = token_of(best);
+    }
+    restore(row);
+}
+
+// Each rule keeps the beginning of the order, so the first tokens suffice once one of them is rejected.
+int32_t Sampler::draw_from_shortlist(int row) const {
+    const Row& r = rows_[(size_t)row];
+    uint64_t whole = 0;
+    if (r.wants_mass)
+        for (int i = 0; i < parts_; i++) whole += masses_[(size_t)row * parts_ + i];
+    float top_p = step_->top_p[row], min_p = step_->min_p[row];
+    for (int tier = 0;; tier++) {
+        int wanted = r.limit;
+        if (r.limit == vocabulary_ && tier < (int)std::size(kTiers)) wanted = std::min(kTiers[tier], vocabulary_);
+        std::vector<uint64_t> keys = best_keys(row, wanted);
+        size_t count = keys.size(), room = (count + kLanes - 1) / kLanes * kLanes;
+        std::vector<float> scores(room), z(room), weights(room);
+        std::vector<int32_t> ids(room);
+        for (size_t i = 0; i < count; i++) {
+            ids[i] = token_of(keys[i]);
+            scores[i] = logits_[row * stride_ + ids[i]];
+        }
+        kernels_.score_weights(scores.data(), (int)room, r.best, r.temperature, z.data(), weights.data());
+        uint64_t total = whole, before = 0;
+        if (!r.wants_mass)
+            for (size_t i = 0; i < count; i++) total += (uint64_t)(weights[i] * 0x1p40f);
+        double share = top_p < 1 ? (double)top_p * (double)total : (double)kInfinity;
+        size_t kept = 0;
+        for (; kept < count && weights[kept] >= min_p && (double)before < share; kept++)
+            before += (uint64_t)(weights[kept] * 0x1p40f);
+        if (kept == (size_t)wanted && wanted < r.limit) continue;
+
+        kernels_.add_noise(z.data(), ids.data(), (int)room, r.low_key, r.high_key, scores.data());
+        uint64_t best = 0;
+        for (size_t i = 0; i < kept; i++) best = std::max(best, rank_key(scores[i], ids[i]));
+        return token_of(best);
+    }
+}
+
+// Rank keys of the `count` best tokens of a row that are not forbidden, best first; fewer if there are fewer.
+std::vector<uint64_t> Sampler::best_keys(int row, int count) const {
+    const float* maxima = maxima_.data() + (size_t)row * blocks_;
+    const float* scores = logits_ + row * stride_;
+    float floor = -kInfinity;
+    if (count <= blocks_) {  // the count-th largest maximum is a lower bound of the count-th largest score
+        std::vector<float> sorted(maxima, maxima + blocks_);
+        std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<float>());
+        floor = sorted[(size_t)count - 1];
+    }
+    std::vector<uint64_t> keys;
+    for (int block = 0; block < blocks_; block++) {
+        if (!(maxima[block] >= floor)) continue;
+        int end = std::min((block + 1) * kSampleBlock, vocabulary_);
+        for (int i = block * kSampleBlock; i < end; i++)
+            if (scores[i] >= floor && scores[i] > -kInfinity) keys.push_back(rank_key(scores[i], i));
+    }
+    if (keys.size() > (size_t)count) {
+        std::nth_element(keys.begin(), keys.begin() + count, keys.end(), std::greater<uint64_t>());
+        keys.resize((size_t)count);
+    }
+    std::sort(keys.begin(), keys.end(), std::greater<uint64_t>());
+    return keys;
+}
+
+}  // namespace native

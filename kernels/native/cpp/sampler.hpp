@@ -1,0 +1,58 @@
+// Draws the next token of each row by the rules of kernels/sampling.py: the same tokens, found with less work.
+#pragma once
+
+#include <vector>
+
+#include "kernels.hpp"
+#include "step.hpp"
+
+namespace native {
+
+// The stages of one step, to be run in this order; tasks of a stage in any order.
+class Sampler {
+public:
+    explicit Sampler(const Kernels& kernels) : kernels_(kernels) {}
+
+    // logits: [samples][stride], changed by the stages and restored by the last one.
+    void begin(const Step& step, float* logits, ptrdiff_t stride, int vocabulary);
+
+    static constexpr int kStages = 4;
+    int tasks(int stage) const;
+    void run(int stage, int task);
+
+private:
+    enum class Rule { decided, draw_from_all, draw_from_shortlist };
+
+    struct Row {
+        Rule rule = Rule::decided;
+        float best = 0, temperature = 1;
+        int limit = 0;           // tokens that top_k leaves, the vocabulary if it is off
+        bool wants_mass = false; // top_p counts the whole vocabulary
+        uint32_t low_key = 0, high_key = 0;
+        Winner first{0, 0};      // the best token with its noise
+    };
+
+    void scan(int row, int part);    // maxima of blocks, after penalties and bias
+    void decide(int row);            // greedy and broken rows end here
+    void sweep(int row, int part);   // the whole vocabulary, where a row wants it
+    void choose(int row);            // the token; logits as they were
+
+    void adjust(int row, int begin, int end);
+    void restore(int row);
+    SampleArgs part_of(int row, int begin, int end) const;
+    int32_t draw_from_shortlist(int row) const;
+    std::vector<uint64_t> best_keys(int row, int count) const;
+
+    const Kernels& kernels_;
+    const Step* step_ = nullptr;
+    float* logits_ = nullptr;
+    ptrdiff_t stride_ = 0;
+    int vocabulary_ = 0, parts_ = 0, blocks_ = 0;
+    std::vector<Row> rows_;
+    std::vector<float> maxima_;       // [rows][blocks]
+    std::vector<uint64_t> masses_;    // [rows][parts]
+    std::vector<Winner> winners_;     // [rows][parts]
+    std::vector<float> kept_seen_, kept_biased_;  // logits before penalties and before bias
+};
+
+}  // namespace native

@@ -1,0 +1,144 @@
+"""From recorded nodes to the library's operations: fewer passes over the values, and few buffers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from .library import Buffer, Op, View, addressof
+from .recorder import Node, Storage, Value
+
+_KINDS = (
+    "embedding",
+    "norm",
+    "gated",
+    "add",
+    "rope",
+    "kv_write",
+    "gather",
+    "quantize",
+    "linear",
+    "attention",
+    "sample",
+)
+"""In the order of `OpKind` in step.hpp."""
+
+_NO_WINDOW = 1 << 30
+_NONE = View(-1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Operations in order and the buffers they use; logits: number of the buffer that holds them."""
+
+    ops: list[Op]
+    buffers: list[Buffer]
+    logits: int
+
+
+def lower(nodes: list[Node]) -> Plan:
+    """Plan of a recorded forward. The rows of a buffer are only used by operations on the same rows."""
+    nodes = _with_quantized_inputs(_with_residuals(nodes))
+    buffers, numbers = _place(nodes)
+    logits = next(node.x for node in nodes if node.kind == "sample")
+    assert logits is not None
+    return Plan([_encode(node, numbers) for node in nodes], buffers, numbers[logits.storage])
+
+
+def _with_residuals(nodes: list[Node]) -> list[Node]:
+    """An add of a linear's whole result, used nowhere else, becomes the linear's residual."""
+    maker = {id(node.out.storage): i for i, node in enumerate(nodes) if node.out is not None}
+    uses: dict[int, int] = defaultdict(int)
+    for node in nodes:
+        for storage in node.reads():
+            uses[id(storage)] += 1
+    result = list(nodes)
+    absorbed = set()
+    for i, node in enumerate(nodes):
+        if node.kind != "add":
+            continue
+        assert node.x is not None
+        assert node.y is not None
+        for product, other in ((node.y, node.x), (node.x, node.y)):
+            at = maker[id(product.storage)]
+            linear = result[at]
+            ready = maker[id(other.storage)] < at
+            if linear.kind == "linear" and linear.y is None and ready and product.whole:
+                if uses[id(product.storage)] == 1:
+                    result[at] = replace(linear, y=other, out=node.out)
+                    maker[id(node.writes())] = at
+                    absorbed.add(i)
+                    break
+    return [node for i, node in enumerate(result) if i not in absorbed]
+
+
+def _with_quantized_inputs(nodes: list[Node]) -> list[Node]:
+    """Before each linear that wants quantized rows: their quantization, once for each value."""
+    result: list[Node] = []
+    known: dict[tuple[int, int, int], Storage] = {}
+    for node in nodes:
+        if node.kind == "linear":
+            assert node.x is not None
+            assert node.matrix is not None
+            x, planes = node.x, node.planes
+            if node.matrix.quantized:
+                key = (id(x.storage), x.offset, planes)
+                if key not in known:
+                    known[key] = Storage(x.columns, x.storage.samples, planes)
+                    result.append(Node("quantize", x, blocks=known[key], planes=planes))
+                node = replace(node, blocks=known[key], x=x if node.matrix.plain else None)
+        result.append(node)
+    return result
+
+
+def _place(nodes: list[Node]) -> tuple[list[Buffer], dict[Storage, int]]:
+    """Buffers, and the one of each storage: reused once nothing reads it, for storages of the same shape only.
+
+    Operations that share a stage work on different rows at the same time; buffers of one shape keep a row's values
+    in the same place, so they don't meet.
+    """
+    last = {storage: i for i, node in enumerate(nodes) for storage in node.reads()}
+    buffers: list[Buffer] = []
+    numbers: dict[Storage, int] = {}
+    free: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
+    for i, node in enumerate(nodes):
+        written = node.writes()
+        if written is not None:
+            shape = (written.columns, written.planes, written.samples)
+            if free[shape]:
+                numbers[written] = free[shape].pop()
+            else:
+                numbers[written] = len(buffers)
+                buffers.append(Buffer(written.columns, written.planes, written.samples))
+        for storage in {*node.reads(), *([written] if written is not None else [])}:
+            if last.get(storage, i) == i:
+                free[storage.columns, storage.planes, storage.samples].append(numbers[storage])
+    return buffers, numbers
+
+
+def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
+    def view(value: Value | None) -> View:
+        return _NONE if value is None else View(numbers[value.storage], value.offset, value.columns)
+
+    op = Op(
+        kind=_KINDS.index(node.kind),
+        samples=node.samples,
+        planes=node.planes,
+        layer=node.layer,
+        window=_NO_WINDOW if node.window is None else min(node.window, _NO_WINDOW),
+        number=node.number,
+        x=view(node.x),
+        y=View(-1, 0, node.run) if node.run else view(node.y),
+        out=view(node.out),
+        blocks=_NONE if node.blocks is None else View(numbers[node.blocks], 0, node.blocks.columns),
+    )
+    if node.matrix is not None:
+        op.weight, op.limit = node.matrix.address, node.matrix.rows
+    if node.vector is not None:
+        op.weight = addressof(node.vector)
+    if node.bias is not None:
+        op.bias = addressof(node.bias)
+    if node.rotation is not None:
+        op.cos, op.sin = addressof(node.rotation.cos), addressof(node.rotation.sin)
+        op.interleaved, op.limit = node.rotation.layout == "interleaved", len(node.rotation.cos)
+    return op

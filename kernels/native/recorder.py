@@ -1,0 +1,220 @@
+"""Operations that record: a decoder run once with them leaves the list of what is to be done each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..interface import Float32, Inputs
+from ..interface import RopeLayout as RopeLayout
+
+Kind = Literal[
+    "embedding",
+    "norm",
+    "gated",
+    "add",
+    "rope",
+    "kv_write",
+    "gather",
+    "quantize",
+    "linear",
+    "attention",
+    "sample",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A repacked matrix in the library. quantized, plain: whether it wants int8 rows, float32 rows, or both."""
+
+    address: int
+    rows: int
+    columns: int
+    quantized: bool
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rotary tables, float32 [positions, head_dim / 2], C-contiguous."""
+
+    cos: Float32
+    sin: Float32
+    layout: RopeLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """An array of the step; the library knows where to find it."""
+
+    name: str
+
+
+INPUTS = Inputs(
+    **{
+        name: Symbol(name)
+        for name in (
+            "tokens",
+            "positions",
+            "slots",
+            "sequences",
+            "block_tables",
+            "sample_rows",
+            "sampling",
+        )
+    }
+)
+
+
+@dataclass(eq=False, slots=True)
+class Storage:
+    """A matrix that an operation fills. planes: 0 for float32 rows, else int8 planes of quantized rows."""
+
+    columns: int
+    samples: bool
+    planes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Columns offset to offset + columns of a storage."""
+
+    storage: Storage
+    offset: int
+    columns: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all columns."""
+        return self.columns == self.storage.columns
+
+
+@dataclass(slots=True)
+class Node:
+    """One operation. y: the second operand, the residual that a linear adds, or the run length of norm and rope.
+
+    number: eps of a norm, scale of an attention.
+    """
+
+    kind: Kind
+    x: Value | None = None
+    y: Value | None = None
+    out: Value | None = None
+    blocks: Storage | None = None
+    matrix: Matrix | None = None
+    vector: Float32 | None = None
+    bias: Float32 | None = None
+    rotation: Rotation | None = None
+    planes: int = 1
+    layer: int = 0
+    window: int | None = None
+    run: int = 0
+    number: float = 0.0
+
+    @property
+    def samples(self) -> bool:
+        """Whether it works on the sample rows."""
+        value = self.out or self.x
+        assert value is not None
+        return value.storage.samples
+
+    def reads(self) -> list[Storage]:
+        """Storages it takes values from."""
+        values = [value.storage for value in (self.x, self.y) if value is not None]
+        return values + [self.blocks] if self.kind == "linear" and self.blocks is not None else values
+
+    def writes(self) -> Storage | None:
+        """The storage it fills."""
+        if self.kind == "quantize":
+            return self.blocks
+        return None if self.out is None else self.out.storage
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What `sample` returns: the end of a program."""
+
+    logits: Value
+
+
+class RecordingOperations:
+    """`Operations` that append to `nodes`; shapes are checked here, once."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def _new(self, node: Node, columns: int, *, samples: bool) -> Value:
+        node.out = Value(Storage(columns, samples), 0, columns)
+        self.nodes.append(node)
+        return node.out
+
+    def embedding(self, table: Matrix, tokens: Symbol) -> Value:
+        """Rows of the table, dequantized."""
+        assert tokens is INPUTS.tokens
+        return self._new(Node("embedding", matrix=table), table.columns, samples=False)
+
+    def rms_norm(self, x: Value, weight: Float32, eps: float) -> Value:
+        """Norm of each run of len(weight) columns."""
+        assert x.columns % len(weight) == 0, (x.columns, len(weight))
+        node = Node("norm", x, vector=weight, run=len(weight), number=eps)
+        return self._new(node, x.columns, samples=x.storage.samples)
+
+    def linear(self, x: Value, weight: Matrix, bias: Float32 | None = None, *, planes: int = 1) -> Value:
+        """Product with a repacked matrix."""
+        assert x.columns == weight.columns, (x.columns, weight.columns)
+        assert bias is None or len(bias) == weight.rows
+        assert planes in (1, 2)
+        node = Node("linear", x, matrix=weight, bias=bias, planes=planes)
+        return self._new(node, weight.rows, samples=x.storage.samples)
+
+    def split(self, x: Value, columns: tuple[int, ...]) -> tuple[Value, ...]:
+        """Views: nothing is recorded."""
+        assert sum(columns) == x.columns, (columns, x.columns)
+        starts = [sum(columns[:i]) for i in range(len(columns))]
+        return tuple(Value(x.storage, x.offset + s, c) for s, c in zip(starts, columns, strict=True))
+
+    def rope(self, x: Value, positions: Symbol, rotation: Rotation) -> Value:
+        """Rotation of each head."""
+        assert positions is INPUTS.positions
+        assert not x.storage.samples
+        head_dim = 2 * rotation.cos.shape[1]
+        assert x.columns % head_dim == 0, (x.columns, head_dim)
+        return self._new(Node("rope", x, rotation=rotation, run=head_dim), x.columns, samples=False)
+
+    def kv_write(self, layer: int, k: Value, v: Value, slots: Symbol) -> None:
+        """Store into the cache."""
+        assert slots is INPUTS.slots
+        assert k.columns == v.columns
+        self.nodes.append(Node("kv_write", k, v, layer=layer))
+
+    def paged_attention(
+        self, layer: int, q: Value, batch: Inputs, *, scale: float, window: int | None = None
+    ) -> Value:
+        """Attention over the cache."""
+        assert batch is INPUTS
+        node = Node("attention", q, layer=layer, window=window, number=scale)
+        return self._new(node, q.columns, samples=False)
+
+    def gated(self, x: Value) -> Value:
+        """silu of the first half times the second."""
+        return self._new(Node("gated", x), x.columns // 2, samples=x.storage.samples)
+
+    def add(self, a: Value, b: Value) -> Value:
+        """Elementwise sum."""
+        assert a.columns == b.columns
+        assert a.storage.samples == b.storage.samples
+        return self._new(Node("add", a, b), a.columns, samples=a.storage.samples)
+
+    def gather(self, x: Value, rows: Symbol) -> Value:
+        """The sample rows."""
+        assert rows is INPUTS.sample_rows
+        assert not x.storage.samples
+        return self._new(Node("gather", x), x.columns, samples=True)
+
+    def sample(self, logits: Value, sampling: Symbol) -> Sampled:
+        """The end: a token for each sample row."""
+        assert sampling is INPUTS.sampling
+        assert logits.storage.samples
+        assert logits.whole
+        self.nodes.append(Node("sample", logits))
+        return Sampled(logits)

@@ -1,0 +1,22 @@
+"""The optional C++ library; everything else stands in pyproject.toml."""
+
+from glob import glob
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            # Loaded with ctypes, so it works with every Python; the name only says where the file goes.
+            "kernels.native._native",
+            sources=sorted(glob("kernels/native/cpp/*.cpp")),
+            depends=sorted(glob("kernels/native/cpp/*.hpp")),
+            # No -march: instruction sets are chosen at run time. No fused multiply-add: it would change the bits.
+            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread"],
+            extra_link_args=["-pthread"],
+            language="c++",
+            # Without a compiler the install goes on, and the reference backend does the work.
+            optional=True,
+        )
+    ]
+)

@@ -1,0 +1,19 @@
+"""Entry point of `termchat` and `python -m termchat`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Run the program; the exit code."""
+    try:
+        from .cli.main import run
+
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the program's own signal handling was in place
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""Answers the lines of a batch, as many at once as asked for, holding only those in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from engine import Finished
+
+from ..thinking import split_thinking
+from .batch_lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
+from .console import Console, to_json
+from .errors import OK, CliError, failure_of
+from .output import ReaderClosed
+from .reply import Reply
+from .serving import Serving, check_flags, choose, load_setup, serving
+
+QUEUED_AHEAD = 2
+"""Lines in flight for each conversation computed: the next is ready when a place in the batch gets free."""
+
+PROGRESS_SECONDS = 0.5
+LOG_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """What was asked for. sampling and engine hold only what was given as options."""
+
+    source: str
+    output: str
+    concurrency: int
+    model: str | None = None
+    yes: bool = False
+    system: str = ""
+    raw: bool = False
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far the batch is."""
+
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    tokens: int = 0
+    started: float = field(default_factory=time.perf_counter)
+
+    def __str__(self) -> str:
+        elapsed = time.perf_counter() - self.started
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return (
+            f"{self.done} answered, {self.failed} failed{skipped}; "
+            f"{self.tokens} tokens in {elapsed:.1f} s ({self.tokens / elapsed:.1f} a second)"
+        )
+
+
+def run_batch(console: Console, request: BatchRequest) -> int:
+    """Answer all lines; the exit code. UserError: the batch as a whole cannot be done."""
+    check_flags(request.sampling)
+    with ExitStack() as stack:
+        if request.output == "-":
+            results = None
+            console.output.check()
+        else:
+            results = ResultFile(Path(request.output))
+            stack.callback(results.close)
+        source = stack.enter_context(_open(console, request, results))
+        setup = load_setup(console)
+        choice = choose(console, setup, request.model, yes=request.yes, flags=request.engine)
+        config = replace(choice.config, max_sequences=request.concurrency)
+        if config.max_waiting < request.concurrency:
+            config = replace(config, max_waiting=request.concurrency)
+        choice = replace(choice, config=config)
+
+        async def run() -> Tally:
+            async with serving(console, choice) as served:
+                return await _Batch(console, served, request, results).run(source)
+
+        tally = asyncio.run(run())
+    if request.output == "-" and console.output.closed:
+        raise ReaderClosed
+    console.messages.note(str(tally))
+    received = console.signals.received
+    return OK if received is None else 128 + received
+
+
+def _open(console: Console, request: BatchRequest, results: ResultFile | None) -> BinaryIO:
+    if request.source == "-":
+        if console.stdin_kind in ("terminal", "closed"):
+            raise CliError("usage", "there is nothing on standard input; pipe the lines in, or name a file")
+        return open(console.stdin, "rb", closefd=False)
+    if results is not None and results.is_same_file(request.source):
+        raise CliError("usage", f"{request.source} is both input and output; name another output")
+    try:
+        return open(request.source, "rb")
+    except OSError as error:
+        raise CliError("usage", f"cannot read {request.source}: {error.strerror}") from error
+
+
+class _Batch:
+    def __init__(
+        self, console: Console, served: Serving, request: BatchRequest, results: ResultFile | None
+    ) -> None:
+        self._console = console
+        self._served = served
+        self._request = request
+        self._results = results
+        self._tally = Tally()
+        self._peak: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Job | BadLine | None | OSError] = asyncio.Queue()
+        self._places = threading.Semaphore(1)  # lines read ahead of the workers
+        self._writing = asyncio.Lock()
+
+    async def run(self, source: BinaryIO) -> Tally:
+        """Until the last line is answered, or a signal or a closed pipe stops it."""
+        self._peak = await self._served.engine.bandwidth_peak()
+        threading.Thread(target=self._read, args=(source,), name="lines", daemon=True).start()
+        work = asyncio.ensure_future(self._work())
+        with ExitStack() as stack:
+            cancel = self._console.signals.calling(lambda: self._loop.call_soon_threadsafe(work.cancel))
+            stack.enter_context(cancel)
+            if self._results is None:
+                stack.enter_context(self._console.output.watch(work.cancel))
+            try:
+                await work
+            except asyncio.CancelledError:
+                pass  # a signal, or nobody reads: what is complete has been written
+            except ExceptionGroup as group:
+                raise group.exceptions[0] from None
+        return self._tally
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            progress = group.create_task(self._show_progress())
+            workers = [
+                group.create_task(self._worker()) for _ in range(QUEUED_AHEAD * self._request.concurrency)
+            ]
+            await asyncio.wait(workers)
+            progress.cancel()
+
+    async def _worker(self) -> None:
+        while True:
+            line = await self._queue.get()
+            self._places.release()
+            if line is None or isinstance(line, OSError):
+                self._queue.put_nowait(line)  # for the other workers
+                if line is not None:
+                    raise CliError("input", f"cannot read {self._request.source}: {line.strerror}")
+                return
+            record = self._bad(line) if isinstance(line, BadLine) else await self._answer(line)
+            await self._write(to_json(record))
+
+    async def _answer(self, job: Job) -> dict[str, Any]:
+        try:
+            params = self._served.params({**self._request.sampling, **job.sampling})
+        except CliError as error:
+            return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
+        generate = self._served.engine.generate
+        async with generate(job.prompt, params, template_vars=self._served.template_vars) as stream:
+            finished = await stream.result()
+        if finished.error is None:
+            self._tally.done += 1
+            self._tally.tokens += finished.usage.completion_tokens
+            return {"index": job.index, **self._reply(finished).as_dict(), "id": job.id}
+        failure = CliError(finished.error.code, finished.error.message)
+        if failure.code == "engine_failed":
+            raise failure
+        return self._bad(BadLine(job.index, job.id, failure))
+
+    def _reply(self, finished: Finished) -> Reply:
+        served = self._served
+        thinking, text = "", finished.text
+        if not self._request.raw:
+            thinking, text = split_thinking(finished.text, inside=served.thinks_at_once)
+        return Reply("", None, served.choice.model.name, text, thinking, finished, served.load_ms, self._peak)
+
+    def _bad(self, line: BadLine) -> dict[str, Any]:
+        self._tally.failed += 1
+        return {"index": line.index, "id": line.id, "error": failure_of(line.error).as_dict()}
+
+    async def _write(self, line: str) -> None:
+        if self._results is not None:
+            self._results.append(line)
+        else:
+            async with self._writing:  # a line goes out in pieces when the reader is slow
+                await self._console.output.send(line + "\n")
+
+    def _read(self, source: BinaryIO) -> None:
+        """Hand over one line after the other; on a thread of its own, which waits until a worker takes it."""
+        done = self._results.done if self._results is not None else set()
+        try:
+            for index, line in read_lines(source):
+                job = parse_line(index, line, system=self._request.system, raw=self._request.raw)
+                if key_of(job.id) in done:
+                    self._tally.skipped += 1
+                else:
+                    self._hand_over(job)
+            self._hand_over(None)
+        except OSError as error:
+            self._hand_over(error)
+
+    def _hand_over(self, item: Job | BadLine | None | OSError) -> None:
+        self._places.acquire()
+        with suppress(RuntimeError):  # the loop is closed: the batch was stopped
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+
+    async def _show_progress(self) -> None:
+        messages = self._console.messages
+        show: Callable[[], None] = (
+            (lambda: messages.raw(f"\r\x1b[K{self._tally}"))
+            if messages.is_terminal
+            else (lambda: messages.note(str(self._tally)))
+        )
+        try:
+            while True:
+                await asyncio.sleep(PROGRESS_SECONDS if messages.is_terminal else LOG_SECONDS)
+                show()
+        finally:
+            if messages.is_terminal:
+                messages.raw("\r\x1b[K")

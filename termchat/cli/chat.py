@@ -1,0 +1,141 @@
+"""A chat line by line, for a terminal: several turns, with memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from dataclasses import replace
+
+from ..errors import UserError
+from ..store import StoredMessage, prompt_of
+from .console import Console
+from .errors import OK
+from .oneshot import Past, Request, model_of, open_recording, said_now
+from .recording import Recording
+from .reply import PlainPresenter
+from .serving import Serving, check_flags, choose, load_setup, serving
+from .signals import Interrupted
+from .turn import Turn, take_turn
+
+PROMPT = "> "
+
+HELP = """\
+/help           this list
+/new            begin another conversation
+/system TEXT    how the model should behave; without TEXT: as it does by itself
+/quit           leave (as Ctrl-D does)
+//TEXT          a message that begins with a slash
+Ctrl-C stops an answer and keeps what is there.
+"""
+
+
+def chat(console: Console, request: Request) -> int:
+    """Talk until the user leaves; the exit code. UserError: there is no model to talk to."""
+    check_flags(request.sampling)
+    setup = load_setup(console)
+    recording, past = open_recording(console, setup.paths.database, request)
+    with recording, asyncio.Runner() as runner:
+        name = request.model or model_of(console, setup.registry, past.conversation)
+        choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
+        console.messages.note(f"loading {choice.model.name}")
+        context = serving(console, choice)
+        served = runner.run(context.__aenter__())
+        try:
+            _Chat(console, request, recording, past, served, runner).run()
+        finally:
+            runner.run(context.__aexit__(None, None, None))
+    return OK
+
+
+class _Chat:
+    """The state of a chat: what was said, and how to go on."""
+
+    def __init__(
+        self,
+        console: Console,
+        request: Request,
+        recording: Recording,
+        past: Past,
+        served: Serving,
+        runner: asyncio.Runner,
+    ) -> None:
+        self._console = console
+        self._request = request
+        self._recording = recording
+        self._served = served
+        self._runner = runner
+        self._messages = list(past.messages)
+        self._system = past.system(request.system)
+        self._params = served.params({**past.params, **request.sampling})
+
+    def run(self) -> None:
+        """Read lines and answer them."""
+        write = self._console.output.write
+        write(f"{self._served.choice.model.name}: /help lists commands, Ctrl-D leaves\n")
+        while True:
+            try:
+                line = self._read()
+            except EOFError:
+                write("\n")
+                return
+            except Interrupted as interrupt:
+                if interrupt.number != signal.SIGINT:
+                    raise
+                self._console.signals.forget()
+                write("\n(Ctrl-D leaves)\n")
+                continue
+            if line.strip() and self._handle(line):
+                return
+
+    def _read(self) -> str:
+        """A line with the terminal's editing and history."""
+        with self._console.signals.calling(None), contextlib.redirect_stdout(sys.__stdout__):
+            return input(PROMPT)
+
+    def _handle(self, line: str) -> bool:
+        """Carry out a command or answer a message; whether to leave."""
+        write = self._console.output.write
+        command, _, argument = line.strip().partition(" ")
+        if command in ("/quit", "/exit"):
+            return True
+        if command == "/help":
+            write(HELP)
+        elif command == "/new":
+            self._recording.new_conversation()
+            self._messages = []
+            write("a new conversation\n")
+        elif command == "/system":
+            self._system = argument.strip()
+            write(f"system prompt: {self._system or '(the default of the model)'}\n")
+        elif line.startswith("/") and not line.startswith("//"):
+            write(f"there is no command {command}; /help lists them\n")
+        else:
+            self._answer(line.removeprefix("/"))
+        return False
+
+    def _answer(self, text: str) -> None:
+        said = said_now(text)
+        turn = Turn(
+            said=text,
+            prompt=prompt_of([*self._messages, said], self._system),
+            params=self._params,
+            system=self._system,
+            measure=self._request.stats,
+        )
+        try:
+            reply = self._runner.run(
+                take_turn(self._console, self._served, PlainPresenter(self._console), self._recording, turn)
+            )
+        except UserError as error:
+            self._console.messages.note(str(error))
+            return
+        answered: StoredMessage = replace(said, role="assistant", text=reply.text)
+        self._messages += [said, answered]
+        if self._request.stats:
+            self._console.messages.raw(reply.stats())
+        if self._console.signals.received == signal.SIGINT:
+            self._console.signals.forget()
+        elif self._console.signals.received is not None:
+            raise Interrupted(self._console.signals.received)

@@ -1,0 +1,211 @@
+"""`termchat doctor`: what this machine offers, what is used of it, and what is wrong."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import UserError
+from .console import Console
+from .errors import FAILED, OK
+from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options
+
+if TYPE_CHECKING:
+    from ..session import Setup
+
+LIBRARIES = ("torch", "numpy", "tokenizers", "textual", "safetensors", "gguf")
+
+INSTRUCTION_SETS = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_int8",
+    "asimd",
+)
+"""Names as /proc/cpuinfo has them; asimd is aarch64's."""
+
+
+@dataclass(slots=True)
+class Report:
+    """Facts by name, and what is wrong or worse than it could be: what, why, and how to mend it."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    problems: list[dict[str, str]] = field(default_factory=list)
+    broken: bool = False
+
+    def problem(self, what: str, why: str, mend: str, *, broken: bool = False) -> None:
+        """Note something; broken: termchat cannot do its work like this."""
+        self.problems.append({"what": what, "why": why, "mend": mend})
+        self.broken = self.broken or broken
+
+
+@click.command(cls=SectionedCommand)
+@model_options
+@json_option
+@engine_options
+@click.pass_obj
+def doctor(console: Console, /, **values: Any) -> int:
+    """Check the installation: versions, device, speed of the memory, model files, stored conversations.
+
+    Exit code 1 if something is broken; what is merely slower than it could be is listed.
+    """
+    from .serving import load_setup
+
+    report = Report()
+    setup = load_setup(console)
+    _machine(report)
+    _files(report, setup)
+    _model(report, console, setup, values)
+    if values["as_json"]:
+        console.print_json({**report.facts, "problems": report.problems})
+    else:
+        rows = [[f"{name}:".ljust(16), _shown(value)] for name, value in report.facts.items()]
+        for row in rows:
+            console.print_table([row])
+        for problem in report.problems:
+            console.output.write(
+                f"\n{problem['what']}\n  why:  {problem['why']}\n  mend: {problem['mend']}\n"
+            )
+        if not report.problems:
+            console.output.write("\nall is well\n")
+    return FAILED if report.broken else OK
+
+
+def _machine(report: Report) -> None:
+    report.facts |= {
+        "termchat": _version("termchat"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _cpu("model name") or platform.processor() or platform.machine(),
+        "instructions": [name for name in INSTRUCTION_SETS if name in _cpu("flags", "Features").split()],
+        "processors": _processors(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+    }
+    for name, version in report.facts["libraries"].items():
+        if version is None:
+            report.problem(
+                f"{name} is not installed",
+                "it belongs to termchat",
+                "pip install --force-reinstall termchat",
+                broken=True,
+            )
+
+
+def _files(report: Report, setup: Setup) -> None:
+    from ..store import Store
+
+    paths = setup.paths
+    report.facts |= {
+        "settings": str(paths.config_file),
+        "database": str(paths.database),
+        "log": str(paths.log_file),
+    }
+    for warning in setup.warnings:
+        report.problem(warning, "the file has an error", "correct the line, or remove it")
+    try:
+        with Store(paths.database) as store:
+            report.facts["conversations"] = len(store.list_conversations())
+            notice = store.notice
+    except UserError as error:
+        notice = str(error)
+    if notice is not None:
+        report.problem("conversations are not saved", notice, "as the reason says; --no-save does without")
+    models = [status for status in setup.registry.list_models() if status.path is not None]
+    report.facts["models"] = {status.entry.name: str(status.path) for status in models}
+
+
+def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any]) -> None:
+    """Load the model and measure."""
+    import asyncio
+
+    from .serving import choose, serving
+
+    name = values["model"] or setup.default_model
+    try:
+        setup.registry.resolve(name)
+    except UserError as error:
+        if not values["yes"]:
+            report.facts["model"] = None
+            report.problem("no model was tried", str(error), "download it, or name another one with --model")
+            return
+
+    async def measure() -> None:
+        async with serving(console, choice) as served:
+            peak = await served.engine.bandwidth_peak()
+            snapshot = served.engine.snapshot()
+            report.facts |= {
+                "model": choice.model.name,
+                "backend": snapshot.backend,
+                "exact": snapshot.exact,
+                "load_ms": served.load_ms,
+                "memory_bytes": snapshot.memory_bytes,
+                "bandwidth_peak_gbs": peak,
+                "ceiling_tps": peak * 1e9 / snapshot.bytes_per_token
+                if peak and snapshot.bytes_per_token
+                else None,
+            }
+
+    try:
+        choice = choose(console, setup, name, yes=values["yes"], flags=given(values, ENGINE))
+        asyncio.run(measure())
+    except UserError as error:
+        report.problem(
+            f"the model {name} cannot be used", str(error), "name another one with --model", broken=True
+        )
+        return
+    if report.facts["backend"] == "reference":
+        report.problem(
+            "replies are slower than this machine could give them",
+            "the reference backend computes, in torch",
+            "leave --backend at auto; if it is, this version has nothing faster for this device",
+        )
+    if not report.facts["exact"]:
+        report.problem(
+            "tokens can depend on what else is in the batch",
+            f"the backend {report.facts['backend']} computes a row differently in batches of other sizes",
+            "use --backend reference where that matters",
+        )
+
+
+def _cpu(*names: str) -> str:
+    """A field of /proc/cpuinfo; empty where there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    fields = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in fields if name.strip() in names), "")
+
+
+def _processors() -> int:
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+def _version(name: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item or 'missing'}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return " ".join(value) or "none"
+    return f"{value:.1f}" if isinstance(value, float) else "not known" if value is None else str(value)

@@ -1,0 +1,139 @@
+"""`termchat history`: stored conversations, for reading and for taking elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import Console
+from .errors import CliError
+from .options import CommandGroup, Text, json_option
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+
+@click.group(cls=CommandGroup)
+def history() -> None:
+    """List, read, search and export stored conversations."""
+
+
+def open_store() -> Store:
+    """The conversations. StoreError, PathError."""
+    from ..paths import Paths
+    from ..store import Store
+
+    return Store(Paths.default().database)
+
+
+def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Ids of conversations, with their titles, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    with closing(open_store()) as store:
+        found = store.list_conversations(limit=200)
+    return [
+        CompletionItem(conversation.id, help=conversation.title)
+        for conversation in found
+        if conversation.id.startswith(incomplete)
+    ]
+
+
+@history.command("list")
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the N used last.")
+@json_option
+@click.pass_obj
+def list_history(console: Console, limit: int | None, as_json: bool) -> None:
+    """List conversations, the one used last first."""
+    with closing(open_store()) as store:
+        found = store.list_conversations(limit=limit if limit is not None else -1)
+    if as_json:
+        fields = ("id", "title", "model", "created", "updated", "messages")
+        console.print_json([{name: getattr(item, name) for name in fields} for item in found])
+        return
+    rows = [["ID", "LAST USED", "MESSAGES", "MODEL", "TITLE"]]
+    rows += [
+        [item.id, _date(item.updated), str(item.messages), Path(item.model).name, item.title]
+        for item in found
+    ]
+    console.print_table(rows)
+
+
+@history.command("show")
+@click.argument("id", shell_complete=complete_conversation)
+@json_option
+@click.pass_obj
+def show_conversation(console: Console, id: str, as_json: bool) -> None:
+    """Show a conversation; the beginning of its id is enough. With --json, all its branches."""
+    from ..render.sanitize import sanitize
+    from ..store import conversation_as_dict, export
+
+    with closing(open_store()) as store:
+        conversation = store.find(id)
+        if as_json:
+            console.print_json(conversation_as_dict(conversation, store.tree(conversation.id)))
+            return
+        text = export(store, [conversation.id], "text")
+    console.output.write(sanitize(text) if console.output.is_terminal else text)
+
+
+@history.command("search")
+@click.argument("words", nargs=-1, required=True, type=Text())
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=50, metavar="N", help="At most N messages (50)."
+)
+@json_option
+@click.pass_obj
+def search_history(console: Console, words: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Find messages that hold all these words, the newest first."""
+    from ..store import search
+
+    with closing(open_store()) as store:
+        hits = search(store, " ".join(words), limit)
+    if as_json:
+        fields = ("conversation_id", "title", "message_id", "role", "created", "snippet", "matches")
+        console.print_json([{name: getattr(hit, name) for name in fields} for hit in hits])
+        return
+    rows = [["ID", "WRITTEN", "BY", "TEXT"]]
+    rows += [[hit.conversation_id, _date(hit.created), hit.role, hit.snippet] for hit in hits]
+    console.print_table(rows)
+
+
+@history.command("export")
+@click.argument("ids", nargs=-1, shell_complete=complete_conversation)
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["json", "md", "text"]),
+    default="json",
+    help="json (with all branches, can be read back), md or text.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.pass_obj
+def export_history(console: Console, ids: tuple[str, ...], form: Any, output: str | None) -> None:
+    """Write conversations as a document: those named, or all."""
+    from ..store import export, export_file
+
+    with closing(open_store()) as store:
+        chosen = (
+            [store.find(id).id for id in ids] if ids else [item.id for item in store.list_conversations()]
+        )
+        document = export(store, chosen, form)
+    if output is None or output == "-":
+        console.output.write(document)
+        return
+    if Path(output).is_dir():
+        raise CliError("usage", f"{output} is a folder; name a file")
+    export_file(Path(output), document)
+
+
+def _date(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return ""

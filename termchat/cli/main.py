@@ -1,0 +1,282 @@
+"""The command line: what was asked for, where it goes, and how the program ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UserError
+from . import stdin
+from .batch import batch
+from .bench import bench
+from .completion import completion
+from .configuration import config
+from .console import Console
+from .doctor import doctor
+from .errors import OK, READER_CLOSED, USAGE, CliError, failure_of
+from .history import history
+from .models import models
+from .options import (
+    ENGINE,
+    SAMPLING,
+    CommandGroup,
+    SectionedCommand,
+    Text,
+    engine_options,
+    given,
+    model_options,
+    option,
+    options,
+    raw_option,
+    sampling_options,
+    system_option,
+)
+from .output import Output, ReaderClosed, guard_descriptors
+from .plan import plan
+from .signals import Interrupted
+
+PROMPT_COMMAND = "\0prompt"
+"""Name of the command behind `termchat PROMPT`; no argument can be this."""
+
+EXAMPLES = (
+    'termchat "Why is the sky blue?"',
+    'git diff | termchat "Write a commit message for this change"',
+    'termchat -t 0 --json "Count from 1 to 10."',
+    "termchat batch questions.jsonl -o answers.jsonl",
+)
+
+
+class Program(CommandGroup):
+    """`termchat`: the first argument is a command only if it equals one; all else belongs to a prompt."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the prompt's command in front unless a command is named."""
+        named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if named else [PROMPT_COMMAND, *args])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        return prompt if cmd_name == PROMPT_COMMAND else super().get_command(ctx, cmd_name)
+
+
+class PromptCommand(SectionedCommand):
+    """The command behind `termchat PROMPT`, whose help is that of the whole program."""
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Both forms."""
+        formatter.write_usage("termchat", "[OPTIONS] [PROMPT]")
+        formatter.write_usage("termchat", "COMMAND [ARGUMENTS]", prefix="       ")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands and some examples."""
+        commands = [(name, command.get_short_help_str(100)) for name, command in program.commands.items()]
+        with formatter.section("Commands (each has its own --help)"):
+            formatter.write_dl(commands)
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {example}\n" for example in EXAMPLES))
+
+
+def complete_first(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The names of commands, for the shell, as long as nothing else was typed."""
+    from click.core import ParameterSource
+    from click.shell_completion import CompletionItem
+
+    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ctx.params):
+        return []
+    return [
+        CompletionItem(name, help=command.get_short_help_str())
+        for name, command in program.commands.items()
+        if name.startswith(incomplete)
+    ]
+
+
+def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version and end."""
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        ctx.obj.output.write(f"termchat {version('termchat')}\n")
+        ctx.exit()
+
+
+version_option = option(
+    "Other",
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_version,
+    help="Show the version and exit.",
+)
+
+output_options = options(
+    option("Output", "--json", "as_json", is_flag=True, help="One JSON object with text, usage and metrics."),
+    option("Output", "--jsonl", is_flag=True, help="JSON events, one a line, as the reply comes."),
+    option("Output", "--no-stream", is_flag=True, help="Nothing until the reply is complete."),
+    option("Output", "--stats", is_flag=True, help="Speed and memory traffic, on standard error."),
+)
+
+conversation_options = options(
+    option(
+        "Conversation", "-c", "--continue", "newest", is_flag=True, help="Go on with the newest conversation."
+    ),
+    option("Conversation", "--cid", metavar="ID", help="Go on with this conversation; created if new."),
+    option("Conversation", "--no-save", is_flag=True, help="Do not store the conversation."),
+)
+
+
+@click.command(PROMPT_COMMAND, cls=PromptCommand)
+@click.argument("prompt", required=False, type=Text(), shell_complete=complete_first)
+@model_options
+@system_option
+@raw_option
+@sampling_options
+@output_options
+@conversation_options
+@engine_options
+@version_option
+@click.pass_context
+def prompt(ctx: click.Context, /, **values: Any) -> int:
+    """Chat with a language model that runs inside this program.
+
+    With a prompt, or with text piped in, one reply goes to standard output; piped text comes after the
+    prompt, a blank line between. On a terminal without a prompt a chat opens. A prompt that is named like a
+    command, or that begins with a dash, goes behind `--`.
+    """
+    console: Console = ctx.obj
+    _check_combination(values)
+    text = _prompt_text(console, values)
+    shared = {
+        "model": values["model"],
+        "yes": values["yes"],
+        "system": values["system"],
+        "raw": values["raw"],
+        "sampling": given(values, SAMPLING),
+        "engine": given(values, ENGINE),
+        "form": "json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
+        "stream": not values["no_stream"],
+        "stats": values["stats"],
+        "save": not values["no_save"],
+        "newest": values["newest"],
+        "conversation": values["cid"],
+    }
+    from .oneshot import Request, answer
+
+    if text is None:
+        from .chat import chat
+
+        _check_chat(values)
+        return chat(console, Request(text="", **shared))
+    return answer(console, Request(text=text, **shared))
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def program() -> None:
+    """Stands for `termchat` itself; the help text is the prompt command's."""
+
+
+for command in (models, history, batch, bench, plan, doctor, config, completion):
+    program.add_command(command)
+
+
+def run(arguments: Sequence[str], console: Console | None = None) -> int:
+    """Run the program with these arguments; the exit code. Nothing escapes as a traceback."""
+    if console is None:
+        closed = guard_descriptors()
+        console = Console(Output(closed=1 in closed), closed=closed)
+    console.signals.install()
+    logging.lastResort = None  # nothing that a library logs belongs on the terminal
+    try:
+        return _run(arguments, console)
+    except Interrupted as signal:
+        return signal.exit_code
+    except ReaderClosed:
+        return READER_CLOSED
+    except click.UsageError as error:
+        console.messages.note(f"{error.format_message()} (termchat --help lists everything)")
+        return USAGE
+    except UserError as error:
+        console.messages.note(str(error))
+        return failure_of(error).exit_code
+    finally:
+        console.signals.end()
+
+
+def _run(arguments: Sequence[str], console: Console) -> int:
+    try:
+        code = program.main(list(arguments), prog_name="termchat", obj=console, standalone_mode=False)
+    except (UserError, click.ClickException, ReaderClosed):
+        raise
+    except Exception as error:
+        log = _log_fault()
+        message = f"termchat has a fault: {type(error).__name__}: {error}; {log} has the details"
+        raise CliError("internal", message) from error
+    return code if isinstance(code, int) else OK
+
+
+def _log_fault() -> Path:
+    """Write the exception that is being handled into the log; where that is."""
+    from ..files import PathError
+    from ..logs import start_logging
+    from ..paths import Paths
+
+    file = Paths.default().log_file
+    if not logging.getLogger().handlers:
+        with suppress(PathError):
+            start_logging(file)
+    logging.getLogger(__name__).exception("termchat failed")
+    return file
+
+
+def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
+    """The text to answer, None for a chat on the terminal. CliError: there is nothing to answer."""
+    argument: str | None = values["prompt"]
+    kind, messages = console.stdin_kind, console.messages
+    data = None
+    if kind == "data" or (kind == "device" and argument is None):
+        waiting = (lambda: messages.note("reading standard input")) if argument else None
+        piped = stdin.read_all(console.stdin, waiting)
+        data = stdin.decode(piped, "standard input", messages.note)
+        if not values["raw"]:
+            data = data.removesuffix("\n").removesuffix(
+                "\r"
+            )  # the end of the last line, not part of the text
+    elif argument is None and console.interactive:
+        return None
+    text = stdin.joined(argument, data)
+    if not text.strip():
+        raise CliError(
+            "empty_prompt",
+            'there is no prompt; give one as an argument (termchat "Hello") or on standard input'
+            + ("" if console.interactive else ", or run termchat on a terminal to chat"),
+        )
+    return text
+
+
+def _check_chat(values: dict[str, Any]) -> None:
+    """Refuse options that mean nothing in a chat on the terminal. click.UsageError."""
+    names = {"as_json": "--json", "jsonl": "--jsonl", "no_stream": "--no-stream", "raw": "--raw"}
+    for name, flag in names.items():
+        if values[name]:
+            raise click.UsageError(f"{flag} needs a prompt")
+
+
+def _check_combination(values: dict[str, Any]) -> None:
+    """Refuse options that contradict each other. click.UsageError."""
+    names = {"as_json": "--json", "jsonl": "--jsonl", "newest": "-c", "cid": "--cid", "no_save": "--no-save"}
+    names |= {"raw": "--raw", "system": "--system"}
+    for group in (
+        ("as_json", "jsonl"),
+        ("newest", "cid", "no_save"),
+        ("raw", "newest", "cid"),
+        ("raw", "system"),
+    ):
+        chosen = [names[name] for name in group if values[name] not in (None, False)]
+        if len(chosen) > 1:
+            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")

@@ -1,0 +1,166 @@
+"""One prompt, one reply, for people and for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import UserError
+from ..registry import Registry, RegistryError
+from ..settings import SAMPLING_KEYS
+from ..store import (
+    Conversation,
+    NotFoundError,
+    Store,
+    StoreBusyError,
+    StoredMessage,
+    StoreReadOnlyError,
+    prompt_of,
+)
+from .console import Console
+from .errors import OK, failure_of
+from .recording import Recording
+from .reply import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
+from .serving import Choice, check_flags, choose, load_setup, serving
+from .turn import Turn, take_turn
+
+BUSY_SECONDS = 5.0
+"""How long a reply waits for a database that another program has locked; then it is not saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for. sampling and engine hold only what was given as options."""
+
+    text: str
+    model: str | None = None
+    yes: bool = False
+    system: str | None = None
+    raw: bool = False
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    form: Literal["plain", "json", "jsonl"] = "plain"
+    stream: bool = True
+    stats: bool = False
+    save: bool = True
+    newest: bool = False
+    conversation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The conversation that goes on, with the messages of its shown branch."""
+
+    conversation: Conversation | None = None
+    messages: Sequence[StoredMessage] = ()
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Its own sampling settings."""
+        known = self.conversation.params if self.conversation is not None else {}
+        return {key: value for key, value in known.items() if key in SAMPLING_KEYS}
+
+    def system(self, flag: str | None) -> str:
+        """Its system prompt, unless another one was given."""
+        return flag if flag is not None else self.conversation.system if self.conversation is not None else ""
+
+
+def answer(console: Console, request: Request) -> int:
+    """Answer a prompt on standard output; the exit code. Raises UserError, ReaderClosed, Interrupted."""
+    presenter = _presenter(console, request)
+    try:
+        console.output.check()
+        check_flags(request.sampling)
+        setup = load_setup(console)
+        recording, past = open_recording(console, setup.paths.database, request)
+        with recording:
+            name = request.model or model_of(console, setup.registry, past.conversation)
+            choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
+            return asyncio.run(_answer(console, request, presenter, choice, recording, past))
+    except UserError as error:
+        presenter.failed(failure_of(error))
+        raise
+
+
+def open_recording(console: Console, database: Path, request: Request) -> tuple[Recording, Past]:
+    """Where the conversation is saved, and what was said in it before.
+
+    UserError: a conversation was to go on, and it cannot be read.
+    """
+    note = console.messages.note
+    if not request.save:
+        return Recording(None, note), Past()
+    try:
+        store = Store(database, busy_timeout=BUSY_SECONDS)
+    except UserError as error:
+        if request.newest or request.conversation is not None:
+            raise
+        note(f"the conversation is not saved: {error}")
+        return Recording(None, note), Past()
+    conversation, created = None, False
+    if request.newest:
+        conversation = store.newest()
+        if conversation is None:
+            note("there is no conversation to continue; this one is new")
+    elif request.conversation is not None:
+        try:
+            conversation = store.conversation(request.conversation)
+        except NotFoundError:
+            try:
+                conversation, created = store.get_or_create(request.conversation), True
+            except (StoreBusyError, StoreReadOnlyError) as error:
+                store.close()
+                note(f"the conversation is not saved: {error}")
+                return Recording(None, note), Past()
+    messages = store.path(conversation.id) if conversation is not None else ()
+    return Recording(store, note, conversation, created=created), Past(conversation, messages)
+
+
+def said_now(text: str) -> StoredMessage:
+    """A message of the user as it will stand in the history."""
+    return StoredMessage(0, "", None, "user", "done", text, "", "", None, {}, 0.0)
+
+
+async def _answer(
+    console: Console, request: Request, presenter: Presenter, choice: Choice, recording: Recording, past: Past
+) -> int:
+    async with serving(console, choice) as served:
+        system = past.system(request.system)
+        turn = Turn(
+            said=request.text,
+            prompt=request.text
+            if request.raw
+            else prompt_of([*past.messages, said_now(request.text)], system),
+            params=served.params({**past.params, **request.sampling}),
+            system=system,
+            raw=request.raw,
+            measure=request.stats or request.form != "plain",
+        )
+        reply = await take_turn(console, served, presenter, recording, turn)
+        if request.stats:
+            console.messages.raw(reply.stats())
+    received = console.signals.received
+    return OK if received is None else 128 + received
+
+
+def _presenter(console: Console, request: Request) -> Presenter:
+    if request.form == "json":
+        return JsonPresenter(console)
+    if request.form == "jsonl":
+        return JsonLinesPresenter(console, stream=request.stream)
+    return PlainPresenter(console, stream=request.stream)
+
+
+def model_of(console: Console, registry: Registry, conversation: Conversation | None) -> str | None:
+    """The model a conversation was held with, if it is still there."""
+    if conversation is None or not conversation.model:
+        return None
+    try:
+        registry.resolve(conversation.model)
+    except RegistryError as error:
+        console.messages.note(f"{error}; the conversation goes on with the default model")
+        return None
+    return conversation.model

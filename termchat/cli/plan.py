@@ -1,0 +1,59 @@
+"""`termchat plan`: what a model takes of the memory, and how many conversations fit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from .console import Console
+from .errors import CliError
+from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
+
+
+@click.command(cls=SectionedCommand)
+@model_options
+@option(
+    "Plan",
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=1024,
+    metavar="N",
+    help="Length of a conversation, prompt and replies together (1024).",
+)
+@json_option
+@engine_options
+@click.pass_obj
+def plan(console: Console, /, **values: Any) -> None:
+    """Show how much memory a model takes and how many conversations fit, without loading it."""
+    from engine import EngineError
+    from engine.memory_plan import memory_plan
+
+    from ..download.progress import format_bytes
+    from .serving import choose, load_setup
+
+    choice = choose(
+        console, load_setup(console), values["model"], yes=values["yes"], flags=given(values, ENGINE)
+    )
+    try:
+        found = memory_plan(choice.config)
+    except EngineError as error:
+        raise CliError(error.code, error.message) from error
+    tokens = min(values["tokens"], found.context_length)
+    conversations = found.conversations(tokens)
+    if values["as_json"]:
+        console.print_json(
+            {**asdict(found), "model": choice.model.name, "tokens": tokens, "conversations": conversations}
+        )
+        return
+    left = found.free_bytes - found.weight_bytes - found.kv_bytes
+    lines = [
+        f"{choice.model.name}: weights {format_bytes(found.weight_bytes)} ({found.quantization})",
+        f"KV cache {format_bytes(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
+        f"{format_bytes(found.kv_bytes_per_token)} a token",
+        f"{conversations} conversations of {tokens} tokens fit at once; one can have {found.context_length}",
+        f"{format_bytes(found.free_bytes)} are free now; "
+        + (f"{format_bytes(left)} stay free" if left >= 0 else f"{format_bytes(-left)} are missing"),
+    ]
+    console.output.write("".join(f"{line}\n" for line in lines))

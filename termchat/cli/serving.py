@@ -1,0 +1,109 @@
+"""From a model's name to a running engine, with every error as one that the command line knows."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams
+
+from ..files import PathError
+from ..logs import LEVELS, Level, start_logging
+from ..registry import ResolvedModel
+from ..session import Setup, engine_config, sampling_params, starts_thinking, template_vars
+from .console import Console
+from .errors import CliError
+from .obtain import obtain
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model that lies on this machine, and how its engine is to be set up."""
+
+    setup: Setup
+    model: ResolvedModel
+    config: EngineConfig
+
+    @property
+    def reference(self) -> str:
+        """How to find the model again: its registered name, or its path."""
+        return self.model.name if self.model.entry is not None else str(self.model.path.resolve())
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A loaded model. thinks_at_once: a reply begins inside its thinking part."""
+
+    engine: AsyncEngine
+    choice: Choice
+    load_ms: float
+    thinks_at_once: bool
+
+    @property
+    def template_vars(self) -> Mapping[str, Any]:
+        """For the chat template."""
+        return template_vars(self.choice.model)
+
+    def params(self, flags: Mapping[str, Any]) -> SamplingParams:
+        """Sampling settings of a request. CliError(usage)."""
+        try:
+            config = self.choice.setup.config
+            return sampling_params(flags, config, self.choice.model, self.engine.info.defaults)
+        except ValueError as error:
+            raise CliError("usage", str(error)) from error
+
+
+def load_setup(console: Console) -> Setup:
+    """The user's settings and models; what is wrong in their files is said on standard error."""
+    setup = Setup.load()
+    level: Level = next((level for level in LEVELS if level == setup.config.options["log_level"]), "warning")
+    with suppress(PathError):  # a home that cannot be written is mentioned once, where the reply is saved
+        start_logging(setup.paths.log_file, level)
+    for warning in setup.warnings:
+        console.messages.note(warning)
+    return setup
+
+
+def check_flags(flags: Mapping[str, Any]) -> None:
+    """Refuse sampling options that are out of range before anything is loaded. CliError(usage)."""
+    try:
+        SamplingParams(**flags)
+    except ValueError as error:
+        raise CliError("usage", str(error)) from error
+
+
+def choose(
+    console: Console, setup: Setup, name: str | None, *, yes: bool, flags: Mapping[str, Any]
+) -> Choice:
+    """Find the model, downloading it if that is wanted. CliError, UserError."""
+    model = obtain(console, setup.registry, name or setup.default_model, yes=yes)
+    try:
+        return Choice(setup, model, engine_config(model, setup.config, flags))
+    except ValueError as error:
+        raise CliError("usage", str(error)) from error
+
+
+@asynccontextmanager
+async def serving(console: Console, choice: Choice) -> AsyncIterator[Serving]:
+    """The loaded model. CliError: it cannot be loaded.
+
+    A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
+    nothing to save.
+    """
+    started = time.perf_counter()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
+        stack.enter_context(console.signals.calling(console.signals.leave_at_once))
+        try:
+            engine = await stack.enter_async_context(AsyncEngine(choice.config))
+            load_ms = (time.perf_counter() - started) * 1e3
+            thinks = await starts_thinking(engine, template_vars(choice.model))
+        except EngineError as error:
+            logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
+            raise CliError(error.code, error.message) from error
+        yield Serving(engine, choice, load_ms, thinks)

@@ -1,0 +1,238 @@
+"""The user's settings: config.toml, read key by key, and edited without losing its comments.
+
+What is wrong in the file becomes a warning that names file, key and what is allowed; the default is used
+instead.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from .errors import UserError
+from .files import locked, private_folder, write_private
+from .settings import (
+    OPTIONS,
+    SAMPLING_KEYS,
+    Check,
+    accepted,
+    check_engine,
+    check_sampling,
+    engine_keys,
+    nearest,
+)
+
+Source = Literal["flag", "config", "registry", "model", "default"]
+
+_TABLES = ("ui", "keys", "sampling", "engine")
+_FALLBACK = {"temperature": 0.7, "top_p": 0.95}
+
+
+class ConfigError(UserError):
+    """A setting cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective setting and where its value comes from."""
+
+    key: str
+    value: Any
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings as they hold. options: every key of OPTIONS; `given` names those the user set.
+
+    keys: action id -> key, or several separated by commas; sampling, engine: what the user set of
+    SamplingParams and EngineConfig; warnings: one sentence for each part of the file that is ignored.
+    """
+
+    file: Path
+    options: Mapping[str, str | bool | None]
+    given: frozenset[str] = frozenset()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, file: Path) -> Config:
+        """Read the file. One that is missing, broken or in part wrong leaves defaults and warnings."""
+        warnings: list[str] = []
+        content: dict[str, Any] = {}
+        try:
+            content = _parse(file)
+        except ConfigError as error:
+            warnings.append(f"{error}; defaults are used")
+        reader = _Reader(file, warnings.append)
+        top = {key: value for key, value in content.items() if key not in _TABLES}
+        tables = {key: reader.table(content, key) for key in _TABLES}
+        given = reader.options(top, "") | reader.options(tables["ui"], "ui.")
+        engine = tables["engine"]
+        return cls(
+            file=file,
+            options={key: given.get(key, option.default) for key, option in OPTIONS.items()},
+            given=frozenset(given),
+            keys=reader.keys(tables["keys"]),
+            sampling=reader.fields(tables["sampling"], "sampling", SAMPLING_KEYS, check_sampling),
+            engine=reader.fields(engine, "engine", engine_keys(), check_engine) if engine else {},
+            warnings=tuple(warnings),
+        )
+
+    def show(self) -> list[Setting]:
+        """Every option with its value and source, then what the user set in the tables."""
+        settings = [
+            Setting(key, value, "config" if key in self.given else "default")
+            for key, value in self.options.items()
+        ]
+        for name, table in (("keys", self.keys), ("sampling", self.sampling), ("engine", self.engine)):
+            settings += [Setting(f"{name}.{key}", value, "config") for key, value in table.items()]
+        return settings
+
+
+def resolve_sampling(
+    flags: Mapping[str, Any],
+    config: Mapping[str, Any],
+    registry: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+) -> dict[str, Setting]:
+    """The sampling settings of a request, key by key: flag over the user's config over the defaults.
+
+    Defaults are the registry's, else those of the model's generation_config, else temperature 0.7, top_p
+    0.95. A flag that is None was not given. Keys that nobody set are left out.
+    """
+    layers: list[tuple[Source, Mapping[str, Any]]] = [
+        ("registry", registry) if registry else ("model", model) if model else ("default", _FALLBACK),
+        ("config", config),
+        ("flag", {key: value for key, value in flags.items() if value is not None}),
+    ]
+    return {key: Setting(key, value, source) for source, values in layers for key, value in values.items()}
+
+
+def set_value(file: Path, key: str, value: Any) -> None:
+    """Set one key (such as `ui.theme`) in the file and keep all else as it is, comments too. None removes it.
+
+    The file is replaced in one step; of two programs that do this at once none undoes the other.
+    ConfigError: key or value are not allowed, or the file is broken (it is left alone then). PathError.
+    """
+    import tomlkit
+
+    private_folder(file.parent)
+    try:
+        with locked(file.parent / ".config.lock"):
+            wanted = _parse(file)
+            _check(key, value, wanted)
+            document: Any = tomlkit.parse(file.read_text(encoding="utf-8") if file.exists() else "")
+            for tree, new in ((wanted, dict), (document, tomlkit.table)):
+                _put(tree, key, value, new)
+            text = tomlkit.dumps(document)
+            if tomllib.loads(text) != wanted:
+                raise ConfigError(f"{key} cannot be set in {file} without changing more; set it by hand")
+            write_private(file, text)
+    except tomlkit.exceptions.TOMLKitError as error:
+        raise ConfigError(f"{file} cannot be edited: {error}; set {key} by hand") from error
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _put(tree: Any, key: str, value: Any, new: Callable[[], Any]) -> None:
+    *tables, name = key.split(".", 1)
+    for table in tables:
+        if table not in tree:
+            if value is None:
+                return
+            tree[table] = new()
+        tree = tree[table]
+    if value is None:
+        tree.pop(name, None)
+    else:
+        tree[name] = value
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+
+
+def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
+    """ConfigError unless the key exists and may have the value (None: be removed)."""
+    table, _, name = key.partition(".")
+    known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING_KEYS)]
+    if table == "engine":
+        known += [f"engine.{name}" for name in engine_keys()]
+    if key not in known and not (table == "keys" and name):
+        raise ConfigError(f"there is no setting {key!r}; did you mean {nearest(key, known)!r}?")
+    if name and not isinstance(content.get(table, {}), dict):
+        raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
+    if value is None:
+        return
+    problem = OPTIONS[key].problem(value) if key in OPTIONS else None
+    if table == "keys" and not isinstance(value, str):
+        problem = "must be a text"
+    if problem is not None:
+        raise ConfigError(f"{key} {problem}, not {value!r}")
+    if table in ("sampling", "engine"):
+        check: Check = check_sampling if table == "sampling" else check_engine
+        _, problems = accepted({**content.get(table, {}), name: value}, check)
+        if name in problems:
+            raise ConfigError(problems[name])
+
+
+class _Reader:
+    """Takes the parsed file apart; what does not hold goes to `warn` with the file's name."""
+
+    def __init__(self, file: Path, warn: Callable[[str], None]) -> None:
+        self._file = file
+        self._warn = warn
+
+    def table(self, content: Mapping[str, Any], key: str) -> dict[str, Any]:
+        value = content.get(key, {})
+        if isinstance(value, dict):
+            return value
+        self._warn(f"{self._file}: {key} must be a table [{key}]; it is ignored")
+        return {}
+
+    def options(self, table: Mapping[str, Any], prefix: str) -> dict[str, str | bool | None]:
+        known = [key for key in OPTIONS if key.startswith(prefix)]
+        found: dict[str, str | bool | None] = {}
+        for name, value in table.items():
+            key = prefix + name
+            if key not in known:
+                self._unknown(key, known if prefix else [*known, *_TABLES])
+                continue
+            problem = OPTIONS[key].problem(value)
+            if problem is None:
+                found[key] = value
+            else:
+                self._warn(f"{self._file}: {key} {problem}, not {value!r}; the default is used")
+        return found
+
+    def keys(self, table: Mapping[str, Any]) -> dict[str, str]:
+        for name, value in table.items():
+            if not isinstance(value, str):
+                self._warn(f"{self._file}: keys.{name} must be a text, not {value!r}; it is ignored")
+        return {name: value for name, value in table.items() if isinstance(value, str)}
+
+    def fields(
+        self, table: Mapping[str, Any], name: str, known: tuple[str, ...], check: Check
+    ) -> dict[str, Any]:
+        for key in table.keys() - set(known):
+            self._unknown(f"{name}.{key}", [f"{name}.{other}" for other in known])
+        good, problems = accepted({key: value for key, value in table.items() if key in known}, check)
+        for problem in problems.values():
+            self._warn(f"{self._file}: {name}: {problem}; the default is used")
+        return good
+
+    def _unknown(self, key: str, known: list[str]) -> None:
+        self._warn(f"{self._file}: unknown setting {key!r} is ignored; did you mean {nearest(key, known)!r}?")

@@ -1,0 +1,78 @@
+"""What the user asked for, turned into an engine's configuration and a request's sampling settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from engine import AsyncEngine, EngineConfig, SamplingParams
+
+from .config import Config, resolve_sampling
+from .paths import Paths
+from .registry import Registry, ResolvedModel
+from .thinking import OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The user's folders, settings and models."""
+
+    paths: Paths
+    config: Config
+    registry: Registry
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read them. PathError: there is no home folder."""
+        paths = Paths.default()
+        return cls(paths, Config.load(paths.config_file), Registry.load(paths))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One sentence for each part of a file that was ignored."""
+        return self.config.warnings + self.registry.warnings
+
+    @property
+    def default_model(self) -> str:
+        """Name or path of the model to use when none is asked for."""
+        chosen = self.config.options["model"]
+        return chosen if isinstance(chosen, str) else self.registry.default
+
+
+def engine_config(model: ResolvedModel, config: Config, flags: Mapping[str, Any]) -> EngineConfig:
+    """The engine's configuration: flags over the user's settings over the registry's.
+
+    ValueError names field, value and range.
+    """
+    quantization = model.entry.quantization if model.entry is not None else None
+    registry = {"quantization": quantization} if quantization is not None else {}
+    return EngineConfig(model=model.path, **{**registry, **config.engine, **flags})
+
+
+def sampling_params(
+    flags: Mapping[str, Any], config: Config, model: ResolvedModel, defaults: Mapping[str, Any]
+) -> SamplingParams:
+    """A request's settings: flags over the user's settings over the defaults of registry or model.
+
+    defaults: what the model's own files ask for. ValueError names field, value and range.
+    """
+    registry = model.entry.sampling if model.entry is not None else None
+    settings = resolve_sampling(flags, config.sampling, registry, defaults)
+    return SamplingParams(**{key: setting.value for key, setting in settings.items()})
+
+
+def template_vars(model: ResolvedModel) -> Mapping[str, Any]:
+    """Variables for the model's chat template."""
+    return model.entry.template_vars if model.entry is not None else {}
+
+
+async def starts_thinking(engine: AsyncEngine, variables: Mapping[str, Any]) -> bool:
+    """Whether the chat template opens the thinking part itself, so that a reply begins inside of it."""
+    from engine import Message
+
+    if not engine.info.has_chat_template:
+        return False
+    prompt = await engine.tokenize([Message("user", "?")], template_vars=variables)
+    endings = [await engine.tokenize(text) for text in (OPEN, OPEN + "\n")]
+    return any(prompt[-len(ending) :] == ending for ending in endings)

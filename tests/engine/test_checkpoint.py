@@ -1,0 +1,388 @@
+"""Opening a model: kinds of paths, quantization on load, what the files say about generating."""
+
+import json
+import os
+import random
+import resource
+import struct
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.models.families import tensor_specs
+from engine.models.spec import ModelSpec
+from engine.quantization import dequantize, quantize
+from engine.types import EngineError
+from kernels.weights import Packed, Plain, Weight
+
+SPEC = ModelSpec(
+    architecture="llama",
+    layers=2,
+    width=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    feed_forward=96,
+    vocabulary=50,
+    context_length=128,
+    norm_eps=1e-5,
+)
+CONFIG = dict(
+    model_type="llama",
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=50,
+    max_position_embeddings=128,
+    rms_norm_eps=1e-5,
+)
+BIASES = ("_bias",)
+
+
+def random_values(spec: ModelSpec, naming: Any, skip: tuple[str, ...] = BIASES) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        entry.stored_name: rng.standard_normal(entry.shape).astype(np.float32)
+        for entry in tensor_specs(spec, naming)
+        if not entry.role.endswith(skip)
+    }
+
+
+def write_folder(folder: Path, values: dict[str, np.ndarray] | None = None, **config: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
+    values = random_values(SPEC, "huggingface") if values is None else values
+    safetensors.numpy.save_file(values, folder / "model.safetensors")
+    return folder
+
+
+def write_gguf(path: Path, type: str = "F32", skip: tuple[str, ...] = BIASES, **metadata: Any) -> Path:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(128)
+    writer.add_embedding_length(64)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    for key, value in metadata.items():
+        kind = {str: "add_string", int: "add_uint32", float: "add_float32"}[value.__class__]
+        getattr(writer, kind)(key, value)
+    kind = gguf.GGMLQuantizationType[type]
+    for name, values in random_values(SPEC, "gguf", skip).items():
+        if values.ndim == 2 and kind != gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def refuse(path: Path, **options: Any) -> str:
+    with pytest.raises(EngineError) as caught:
+        open_checkpoint(path, **options)
+    assert caught.value.code == "model_invalid"
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def get(checkpoint: Checkpoint, name: str) -> Weight:
+    weight = checkpoint.tensors.get(name)
+    assert weight is not None, name
+    return weight
+
+
+def formats(checkpoint: Checkpoint) -> dict[str, str]:
+    """Format of each tensor as it is loaded."""
+    weights = {name: get(checkpoint, name) for name in checkpoint.tensors.bound}
+    return {name: w.dtype if isinstance(w, Plain) else w.format for name, w in weights.items()}
+
+
+def test_default_model(default_model: Path) -> None:
+    checkpoint = open_checkpoint(default_model)
+    assert checkpoint.name == "SmolLM2-135M-Instruct.Q4_1"
+    assert checkpoint.quantization == "Q4_1"
+    assert checkpoint.weight_bytes == 96_576_768
+    assert checkpoint.end_ids == (2,)
+    assert checkpoint.bos_id == 1
+    assert checkpoint.chat_template is not None
+    assert checkpoint.chat_template.startswith("{% for message in messages %}")
+    assert checkpoint.tensors.get("head") is None, "tied"
+    assert checkpoint.tensors.get("0.q_bias") is None
+    assert get(checkpoint, "29.down").shape == (576, 1536)
+    norm = get(checkpoint, "29.mlp_norm")
+    assert isinstance(norm, Plain)
+    assert (norm.dtype, norm.shape) == ("f32", (576,))
+
+
+def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    for path in (default_model, folder):
+        for quantization in ("auto", "int8", "int4"):
+            checkpoint = open_checkpoint(path, quantization)
+            total = sum(get(checkpoint, name).nbytes for name in checkpoint.tensors.bound)
+            assert total == checkpoint.weight_bytes
+
+
+def test_kinds_of_paths(tmp_path: Path) -> None:
+    assert "does not exist" in refuse(tmp_path / "absent")
+    assert "holds no model.safetensors" in refuse(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    assert "pickle files are not loaded" in refuse(tmp_path)
+    assert "pickle files are not loaded" in refuse(tmp_path / "pytorch_model.bin")
+    file = write_gguf(tmp_path / "one.gguf")
+    assert open_checkpoint(tmp_path).path == file
+    assert open_checkpoint(str(file)).name == "one"
+    write_gguf(tmp_path / "two.gguf")
+    assert "2 GGUF files; name one of them: one.gguf, two.gguf" in refuse(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert "give the folder it lies in" in refuse(tmp_path / "model.safetensors")
+    assert "is not a safetensors file" in refuse(tmp_path)
+    with pytest.raises(ValueError, match="quantization must be one of auto, none, int8, int4"):
+        open_checkpoint(file, "int3")  # type: ignore[arg-type]
+
+
+def test_a_gguf_link_that_leaves_its_folder_is_refused_but_may_be_named(tmp_path: Path) -> None:
+    real = write_gguf(tmp_path / "real.gguf")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "m.gguf").symlink_to(real)
+    assert "leads out of the model's folder" in refuse(folder)
+    assert open_checkpoint(folder / "m.gguf").spec.layers == 2
+
+
+def test_folders_need_a_config(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    for text, reason in (("[1]", "must be a JSON object"), ("{", "is not valid JSON"), ("", "0 bytes")):
+        (folder / "config.json").write_text(text)
+        assert reason in refuse(folder)
+    (folder / "config.json").unlink()
+    assert "has no config.json" in refuse(folder)
+
+
+def test_heads_and_tied_embeddings(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    assert open_checkpoint(folder).tensors.get("head") is not None, "nothing declared: used if there"
+    write_folder(folder, tie_word_embeddings=True)
+    assert open_checkpoint(folder).tensors.get("head") is None, "left out beside tied embeddings"
+    values = random_values(SPEC, "huggingface", (*BIASES, "head"))
+    write_folder(folder, values)
+    assert open_checkpoint(folder).tensors.get("head") is None
+    write_folder(folder, values, tie_word_embeddings=False)
+    assert "'lm_head.weight' is missing" in refuse(folder)
+
+
+def test_B091_biases_are_used_or_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    write_folder(folder, random_values(SPEC, "huggingface", ()))
+    assert get(open_checkpoint(folder), "1.q_bias").shape == (64,)
+    assert get(open_checkpoint(folder), "1.output_bias").shape == (64,)
+    for config in (dict(model_type="qwen2"), dict(attention_bias=True)):
+        write_folder(folder, **config)
+        assert "'model.layers.0.self_attn.q_proj.bias' is missing" in refuse(folder)
+    values = random_values(SPEC, "huggingface")
+    write_folder(folder, values | {"model.layers.1.mlp.up_proj.bias": np.zeros(96, np.float32)})
+    assert "'model.layers.1.mlp.up_proj.bias' is no part of a llama model" in refuse(folder)
+
+
+def test_tensors_that_would_be_dropped_are_refused_by_name(tmp_path: Path) -> None:
+    values = random_values(SPEC, "huggingface")
+    extra = np.zeros(8, np.float32)
+    folder = write_folder(tmp_path / "m", values | {"model.layers.0.self_attn.rotary_emb.inv_freq": extra})
+    open_checkpoint(folder)
+    write_folder(folder, values | {"model.layers.0.self_attn.q_norm.weight": np.ones(16, np.float32), "x": extra})
+    assert "'model.layers.0.self_attn.q_norm.weight' and 1 more is no part" in refuse(folder)
+    write_folder(folder, values | {"model.layers.2.input_layernorm.weight": np.ones(64, np.float32)})
+    assert "of 2 layers" in refuse(folder)
+
+
+@pytest.mark.parametrize(("type", "format"), [("F32", "f32"), ("F16", "f16"), ("BF16", "bf16"), ("Q8_0", "q8")])
+def test_quantization_on_load(type: str, format: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "m.gguf", type)
+    kept = formats(open_checkpoint(file))
+    assert kept["0.q"] == kept["embedding"] == kept["head"] == format
+    assert kept["0.attention_norm"] == kept["norm"] == "f32"
+    none = open_checkpoint(file, "none")
+    assert formats(none)["0.q"] == ("f32" if format == "q8" else format)
+    int8 = formats(open_checkpoint(file, "int8"))
+    assert int8["0.q"] == int8["1.down"] == int8["embedding"] == int8["head"] == "q8"
+    int4 = formats(open_checkpoint(file, "int4"))
+    assert int4["0.q"] == int4["1.down"] == "q4"
+    assert int4["embedding"] == int4["head"] == "q8"
+    assert int4["1.mlp_norm"] == "f32"
+    values = dequantize(get(none, "1.down"))
+    packed = get(open_checkpoint(file, "int4"), "1.down")
+    assert isinstance(packed, Packed)
+    assert np.array_equal(packed.codes, quantize(values, "q4").codes)
+
+
+def test_labels(tmp_path: Path) -> None:
+    labels = {
+        ("BF16", "auto"): "bf16",
+        ("BF16", "int8"): "int8",
+        ("BF16", "int4"): "int4",
+        ("Q8_0", "auto"): "Q8_0",
+        ("Q8_0", "int8"): "Q8_0",
+        ("Q8_0", "int4"): "int4",
+        ("Q8_0", "none"): "f32",
+        ("Q5_0", "auto"): "Q5_0",
+        ("Q4_0", "int8"): "Q4_0",
+    }
+    for (type, quantization), label in labels.items():
+        file = write_gguf(tmp_path / f"{type}.gguf", type)
+        assert open_checkpoint(file, quantization).quantization == label  # type: ignore[arg-type]
+
+
+def test_weights_that_can_not_be_held_name_file_and_tensor(tmp_path: Path) -> None:
+    values = random_values(SPEC, "huggingface")
+    values["model.layers.1.mlp.up_proj.weight"][7, 3] = np.nan
+    folder = write_folder(tmp_path / "m", values)
+    checkpoint = open_checkpoint(folder, "int8")
+    get(checkpoint, "0.up")
+    with pytest.raises(EngineError, match=r"tensor 'model\.layers\.1\.mlp\.up_proj\.weight': row 7 holds"):
+        checkpoint.tensors.get("1.up")
+
+
+def test_memory_while_quantizing_is_the_result_and_little_more(tmp_path: Path) -> None:
+    values = random_values(SPEC, "huggingface")
+    values["model.embed_tokens.weight"] = np.ones((40_000, 64), np.float32)
+    folder = write_folder(tmp_path / "m", values, vocab_size=40_000, tie_word_embeddings=True)
+    checkpoint = open_checkpoint(folder, "int8")
+    tracemalloc.start()
+    weight = get(checkpoint, "embedding")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert weight.nbytes < peak < weight.nbytes + 4_000_000 < 40_000 * 64 * 4
+
+
+def test_tensors_can_be_read_from_two_threads(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_folder(tmp_path / "m"), "int4")
+    names = list(checkpoint.tensors.bound)
+    alone = {name: dequantize(get(checkpoint, name)) for name in names}
+    with ThreadPoolExecutor(4) as pool:
+        for name, values in pool.map(lambda n: (n, dequantize(get(checkpoint, n))), names * 20):
+            assert np.array_equal(values, alone[name])
+
+
+def test_generation_config(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m", eos_token_id=5, bos_token_id=1)
+    plain = open_checkpoint(folder)
+    assert (plain.defaults, plain.end_ids, plain.bos_id, plain.chat_template) == ({}, (5,), 1, None)
+
+    def declare(**generation: Any) -> Checkpoint:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+        return open_checkpoint(folder)
+
+    checkpoint = declare(
+        eos_token_id=[7, 5, 8, 10**6], temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.05, max_length=9
+    )
+    assert checkpoint.end_ids == (7, 5, 8), "in order, once each, inside the vocabulary"
+    assert checkpoint.defaults == dict(temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.05)
+    assert declare(do_sample=False).defaults == {"temperature": 0.0}
+    assert declare(temperature=None, do_sample=True).defaults == {}
+    for broken, reason in (
+        (dict(temperature=-1), "temperature must be in"),
+        (dict(temperature=10**400), "too large"),
+        (dict(top_k=2.5), "top_k must be an integer"),
+        (dict(top_p="high"), "top_p must be a number"),
+        (dict(eos_token_id="</s>"), "eos_token_id must hold token ids"),
+        (dict(eos_token_id=[1, None]), "eos_token_id must hold token ids"),
+        (dict(do_sample=1), "do_sample must be true or false"),
+    ):
+        (folder / "generation_config.json").write_text(json.dumps(broken))
+        message = refuse(folder)
+        assert "generation_config.json" in message
+        assert reason in message
+
+
+def test_chat_templates(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+
+    def declare(value: Any) -> None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": value}))
+
+    declare("T")
+    assert open_checkpoint(folder).chat_template == "T"
+    declare([{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}])
+    assert open_checkpoint(folder).chat_template == "B"
+    declare(5)
+    assert "chat_template" in refuse(folder)
+    (folder / "chat_template.jinja").write_text("\u00e9")
+    assert open_checkpoint(folder).chat_template == "\u00e9"
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    assert "chat_template.jinja is not valid UTF-8" in refuse(folder)
+
+
+def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
+    declared = {
+        "general.sampling.temp": 0.6,
+        "general.sampling.top_k": 30,
+        "general.sampling.penalty_repeat": 1.1,
+        "tokenizer.ggml.eos_token_id": 3,
+        "tokenizer.ggml.eot_token_id": 4,
+        "tokenizer.ggml.eom_token_id": 3,
+        "tokenizer.ggml.bos_token_id": 9,
+        "tokenizer.chat_template": "T",
+    }
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **declared))
+    assert checkpoint.defaults == {"temperature": 0.6, "top_k": 30, "repetition_penalty": 1.1}
+    assert checkpoint.end_ids == (3, 4)
+    assert checkpoint.bos_id == 9
+    assert checkpoint.chat_template == "T"
+    bad = {"general.sampling.top_p": 7.0}
+    assert "top_p must be in [0, 1]" in refuse(write_gguf(tmp_path / "m.gguf", **bad))
+    out = {"tokenizer.ggml.eos_token_id": 50, "tokenizer.ggml.bos_token_id": 2**32 - 1}
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **out))
+    assert (checkpoint.end_ids, checkpoint.bos_id) == ((), None)
+
+
+def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:
+    """The whole way: header, specification, tensors. Nothing but EngineError may come out, in little memory."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    declared = {"tokenizer.chat_template": "T", "tokenizer.ggml.eos_token_id": 3, "general.sampling.temp": 0.6}
+    whole = write_gguf(tmp_path / "m.gguf", "Q4_0", **declared).read_bytes()
+    header = whole.index(b"blk.1.ffn_down.weight") + 60
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcomes = {True: 0, False: 0}
+    for _ in range(1500):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(header)
+            if rng.random() < 0.5:
+                data[at] = rng.randrange(256)
+            else:
+                data[at : at + 8] = struct.pack("<Q", rng.choice((0, 1, 2**31, 2**40, 2**63, 2**64 - 1)))
+        (tmp_path / "m.gguf").write_bytes(data)
+        try:
+            checkpoint = open_checkpoint(tmp_path / "m.gguf")
+            for name in checkpoint.tensors.bound:
+                checkpoint.tensors.get(name)
+        except EngineError:
+            outcomes[False] += 1
+        else:
+            outcomes[True] += 1
+    assert outcomes[False] > 500
+    assert outcomes[True] > 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+
+
+def test_nothing_in_a_model_folder_is_executed(tmp_path: Path) -> None:
+    """Remote code is what other loaders run on a `trust_remote_code`; here it is a file like any other."""
+    folder = write_folder(tmp_path / "m", auto_map={"AutoConfig": "evil.Config"})
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')")
+    open_checkpoint(folder)
+    assert not os.path.exists(tmp_path / "PWNED")

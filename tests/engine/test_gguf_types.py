@@ -1,0 +1,212 @@
+"""Stored tensor types -> canonical weights, against the gguf package's own dequantization."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from engine.loading.convert import (
+    canonical_format,
+    read_rows,
+    to_float32,
+    to_packed,
+    to_vector,
+    to_weight,
+)
+from engine.loading.gguf import read_gguf
+from engine.loading.stored import BLOCKS, GGUF_TYPES, StoredTensor
+from engine.quantization import dequantize
+from kernels.weights import Packed, Plain
+
+ROWS, COLUMNS = 6, 512
+
+
+def blocks_of(type: str, scale_at: tuple[int, ...], seed: int = 0) -> StoredTensor:
+    """Random bytes as blocks, with sane float16 numbers at the given offsets."""
+    rng = np.random.default_rng(seed)
+    values, width = BLOCKS[type]
+    data = rng.integers(0, 256, (ROWS, COLUMNS // values, width), np.uint8)
+    for at in scale_at:
+        scales = (rng.standard_normal(data.shape[:2]) * 0.01).astype(np.float16)
+        data[..., at : at + 2] = scales[..., None].view(np.uint8)
+    return StoredTensor("w", (ROWS, COLUMNS), type, data.reshape(-1))
+
+
+# Where the blocks of each type hold float16 numbers (ggml-common.h); other bytes may take any value.
+FLOATS = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ2_XXS": (0,),
+    "IQ2_XS": (0,),
+    "IQ2_S": (0,),
+    "IQ3_XXS": (0,),
+    "IQ3_S": (0,),
+    "IQ1_S": (0,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+}
+EXACT = ("Q4_0", "Q4_1", "Q5_0", "Q8_0")
+
+
+def library_values(tensor: StoredTensor) -> np.ndarray:
+    kind = gguf.GGMLQuantizationType[tensor.type]
+    return gguf.quants.dequantize(tensor.data.reshape(tensor.shape[0], -1), kind)
+
+
+def test_block_sizes_are_those_of_the_gguf_package() -> None:
+    for number, name in GGUF_TYPES.items():
+        kind = gguf.GGMLQuantizationType(number)
+        assert kind.name == name
+        assert gguf.GGML_QUANT_SIZES[kind] == BLOCKS[name]
+    assert set(BLOCKS) == set(GGUF_TYPES.values())
+
+
+@pytest.mark.parametrize("type", EXACT)
+def test_exact_types_keep_every_value(type: str) -> None:
+    tensor = blocks_of(type, FLOATS[type])
+    weight = to_weight(tensor)
+    assert isinstance(weight, Packed)
+    assert weight.format == canonical_format(type)
+    assert np.array_equal(dequantize(weight), library_values(tensor))
+    assert np.array_equal(to_float32(tensor).values, library_values(tensor))
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q4_1", "Q8_0"])
+def test_exact_types_are_views_of_the_file(type: str) -> None:
+    tensor = blocks_of(type, FLOATS[type])
+    weight = to_weight(tensor)
+    assert isinstance(weight, Packed)
+    assert np.shares_memory(weight.codes, tensor.data)
+    assert np.shares_memory(weight.scales, tensor.data)
+    if type == "Q4_1":
+        assert weight.minima is not None
+        assert np.shares_memory(weight.minima, tensor.data)
+
+
+@pytest.mark.parametrize("type", ["F32", "F16", "BF16"])
+def test_float_types_are_views_of_the_file(type: str) -> None:
+    values = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
+    kind = gguf.GGMLQuantizationType[type]
+    data = gguf.quants.quantize(values, kind).reshape(-1).view(np.uint8)
+    tensor = StoredTensor("w", (3, 5), type, data)
+    weight = to_weight(tensor)
+    assert isinstance(weight, Plain)
+    assert weight.dtype == type.lower()
+    assert np.shares_memory(weight.values, data)
+    exact = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+    assert np.array_equal(dequantize(weight), exact)
+    assert np.array_equal(to_float32(tensor).values, exact)
+    vector = to_vector(StoredTensor("v", (15,), type, data))
+    assert vector.dtype == "f32"
+    assert np.array_equal(vector.values, exact.reshape(-1))
+
+
+def test_q4_k_differs_by_the_rounding_of_its_scales_only() -> None:
+    tensor = blocks_of("Q4_K", FLOATS["Q4_K"])
+    weight = to_weight(tensor)
+    assert isinstance(weight, Packed)
+    assert weight.format == "q4"
+    expected = library_values(tensor).reshape(ROWS, -1, 32)
+    scales = weight.scales.astype(np.float32)
+    assert weight.minima is not None
+    bound = (15 * np.abs(scales) + np.abs(weight.minima.astype(np.float32))) * 2.0**-11 + 1e-7
+    error = np.abs(dequantize(weight).reshape(ROWS, -1, 32) - expected).max(axis=2)
+    assert (error <= bound).all()
+    assert np.abs(expected).max() > 1
+
+
+@pytest.mark.parametrize("type", sorted(set(FLOATS) - set(EXACT) - {"Q4_K"}))
+def test_other_types_come_within_half_a_step_of_q8(type: str) -> None:
+    tensor = blocks_of(type, FLOATS[type])
+    weight = to_weight(tensor)
+    assert isinstance(weight, Packed)
+    assert weight.format == canonical_format(type) == "q8"
+    expected = library_values(tensor).reshape(ROWS, -1, 32)
+    error = np.abs(dequantize(weight).reshape(ROWS, -1, 32) - expected).max(axis=2)
+    assert (error <= weight.scales.astype(np.float32) * 0.5001).all()
+    assert np.abs(expected).max() > 0
+    assert np.array_equal(to_float32(tensor).values, library_values(tensor))
+    assert np.array_equal(read_rows(tensor, slice(2, 4)), library_values(tensor)[2:4])
+
+
+def test_q4_0_beyond_float16_falls_to_q8() -> None:
+    tensor = blocks_of("Q4_0", (0,))
+    tensor.data.reshape(ROWS, -1, 18)[0, 0, :2] = np.float16([9000]).view(np.uint8)
+    weight = to_weight(tensor)
+    assert isinstance(weight, Packed)
+    assert weight.format == "q8"
+    error = np.abs(dequantize(weight) - library_values(tensor)).reshape(ROWS, -1, 32).max(axis=2)
+    assert (error <= weight.scales.astype(np.float32) * 0.5001).all()
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scales_that_are_not_finite_are_refused(type: str, bad: float) -> None:
+    tensor = blocks_of(type, FLOATS[type])
+    at, width = FLOATS[type][0], BLOCKS[type][1]
+    tensor.data.reshape(ROWS, -1, width)[3, 1, at : at + 2] = np.float16([bad]).view(np.uint8)
+    with pytest.raises(ValueError, match="row 3 holds a value that is not finite"):
+        to_weight(tensor)
+
+
+@pytest.mark.parametrize("type", ["F32", "BF16", "Q4_1", "Q8_0"])
+def test_data_at_odd_addresses_gives_the_same_values(type: str) -> None:
+    if type in FLOATS:
+        tensor = blocks_of(type, FLOATS[type])
+    else:
+        data = np.random.default_rng(2).integers(0, 60, ROWS * COLUMNS * BLOCKS[type][1], np.uint8)
+        tensor = StoredTensor("w", (ROWS, COLUMNS), type, data)
+    shifted = np.empty(tensor.data.size + 1, np.uint8)[1:]
+    shifted[:] = tensor.data
+    weight = to_weight(StoredTensor("w", tensor.shape, type, shifted))
+    assert np.array_equal(dequantize(weight), dequantize(to_weight(tensor)))
+    arrays = (weight.values,) if isinstance(weight, Plain) else (weight.scales, weight.minima)
+    assert all(array is None or array.flags.aligned for array in arrays)
+
+
+def test_wide_matrices_are_converted_in_pieces_like_whole_ones() -> None:
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((40, 8192)).astype(np.float32)
+    tensor = StoredTensor("w", values.shape, "F32", values.reshape(-1).view(np.uint8))
+    for format in ("q8", "q4"):
+        whole = to_packed(tensor, format)
+        for row in (0, 15, 16, 39):
+            one = StoredTensor("w", (1, 8192), "F32", values[row].view(np.uint8))
+            piece = to_packed(one, format)
+            assert np.array_equal(piece.codes[0], whole.codes[row])
+            assert np.array_equal(piece.scales[0], whole.scales[row])
+
+
+def test_mxfp4_comes_within_half_a_step_of_q8() -> None:
+    values = np.random.default_rng(4).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    data = gguf.quants.quantize(values, gguf.GGMLQuantizationType.MXFP4)
+    tensor = StoredTensor("w", (ROWS, COLUMNS), "MXFP4", data.reshape(-1))
+    weight = to_weight(tensor)
+    assert isinstance(weight, Packed)
+    error = np.abs(dequantize(weight) - library_values(tensor)).reshape(ROWS, -1, 32).max(axis=2)
+    assert (error <= weight.scales.astype(np.float32) * 0.5001).all()
+
+
+def test_B047_q4_1_block() -> None:
+    data = np.frombuffer(bytes.fromhex("003c0049f0e1d2c3b4a5968778695a4b3c2d1e0f"), np.uint8)
+    weight = to_weight(StoredTensor("w", (1, 32), "Q4_1", data))
+    assert dequantize(weight)[0].tolist() == [*range(10, 26), *range(25, 9, -1)]
+
+
+def test_B047_q4_1_tensor_of_the_default_model(default_model: Path) -> None:
+    tensor = read_gguf(default_model).tensors["blk.0.attn_q.weight"]
+    row = dequantize(to_weight(tensor))[0]
+    assert row[:4].tolist() == [-0.0963134765625, 0.1573486328125, -0.0963134765625, -0.73046875]
+    assert row[16:20].tolist() == [-0.22314453125, 0.2841796875, 0.030517578125, -0.22314453125]
+    assert np.array_equal(dequantize(to_weight(tensor)), library_values(tensor))

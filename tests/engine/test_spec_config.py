@@ -1,0 +1,224 @@
+"""config.json -> model specification."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.loading.fields import Fields
+from engine.loading.hf_config import read_config
+from engine.models.spec import ModelSpec, RopeSpec
+from engine.types import EngineError
+
+LLAMA: dict[str, Any] = dict(
+    model_type="llama",
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=100,
+    max_position_embeddings=128,
+    rms_norm_eps=1e-5,
+    rope_theta=500000.0,
+    hidden_act="silu",
+    tie_word_embeddings=False,
+)
+PATH = Path("folder/config.json")
+
+
+def read(**changes: Any) -> Any:
+    config = {**LLAMA, **changes}
+    return read_config(Fields(PATH, {key: value for key, value in config.items() if value is not ...}))
+
+
+def refuse(**changes: Any) -> str:
+    with pytest.raises(EngineError) as caught:
+        read(**changes)
+    message = caught.value.message
+    assert caught.value.code == "model_invalid"
+    assert message.startswith("folder/config.json: ")
+    assert len(message) < 300
+    return message
+
+
+def test_llama() -> None:
+    declared = read()
+    assert declared.spec == ModelSpec(
+        architecture="llama",
+        layers=3,
+        width=64,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        feed_forward=96,
+        vocabulary=100,
+        context_length=128,
+        norm_eps=1e-5,
+        rope=RopeSpec(base=500000.0, layout="half"),
+    )
+    assert declared.biases == frozenset()
+    assert declared.tied is False
+
+
+def test_B091_head_size() -> None:
+    assert read(head_dim=32).spec.q_columns == 128
+    assert read(head_dim=None).spec.head_dim == 16
+    assert read(head_dim=...).spec.head_dim == 16
+    assert "hidden_size (66)" in refuse(hidden_size=66)
+    assert read(hidden_size=66, head_dim=16).spec.width == 66
+
+
+def test_missing_keys_take_the_library_s_defaults() -> None:
+    declared = read(
+        num_key_value_heads=..., rms_norm_eps=..., rope_theta=..., hidden_act=..., tie_word_embeddings=...
+    )
+    assert declared.spec.kv_heads == 4
+    assert declared.spec.norm_eps == 1e-6
+    assert declared.spec.rope.base == 10000.0
+    assert declared.tied is None
+
+
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
+
+
+@pytest.mark.parametrize("field", SIZES)
+@pytest.mark.parametrize("value", [..., None, 0, -1, 10**12, 2.0, 64.5, "64", True, [64], {}, float("nan")])
+def test_B019_sizes_that_are_missing_or_absurd_are_refused(field: str, value: Any) -> None:
+    assert field in refuse(**{field: value})
+
+
+@pytest.mark.parametrize("field", ["num_key_value_heads", "head_dim"])
+@pytest.mark.parametrize("value", [0, -1, 10**12, 2.0, "2", True])
+def test_optional_sizes_that_are_absurd_are_refused(field: str, value: Any) -> None:
+    assert field in refuse(**{field: value})
+
+
+def test_messages_stay_short() -> None:
+    for value, field in itertools.product(("x" * 10_000, [0] * 10_000, 10**4000), TYPED):
+        refuse(**{field: value})
+
+
+TYPED = ( "hidden_size", "model_type", "hidden_act", "rms_norm_eps", "tie_word_embeddings")
+
+
+def test_sizes_that_contradict_each_other_are_refused() -> None:
+    assert "3 key-value heads do not divide 4" in refuse(num_key_value_heads=3)
+    assert "head size of 15 is odd" in refuse(head_dim=15)
+
+
+def test_what_is_not_supported_is_refused_by_name() -> None:
+    assert "model_type 'gpt2' is not supported" in refuse(model_type="gpt2")
+    assert "model_type is missing" in refuse(model_type=...)
+    assert "hidden_act 'gelu' is not supported" in refuse(hidden_act="gelu")
+    assert "mlp_bias" in refuse(mlp_bias=True)
+    assert "quantization_config" in refuse(quantization_config={"quant_method": "gptq"})
+    assert "partial_rotary_factor" in refuse(partial_rotary_factor=0.5)
+    assert "rms_norm_eps" in refuse(rms_norm_eps="small")
+
+
+def test_biases_that_must_be_there() -> None:
+    qkv = {"q_bias", "k_bias", "v_bias"}
+    assert read(attention_bias=True).biases == qkv | {"output_bias"}
+    assert read(model_type="qwen2").biases == qkv
+    assert read(model_type="mistral").biases == frozenset()
+    assert read(model_type="qwen3", attention_bias=True).biases == qkv | {"output_bias"}
+
+
+def test_qwen3_has_norms_on_its_heads() -> None:
+    assert read(model_type="qwen3", head_dim=128).spec.qk_norm
+    assert not read(model_type="qwen2").spec.qk_norm
+
+
+LLAMA3 = dict(
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=64,
+)
+
+
+def test_B093_kinds_of_scaling() -> None:
+    scaled = RopeSpec(
+        base=500000.0, scaling="llama3", factor=8.0, original_context=64, low_factor=1.0, high_factor=4.0
+    )
+    assert read(rope_scaling=LLAMA3).spec.rope == scaled
+    new = read(rope_theta=..., rope_parameters={**LLAMA3, "rope_theta": 500000.0})
+    assert new.spec.rope == scaled
+    plain = RopeSpec(base=500000.0)
+    for scaling in (None, {"rope_type": "default"}, {"type": "default"}, {}):
+        assert read(rope_scaling=scaling).spec.rope == plain
+    linear = read(rope_scaling={"type": "linear", "factor": 2}).spec.rope
+    assert linear == RopeSpec(base=500000.0, scaling="linear", factor=2.0)
+    for kind in ("longrope", "dynamic", "su", "mrope", "nonsense"):
+        assert f"rope_scaling.rope_type '{kind}' is not supported" in refuse(
+            rope_scaling={"rope_type": kind, "factor": 2.0}
+        )
+
+
+@pytest.mark.parametrize("key", ["factor", "low_freq_factor", "high_freq_factor"])
+def test_B093_incomplete_scaling_is_refused(key: str) -> None:
+    for value in (..., 0, -1.0, "8", float("inf")):
+        scaling = {**LLAMA3, key: value}
+        assert f"rope_scaling.{key}" in refuse(rope_scaling={k: v for k, v in scaling.items() if v is not ...})
+    assert "high_freq_factor" in refuse(rope_scaling={**LLAMA3, "high_freq_factor": 1.0})
+    assert "rope_scaling" in refuse(rope_scaling=[1])
+    assert "rope_parameters" in refuse(rope_parameters={"full_attention": {"rope_type": "default"}})
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+def test_yarn() -> None:
+    spec = read(rope_scaling=YARN).spec
+    assert spec.rope == RopeSpec(base=500000.0, scaling="yarn", factor=4.0, original_context=64)
+    assert spec.context_length == 256, "files that add YaRN afterwards declare the length before"
+    assert read(rope_scaling={**YARN, "factor": 1.5}).spec.context_length == 128
+    without = {key: value for key, value in YARN.items() if not key.startswith("original")}
+    assert read(rope_scaling=without).spec.rope.original_context == 128
+    assert read(rope_scaling={**YARN, "attention_factor": 1.5}).spec.rope.attention_factor == 1.5
+    both = read(rope_scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}).spec.rope.attention_factor
+    assert both == pytest.approx((0.07 * 1.3862943611 + 1) / (0.1 * 1.3862943611 + 1))
+    assert "beta_fast" in refuse(rope_scaling={**YARN, "beta_fast": 1, "beta_slow": 2})
+    assert "truncate" in refuse(rope_scaling={**YARN, "truncate": False})
+
+
+def test_windows() -> None:
+    assert read(sliding_window=8).spec.window is None, "llama has none"
+    mistral = dict(model_type="mistral")
+    spec = read(**mistral, sliding_window=8).spec
+    assert (spec.window, spec.window_layers) == (8, None)
+    assert read(**mistral, sliding_window=None).spec.window is None
+    assert read(**mistral).spec.window == 4096
+    assert "sliding_window" in refuse(**mistral, sliding_window=0)
+    for kind in ("qwen2", "qwen3"):
+        qwen = dict(model_type=kind, sliding_window=8, max_window_layers=1)
+        assert read(**qwen).spec.window is None
+        spec = read(**qwen, use_sliding_window=True).spec
+        assert [spec.layer_window(i) for i in range(3)] == [None, 8, 8]
+        types = ["sliding_attention", "full_attention", "full_attention"]
+        spec = read(**qwen, use_sliding_window=True, layer_types=types).spec
+        assert [spec.layer_window(i) for i in range(3)] == [8, None, None]
+        on = dict(use_sliding_window=True)
+        assert "layer_types" in refuse(**qwen, **on, layer_types=types[:2])
+        assert "layer_types" in refuse(**qwen, **on, layer_types=["linear_attention"] * 3)
+        assert "use_sliding_window" in refuse(**qwen, use_sliding_window="yes")
+
+
+def test_layer_types_of_mistral_are_refused_where_they_differ() -> None:
+    mistral = dict(model_type="mistral", sliding_window=8)
+    mixed = ["sliding_attention", "full_attention", "full_attention"]
+    assert "layer_types" in refuse(**mistral, layer_types=mixed)
+    assert read(**mistral, layer_types=["sliding_attention"] * 3).spec.window == 8
+    none = dict(model_type="mistral", sliding_window=None)
+    assert read(**none, layer_types=["full_attention"] * 3).spec.window is None
+    assert "layer_types" in refuse(**none, layer_types=["sliding_attention"] * 3)

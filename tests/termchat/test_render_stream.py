@@ -1,0 +1,95 @@
+"""A text that streams in ends up as the same rows as the whole text at once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from termchat.render import Document, Row
+
+WORDS = (
+    "alpha beta **bold words** *em* `code` ~~gone~~ [link](http://a.b/c?d=e) [red]x[/red] [/INST] <b>raw</b> &amp; "
+    "&#x202e; 漢字が続く長い文章です。 مرحبا بالعالم שלום 👩\u200d👩\u200d👧\u200d👦 🇩🇪 👍🏽 ❤\ufe0f e\u0301 \\* ** __x__ ` [ ![img](u) "
+    "<http://auto.link> supercalifragilisticexpialidocious https://example.com/a/very/long/address?with=query&more=1"
+).split(" ")
+LINES = [
+    "# Heading", "## Two ##", "Setext", "====", "----", "- item", "  - nested", "    - deeper", "* star", "1. one",
+    "2. two", "10) ten", "> quote", "> > nested", "> - item in quote", "lazy line", "```", "```python", "  ```js",
+    "~~~", "def f(x): return {'a': 1}  # comment", '"""docstring', 'end"""', "\tindented with a tab", "    code",
+    "| a | b | c |", "|---|:-:|--:|", "| 1 | 2 | 3 |", "| long cell with words | `x` | **y** |", "|", "---", "***",
+    "[ref]: http://example.com 'title'", "[text][ref]", "<div class='x'>", "</div>", "<!-- comment -->", "", "", "",
+    "``", "`", "~~", "-", "1", "1.", "+", "#", "|--", "=", "\x1b[31mred\x1b[0m", "a\x07b\x9bc", "\u202eevil", "-\ttab",
+]  # fmt: skip
+
+
+def random_markdown(rng: random.Random) -> str:
+    lines = []
+    for _ in range(rng.randint(1, 40)):
+        kind = rng.random()
+        if kind < 0.5:
+            line = rng.choice(LINES)
+        elif kind < 0.97:
+            line = " ".join(rng.choices(WORDS, k=rng.randint(1, 60)))
+        elif kind < 0.985:
+            line = "".join(rng.choices("abc 漢🙂*`", k=10_000))
+        else:
+            line = "x" * 10_000
+        lines.append(rng.choice(["", "", "", "  ", "   ", "    ", "> ", "- "]) + line)
+    return rng.choice(["\n", "\n", "\n", "\r\n", "\r"]).join(lines) + rng.choice(["", "\n", "\n\n"])
+
+
+def cuts(rng: random.Random, text: str) -> list[str]:
+    """The text in pieces, most of them a few characters long."""
+    pieces = []
+    start = 0
+    size = rng.choice([5, 50, 500])
+    while start < len(text):
+        stop = start + rng.randint(1, size)
+        pieces.append(text[start:stop])
+        start = stop
+    return pieces
+
+
+def rows(document: Document, width: int) -> list[Row]:
+    document.layout(width)
+    found = []
+    while (row := document.row(len(found))) is not None:
+        found.append(row)
+    assert len(found) == document.height
+    return found
+
+
+def same(one: list[Row], other: list[Row]) -> bool:
+    return [key(row) for row in one] == [key(row) for row in other]
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return row.fragments, row.line, row.offset, row.lead, row.fill, row.whole
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_streamed_rows_equal_rows_at_once(seed: int) -> None:
+    rng = random.Random(seed)
+    text = random_markdown(rng)
+    width = rng.choice([1, 2, 7, 20, 40, 80, 80, 120])
+    document = Document()
+    for piece in cuts(rng, text):
+        document.append(piece)
+        if rng.random() < 0.5:
+            kept = rows_before_change(document, width)
+            assert kept, f"seed {seed}: a row above the first changed one is another"
+    document.finish()
+    whole = Document(text, complete=True)
+    assert same(rows(document, width), rows(whole, width)), f"seed {seed}, width {width}"
+    assert document.source == whole.source
+    assert document.code_blocks() == whole.code_blocks()
+
+
+def rows_before_change(document: Document, width: int) -> bool:
+    """Lay out; whether the rows that are said to be as before are."""
+    before = [document.row(y) for y in range(document.height)]
+    first = document.layout(width)
+    return first <= document.height and all(
+        document.row(y) is before[y] for y in range(min(first, len(before)))
+    )
