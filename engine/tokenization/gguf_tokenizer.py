@@ -41,9 +41,9 @@ def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     if not np.isin(kinds, list(Kind)).all():
         fields.fail("token_type", f"must hold numbers from {min(Kind)} to {max(Kind)}")
     kinds = kinds.astype(np.uint8)
-    for token in np.flatnonzero(kinds == Kind.USER_DEFINED):
-        if tokens[token] in TURN_ENDS:  # a mistake seen in many files; it would let any text end a turn
-            kinds[token] = Kind.CONTROL
+    for index in np.flatnonzero(kinds == Kind.USER_DEFINED):
+        if tokens[index] in TURN_ENDS:  # a mistake seen in many files; it would let any text end a turn
+            kinds[index] = Kind.CONTROL
     vocabulary = Vocabulary(tokens, kinds.tobytes(), byte_level)
     if len(set(tokens)) != len(tokens):
         fields.fail("tokens", "lists a token twice")

@@ -78,8 +78,8 @@ def render_chat(
 
     A template that refuses the messages (by `raise_exception`) gets them again with alternating roles, and
     then without system turns; its first refusal is raised if that doesn't help. The messages are never
-    changed. Raises EngineError(template): there is no template, or it is not allowed, fails, refuses, or is too
-    costly.
+    changed. Raises EngineError(template): there is no template, or it is not allowed, fails, refuses, or is
+    too costly.
     """
     if template is None:
         raise EngineError("template", "the model has no chat template; it can only be used with raw text")

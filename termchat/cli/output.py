@@ -7,6 +7,7 @@ and never again at shutdown. Text is UTF-8 whatever the locale says.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import stat
@@ -92,7 +93,7 @@ class Output:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        is_pipe = stat.S_ISFIFO(os.fstat(self.fd).st_mode)
+        is_pipe = _writes_to_pipe(self.fd)
 
         def gone() -> None:
             loop.remove_reader(self.fd)
@@ -106,6 +107,12 @@ class Output:
         finally:
             if is_pipe:
                 loop.remove_reader(self.fd)
+
+
+def _writes_to_pipe(fd: int) -> bool:
+    """Whether it is the writing end of a pipe, and not open for reading what it has written itself."""
+    one_way = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    return one_way and stat.S_ISFIFO(os.fstat(fd).st_mode)
 
 
 def _writable(fd: int) -> bool:

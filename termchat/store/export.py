@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 from ..files import write_private
 from .database import StoreError
-from .rows import ROLES, STATUSES, Conversation, StoredMessage, clean
+from .rows import ROLES, STATUSES, Conversation, StoredMessage, clean, load_json
 from .store import Store
 
 Format = Literal["md", "json", "text"]
@@ -39,12 +38,12 @@ def export_file(path: Path, document: str) -> None:
 
 
 def import_json(store: Store, document: str) -> list[Conversation]:
-    """Add the conversations of an exported JSON document, all or none; an id that is taken is replaced.
+    """Add the conversations of an exported JSON document, all or none; one whose id is taken gets a new one.
 
     StoreError: the document is not such an export; says what is wrong where.
     """
     try:
-        content = json.loads(document)
+        content = load_json(document)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"this is no JSON document: {error}") from error
     if not isinstance(content, dict) or content.get("termchat_export") != _VERSION:
@@ -104,45 +103,55 @@ def _import(store: Store, item: Mapping[str, Any], where: str) -> Conversation:
         forked_from=_str(item, "forked_from", where) or None,
     )
     ids: dict[int, int] = {}  # of the document -> of this database
+    for index, content in enumerate(_list(item, "messages", where)):
+        at = f"{where}.messages[{index}]"
+        message = _message(content, at, store.clock())
+        if message.id in ids:
+            raise StoreError(f"{at}.id must be a number of its own")
+        if message.parent_id is not None and message.parent_id not in ids:
+            raise StoreError(f"{at}.parent_id must be the id of an earlier message or null")
+        parent = ids[message.parent_id] if message.parent_id is not None else None
+        ids[message.id] = store.add_copy(new.id, message, parent)
+    times = [_seconds(item, key, where, store.clock()) for key in ("created", "updated")]
+    leaf = _integer(item, "leaf_id", where)
     with store.database.write() as db:
-        for index, message in enumerate(_list(item, "messages", where)):
-            at = f"{where}.messages[{index}]"
-            if not isinstance(message, dict):
-                raise StoreError(f"{at} must be an object")
-            parent, own = message.get("parent_id"), message.get("id")
-            if not isinstance(own, int) or own in ids:
-                raise StoreError(f"{at}.id must be a number of its own")
-            if parent is not None and parent not in ids:
-                raise StoreError(f"{at}.parent_id must be the id of an earlier message or null")
-            role, status = message.get("role"), message.get("status", "done")
-            if role not in ROLES or status not in STATUSES:
-                raise StoreError(f"{at} has a role or status that termchat does not know")
-            ids[own] = (
-                db.execute(
-                    "INSERT INTO message(conversation_id, parent_id, role, status, text, thinking, model, "
-                    "finish_reason, metrics, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        new.id,
-                        ids[parent] if parent is not None else None,
-                        role,
-                        "interrupted" if status == "streaming" else status,
-                        clean(_str(message, "text", at)),
-                        clean(_str(message, "thinking", at)),
-                        clean(_str(message, "model", at)),
-                        clean(_str(message, "finish_reason", at)) or None,
-                        clean(json.dumps(_dict(message, "metrics", at))),
-                        _seconds(message, "created", at, store.clock()),
-                    ),
-                ).lastrowid
-                or 0
-            )
-        leaf = ids.get(item.get("leaf_id") or -1) or next(reversed(ids.values()), None)
-        times = tuple(_seconds(item, key, where, store.clock()) for key in ("created", "updated"))
         db.execute(
-            "UPDATE conversation SET leaf_id = ?, created = ?, updated = ? WHERE id = ?",
-            (leaf, *times, new.id),
+            "UPDATE conversation SET leaf_id = coalesce(?, leaf_id), created = ?, updated = ? WHERE id = ?",
+            (ids.get(leaf) if leaf is not None else None, *times, new.id),
         )
     return store.conversation(new.id)
+
+
+def _message(content: object, where: str, now: float) -> StoredMessage:
+    """A message of a document, with the document's ids."""
+    if not isinstance(content, dict):
+        raise StoreError(f"{where} must be an object")
+    own = _integer(content, "id", where)
+    if own is None:
+        raise StoreError(f"{where}.id must be a number of its own")
+    role, status = _str(content, "role", where), _str(content, "status", where) or "done"
+    if role not in ROLES or status not in STATUSES:
+        raise StoreError(f"{where} has a role or status that termchat does not know")
+    return StoredMessage(
+        id=own,
+        conversation_id="",
+        parent_id=_integer(content, "parent_id", where),
+        role=role,
+        status=status,
+        text=_str(content, "text", where),
+        thinking=_str(content, "thinking", where),
+        model=_str(content, "model", where),
+        finish_reason=_str(content, "finish_reason", where) or None,
+        metrics=_dict(content, "metrics", where),
+        created=_seconds(content, "created", where, now),
+    )
+
+
+def _integer(item: Mapping[str, Any], key: str, where: str) -> int | None:
+    value = item.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise StoreError(f"{where}.{key} must be a number or null")
+    return value
 
 
 def _str(item: Mapping[str, Any], key: str, where: str) -> str:
@@ -168,7 +177,7 @@ def _list(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
 
 def _seconds(item: Mapping[str, Any], key: str, where: str, default: float) -> float:
     value = item.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise StoreError(f"{where}.{key} must be a number of seconds")
     return float(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["streaming", "done", "interrupted", "error"]
 
-ROLES = ("system", "user", "assistant", "tool")
-STATUSES = ("streaming", "done", "interrupted", "error")
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
 
 _TITLE_LENGTH = 60
 
@@ -149,7 +150,20 @@ def _seconds(value: object) -> float:
 
 def _mapping(value: object) -> dict[str, Any]:
     try:
-        found = json.loads(_text(value))
+        found = load_json(_text(value))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def load_json(text: str) -> Any:
+    """The value of a JSON text; what is no finite number (NaN, 1e999) becomes None.
+
+    ValueError, RecursionError.
+    """
+
+    def number(literal: str) -> float | None:
+        value = float(literal)
+        return value if math.isfinite(value) else None
+
+    return json.loads(text, parse_float=number, parse_constant=number)

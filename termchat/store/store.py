@@ -19,7 +19,7 @@ from typing import Self
 from .conversations import Conversations, NotFoundError
 from .database import Database, StoreBusyError, StoreError
 from .replies import ReplyWriter
-from .rows import ROLES, Conversation, Role, Status, StoredMessage, clean, message_of, title_of
+from .rows import ROLES, Conversation, Role, StoredMessage, clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class Store(Conversations):
 
     def fork(self, conversation_id: str, message_id: int | None = None) -> Conversation:
         """A new conversation that holds a copy of the branch up to `message_id`, or up to the leaf."""
-        with self.database.write() as db:
+        with self.database.write():
             old = self.conversation(conversation_id)
             branch = self.path(conversation_id, message_id)
             if message_id is not None and not branch:
@@ -203,25 +203,34 @@ class Store(Conversations):
             )
             parent: int | None = None
             for message in branch:
-                status: Status = "interrupted" if message.status == "streaming" else message.status
-                parent = db.execute(
-                    "INSERT INTO message(conversation_id, parent_id, role, status, text, thinking, model, "
-                    "finish_reason, metrics, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        new.id,
-                        parent,
-                        message.role,
-                        status,
-                        message.text,
-                        message.thinking,
-                        message.model,
-                        message.finish_reason,
-                        json.dumps(dict(message.metrics)),
-                        message.created,
-                    ),
-                ).lastrowid
-            db.execute("UPDATE conversation SET leaf_id = ? WHERE id = ?", (parent, new.id))
+                parent = self.add_copy(new.id, message, parent)
             return self.conversation(new.id)
+
+    def add_copy(self, conversation_id: str, message: StoredMessage, parent_id: int | None) -> int:
+        """Add a copy of a message of another conversation or database below `parent_id`; its new id.
+
+        It becomes the leaf. A reply that streams is interrupted in the copy.
+        """
+        with self.database.write() as db:
+            new = db.execute(
+                "INSERT INTO message(conversation_id, parent_id, role, status, text, thinking, model, "
+                "finish_reason, metrics, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    conversation_id,
+                    parent_id,
+                    message.role,
+                    "interrupted" if message.status == "streaming" else message.status,
+                    clean(message.text),
+                    clean(message.thinking),
+                    clean(message.model),
+                    clean(message.finish_reason or "") or None,
+                    clean(json.dumps(dict(message.metrics))),
+                    message.created,
+                ),
+            ).lastrowid
+            assert new is not None
+            db.execute("UPDATE conversation SET leaf_id = ? WHERE id = ?", (new, conversation_id))
+        return new
 
     def prompts(self, limit: int = 500) -> list[str]:
         """What the user typed, the newest first, each text once."""

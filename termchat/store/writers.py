@@ -1,8 +1,8 @@
 """Who is writing a reply: a lock file for each writer, held while its process lives.
 
-A reply that streams is marked with its writer's name. When the process dies, however it dies, the system drops
-the lock, and anyone can tell that the reply will not be finished. (A process id would not do: it is used again,
-and means nothing in another container that shares the home folder.)
+A reply that streams is marked with its writer's name. When the process dies, however it dies, the system
+drops the lock, and anyone can tell that the reply will not be finished. (A process id would not do: it is
+used again, and means nothing in another container that shares the home folder.)
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ class Writer:
             file = private_folder(self._folder) / name
             try:
                 fd = open_private(file, os.O_RDWR | os.O_EXCL)
-            except FileNotFoundError:  # the empty folder was swept away in this moment
-                continue
             except OSError as error:
                 raise PathError(f"cannot create {file}: {error.strerror}") from error
             if try_lock(fd) and file.exists():  # not swept away before it was locked
@@ -44,9 +42,9 @@ class Writer:
     def close(self) -> None:
         """Give the claim up."""
         if self._name is not None:
+            (self._folder / self._name).unlink(missing_ok=True)
             os.close(self._fd)
             self._name = None
-            sweep(self._folder)
 
 
 def is_alive(folder: Path, name: str) -> bool:
@@ -70,8 +68,7 @@ def is_alive(folder: Path, name: str) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what dead writers left, and the folder once it is empty."""
+    """Remove what dead writers left."""
     with suppress(OSError):
         for name in os.listdir(folder):
             is_alive(folder, name)
-        folder.rmdir()

@@ -34,17 +34,17 @@ SPEC = ModelSpec(
     context_length=128,
     norm_eps=1e-5,
 )
-CONFIG = dict(
-    model_type="llama",
-    hidden_size=64,
-    intermediate_size=96,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    vocab_size=50,
-    max_position_embeddings=128,
-    rms_norm_eps=1e-5,
-)
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 50,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+}
 BIASES = ("_bias",)
 
 
@@ -189,7 +189,7 @@ def test_B091_biases_are_used_or_refused(tmp_path: Path) -> None:
     write_folder(folder, random_values(SPEC, "huggingface", ()))
     assert get(open_checkpoint(folder), "1.q_bias").shape == (64,)
     assert get(open_checkpoint(folder), "1.output_bias").shape == (64,)
-    for config in (dict(model_type="qwen2"), dict(attention_bias=True)):
+    for config in ({"model_type": "qwen2"}, {"attention_bias": True}):
         write_folder(folder, **config)
         assert "'model.layers.0.self_attn.q_proj.bias' is missing" in refuse(folder)
     values = random_values(SPEC, "huggingface")
@@ -202,13 +202,17 @@ def test_tensors_that_would_be_dropped_are_refused_by_name(tmp_path: Path) -> No
     extra = np.zeros(8, np.float32)
     folder = write_folder(tmp_path / "m", values | {"model.layers.0.self_attn.rotary_emb.inv_freq": extra})
     open_checkpoint(folder)
-    write_folder(folder, values | {"model.layers.0.self_attn.q_norm.weight": np.ones(16, np.float32), "x": extra})
+    write_folder(
+        folder, values | {"model.layers.0.self_attn.q_norm.weight": np.ones(16, np.float32), "x": extra}
+    )
     assert "'model.layers.0.self_attn.q_norm.weight' and 1 more is no part" in refuse(folder)
     write_folder(folder, values | {"model.layers.2.input_layernorm.weight": np.ones(64, np.float32)})
     assert "of 2 layers" in refuse(folder)
 
 
-@pytest.mark.parametrize(("type", "format"), [("F32", "f32"), ("F16", "f16"), ("BF16", "bf16"), ("Q8_0", "q8")])
+@pytest.mark.parametrize(
+    ("type", "format"), [("F32", "f32"), ("F16", "f16"), ("BF16", "bf16"), ("Q8_0", "q8")]
+)
 def test_quantization_on_load(type: str, format: str, tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", type)
     kept = formats(open_checkpoint(file))
@@ -286,20 +290,25 @@ def test_generation_config(tmp_path: Path) -> None:
         return open_checkpoint(folder)
 
     checkpoint = declare(
-        eos_token_id=[7, 5, 8, 10**6], temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.05, max_length=9
+        eos_token_id=[7, 5, 8, 10**6],
+        temperature=0.6,
+        top_p=0.9,
+        top_k=20,
+        repetition_penalty=1.05,
+        max_length=9,
     )
     assert checkpoint.end_ids == (7, 5, 8), "in order, once each, inside the vocabulary"
-    assert checkpoint.defaults == dict(temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.05)
+    assert checkpoint.defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.05}
     assert declare(do_sample=False).defaults == {"temperature": 0.0}
     assert declare(temperature=None, do_sample=True).defaults == {}
     for broken, reason in (
-        (dict(temperature=-1), "temperature must be in"),
-        (dict(temperature=10**400), "too large"),
-        (dict(top_k=2.5), "top_k must be an integer"),
-        (dict(top_p="high"), "top_p must be a number"),
-        (dict(eos_token_id="</s>"), "eos_token_id must hold token ids"),
-        (dict(eos_token_id=[1, None]), "eos_token_id must hold token ids"),
-        (dict(do_sample=1), "do_sample must be true or false"),
+        ({"temperature": -1}, "temperature must be in"),
+        ({"temperature": 10**400}, "too large"),
+        ({"top_k": 2.5}, "top_k must be an integer"),
+        ({"top_p": "high"}, "top_p must be a number"),
+        ({"eos_token_id": "</s>"}, "eos_token_id must hold token ids"),
+        ({"eos_token_id": [1, None]}, "eos_token_id must hold token ids"),
+        ({"do_sample": 1}, "do_sample must be true or false"),
     ):
         (folder / "generation_config.json").write_text(json.dumps(broken))
         message = refuse(folder)
@@ -349,11 +358,15 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
 
 
 def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:
-    """The whole way: header, specification, tensors. Nothing but EngineError may come out, in little memory."""
+    """The whole way, header, specification and tensors: only EngineError may come out, in little memory."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    declared = {"tokenizer.chat_template": "T", "tokenizer.ggml.eos_token_id": 3, "general.sampling.temp": 0.6}
+    declared = {
+        "tokenizer.chat_template": "T",
+        "tokenizer.ggml.eos_token_id": 3,
+        "general.sampling.temp": 0.6,
+    }
     whole = write_gguf(tmp_path / "m.gguf", "Q4_0", **declared).read_bytes()
     header = whole.index(b"blk.1.ffn_down.weight") + 60
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

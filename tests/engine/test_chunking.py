@@ -21,7 +21,7 @@ def test_a_machine_slower_than_the_target_still_prefills() -> None:
     for _ in range(20):
         chunks.observe(0.4, 0)
         chunks.observe(0.4 + 32 * 0.005, 32)
-    assert chunks.limit() == int(0.2 / 0.005)
+    assert abs(chunks.limit() - 0.2 / 0.005) <= 1
     chunks.observe(100.0, 16)
     assert chunks.limit() >= SMALLEST
 

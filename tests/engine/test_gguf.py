@@ -4,9 +4,7 @@ import os
 import random
 import resource
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +53,11 @@ def small_file() -> bytes:
         pair("a.words", ARRAY, array(STRING, 3, string("x") + string("") + string("\u00e9\U0001fae0"))),
         pair("a.bad", STRING, string(b"caf\xe9")),
         pair("a.numbers", ARRAY, array(5, 4, struct.pack("<4i", 1, -2, 3, -4))),
-        pair("a.nested", ARRAY, array(ARRAY, 2, array(U32, 1, struct.pack("<I", 1)) + array(STRING, 1, string("y")))),
+        pair(
+            "a.nested",
+            ARRAY,
+            array(ARRAY, 2, array(U32, 1, struct.pack("<I", 1)) + array(STRING, 1, string("y"))),
+        ),
     ]
     tensors = [tensor("one", (4,), 0), tensor("two", (32, 3), 32, 3), tensor("three", (2, 3, 1, 2), 96, 1)]
     head = padded(header(len(tensors), len(keys)) + b"".join(keys) + b"".join(tensors))
@@ -118,8 +120,11 @@ def test_the_file_gguf_writer_makes_is_read(tmp_path: Path) -> None:
     writer.add_float32("pi", 3.5)
     values = np.arange(64, dtype=np.float32).reshape(2, 32)
     writer.add_tensor("plain", values)
-    writer.add_tensor("packed", gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0),
-                      raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor(
+        "packed",
+        gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0),
+        raw_dtype=gguf.GGMLQuantizationType.Q8_0,
+    )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -170,7 +175,10 @@ HOSTILE = {
         header(0, 1) + pair("k", ARRAY, array(STRING, 2, string("a") + struct.pack("<Q", 2**63))),
         "'k'[1] claims",
     ),
-    "number count": (header(0, 1) + pair("k", ARRAY, array(U64, 2**61, bytes(64))), "'k' (2305843009213693952"),
+    "number count": (
+        header(0, 1) + pair("k", ARRAY, array(U64, 2**61, bytes(64))),
+        "'k' (2305843009213693952",
+    ),
     "nesting": (header(0, 1) + string("k") + struct.pack("<I", ARRAY) + array(ARRAY, 1, b"") * 99, "nested"),
     "value type": (header(0, 1) + pair("k", 13, bytes(40)), "'k' has the unknown value type 13"),
     "element type": (header(0, 1) + pair("k", ARRAY, array(99, 1, bytes(40))), "unknown value type 99"),
@@ -181,12 +189,18 @@ HOSTILE = {
         "'general.alignment' is '32'",
     ),
     "key twice": (header(0, 2) + pair("k", BOOL, b"\1") * 2, "key 'k' stands twice"),
-    "tensor twice": (header(2, 0) + tensor("x", (1,), 0) + tensor("x", (1,), 32) + bytes(99), "'x' stands twice"),
+    "tensor twice": (
+        header(2, 0) + tensor("x", (1,), 0) + tensor("x", (1,), 32) + bytes(99),
+        "'x' stands twice",
+    ),
     "overlap": (
         padded(header(2, 0) + tensor("x", (16,), 0) + tensor("y", (1,), 32)) + bytes(99),
         "'x' and 'y' overlap",
     ),
-    "key not UTF-8": (header(0, 1) + string(b"\xff") + struct.pack("<IB", BOOL, 1) + bytes(9), "not valid UTF-8"),
+    "key not UTF-8": (
+        header(0, 1) + string(b"\xff") + struct.pack("<IB", BOOL, 1) + bytes(9),
+        "not valid UTF-8",
+    ),
     "version 1": (header(0, 0, version=1), "version 1 is not supported"),
     "version 4": (header(0, 0, version=4), "version 4 is not supported"),
     "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 1, 1), "big-endian"),
@@ -259,7 +273,9 @@ def mutations(whole: bytes, rng: random.Random) -> bytes:
             case 1:
                 data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
             case 2:
-                data[at : at + 8] = struct.pack("<Q", rng.choice((0, 1, 2**31, 2**32, 2**40, 2**63, 2**64 - 1)))
+                data[at : at + 8] = struct.pack(
+                    "<Q", rng.choice((0, 1, 2**31, 2**32, 2**40, 2**63, 2**64 - 1))
+                )
             case 3:
                 del data[at : at + rng.randint(1, 9)]
             case _:
@@ -267,27 +283,19 @@ def mutations(whole: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def fuzz(read: Callable[[Path], Any], whole: bytes, path: Path, rounds: int) -> tuple[int, int]:
-    """Read mutated files; only EngineError may come out. Returns how many loaded and how many were refused."""
+def test_B019_mutated_headers_load_or_are_refused(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    loaded = refused = 0
+    whole, path = small_file(), tmp_path / "m.gguf"
+    messages = []
     before = peak_kib()
-    for _ in range(rounds):
+    for _ in range(3000):
         path.write_bytes(mutations(whole, rng))
         try:
-            read(path)
-            loaded += 1
+            read_gguf(path)
         except EngineError as error:
-            assert error.code == "model_invalid"
-            assert "\n" not in error.message
-            refused += 1
+            messages.append(error.message)
     assert peak_kib() - before < 100 * 1024
-    return loaded, refused
-
-
-def test_B019_mutated_headers_load_or_are_refused(tmp_path: Path) -> None:
-    loaded, refused = fuzz(read_gguf, small_file(), tmp_path / "m.gguf", 3000)
-    assert loaded > 100
-    assert refused > 500
+    assert 500 < len(messages) < 2900, "some load, most are refused"
+    assert not any("\n" in message for message in messages)

@@ -13,8 +13,7 @@ FORMATS = ("q8", "q4")
 
 def steps(packed: Packed) -> np.ndarray:
     """The step each weight was rounded to, [rows, columns]."""
-    rows, columns = packed.shape
-    return np.repeat(packed.scales.astype(np.float32), 32, axis=1)[:, :columns]
+    return np.repeat(packed.scales.astype(np.float32), 32, axis=1)[:, : packed.shape[1]]
 
 
 def check_half_a_step(w: np.ndarray, packed: Packed) -> None:
@@ -41,7 +40,7 @@ def test_weights_come_back_within_half_a_step(format: str, seed: int) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_values_near_float16_s_smallest_come_back_within_half_a_step(format: str) -> None:
-    """Where a scale is subnormal its rounding is coarse: it must never be too small to reach the largest value."""
+    """A subnormal scale is rounded coarsely: it must never end too small to reach the largest value."""
     rng = np.random.default_rng(0)
     sizes = 2.0 ** np.arange(-30, -10, 0.25)[:, None]
     w = (rng.uniform(-1, 1, (len(sizes), 64)) * sizes).astype(np.float32)
@@ -51,7 +50,9 @@ def test_values_near_float16_s_smallest_come_back_within_half_a_step(format: str
 def test_narrow_groups_far_from_zero_keep_their_spread() -> None:
     """The minimum is rounded to float16; the scale covers what the rounding takes off."""
     rng = np.random.default_rng(1)
-    w = (rng.choice([-1, 1], (50, 1)) * rng.uniform(1, 3000, (50, 1)) + rng.uniform(0, 0.1, (50, 64))).astype(np.float32)
+    w = (rng.choice([-1, 1], (50, 1)) * rng.uniform(1, 3000, (50, 1)) + rng.uniform(0, 0.1, (50, 64))).astype(
+        np.float32
+    )
     packed = quantize(w, "q4")
     check_half_a_step(w, packed)
     assert (steps(packed) <= np.abs(w) * 2.0**-10 / 15 + 0.1 / 15 * 1.1).all()
@@ -153,9 +154,10 @@ def test_values_that_are_not_finite_are_refused(format: str, bad: float) -> None
 def test_values_beyond_float16_are_refused(format: str, value: float, what: str) -> None:
     w = np.zeros((3, 96), np.float32)
     w[1, 70] = value
-    with warnings.catch_warnings(), pytest.raises(ValueError, match=f"row 1, group 2 needs a {what} of"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quantize(w, format)
+        with pytest.raises(ValueError, match=f"row 1, group 2 needs a {what} of"):
+            quantize(w, format)
 
 
 def test_the_largest_values_that_can_be_held() -> None:

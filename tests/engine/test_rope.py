@@ -43,21 +43,21 @@ def test_B093_unknown_kinds_are_refused() -> None:
 
 
 CASES = [
-    (RopeSpec(base=10000.0, scaling="linear", factor=2.5), dict(rope_type="linear", factor=2.5)),
+    (RopeSpec(base=10000.0, scaling="linear", factor=2.5), {"rope_type": "linear", "factor": 2.5}),
     (
         LLAMA3,
-        dict(
-            rope_type="llama3",
-            rope_theta=500000.0,
-            factor=8.0,
-            low_freq_factor=1.0,
-            high_freq_factor=4.0,
-            original_max_position_embeddings=8192,
-        ),
+        {
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
     ),
     (
         RopeSpec(base=1e6, scaling="yarn", factor=4.0, original_context=32768),
-        dict(rope_type="yarn", rope_theta=1e6, factor=4.0, original_max_position_embeddings=32768),
+        {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768},
     ),
     (
         RopeSpec(
@@ -69,19 +69,21 @@ CASES = [
             beta_slow=2.0,
             attention_factor=1.25,
         ),
-        dict(
-            rope_type="yarn",
-            factor=16.0,
-            original_max_position_embeddings=2048,
-            beta_fast=20,
-            beta_slow=2,
-            attention_factor=1.25,
-        ),
+        {
+            "rope_type": "yarn",
+            "factor": 16.0,
+            "original_max_position_embeddings": 2048,
+            "beta_fast": 20,
+            "beta_slow": 2,
+            "attention_factor": 1.25,
+        },
     ),
 ]
 
 
-@pytest.mark.parametrize(("rope", "parameters"), CASES, ids=[f"{c[0].scaling}{i}" for i, c in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("rope", "parameters"), CASES, ids=[f"{c[0].scaling}{i}" for i, c in enumerate(CASES)]
+)
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_frequencies_equal_transformers(rope: RopeSpec, parameters: dict, head_dim: int) -> None:
     transformers = pytest.importorskip("transformers")

@@ -80,7 +80,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "overlap": (build({"a": entry(), "b": entry(offsets=[4, 12])}, bytes(12)), "'b' overlaps"),
     "gap": (build({"a": entry(), "b": entry(offsets=[12, 20])}, bytes(20)), "'b' leaves a gap"),
     "left over": (build({"a": entry()}, bytes(9)), "1 bytes follow the last tensor"),
-    "truncated": (build({"a": entry(), "b": entry(offsets=[8, 16])}, bytes(15)), "ends before the end of tensor 'b'"),
+    "truncated": (
+        build({"a": entry(), "b": entry(offsets=[8, 16])}, bytes(15)),
+        "ends before the end of tensor 'b'",
+    ),
 }
 
 
@@ -128,16 +131,16 @@ def test_mutated_files_load_or_are_refused(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
-CONFIG = dict(
-    model_type="llama",
-    vocab_size=20,
-    hidden_size=8,
-    intermediate_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    max_position_embeddings=32,
-    tie_word_embeddings=False,
-)
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+    "tie_word_embeddings": False,
+}
 SHAPES = {
     "model.embed_tokens.weight": (20, 8),
     "lm_head.weight": (20, 8),
@@ -229,7 +232,9 @@ def test_a_tensor_in_the_wrong_shard_too_is_taken_from_the_one_the_index_names(t
 
 def test_a_tensor_beyond_the_index_is_not_dropped_unseen(tmp_path: Path) -> None:
     values = write_sharded(tmp_path)
-    second = {n: v for i, (n, v) in enumerate(values.items()) if i % 2} | {"stray.bias": np.zeros(8, np.float32)}
+    second = {n: v for i, (n, v) in enumerate(values.items()) if i % 2} | {
+        "stray.bias": np.zeros(8, np.float32)
+    }
     safetensors.numpy.save_file(second, tmp_path / SHARDS[1])
     assert "'stray.bias' is no part of a llama model" in refuse(lambda: open_checkpoint(tmp_path))
 
@@ -273,7 +278,9 @@ def watched_load(folder: Path, outside: Path) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("way", ["parent", "absolute", "through a folder", "link", "linked folder", "single link"])
+@pytest.mark.parametrize(
+    "way", ["parent", "absolute", "through a folder", "link", "linked folder", "single link"]
+)
 def test_B097_entries_that_leave_the_folder_are_refused(way: str, tmp_path: Path) -> None:
     folder, outside = tmp_path / "model", tmp_path / "other"
     write_sharded(folder)

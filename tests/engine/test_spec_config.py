@@ -11,20 +11,20 @@ from engine.loading.hf_config import read_config
 from engine.models.spec import ModelSpec, RopeSpec
 from engine.types import EngineError
 
-LLAMA: dict[str, Any] = dict(
-    model_type="llama",
-    hidden_size=64,
-    intermediate_size=96,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    vocab_size=100,
-    max_position_embeddings=128,
-    rms_norm_eps=1e-5,
-    rope_theta=500000.0,
-    hidden_act="silu",
-    tie_word_embeddings=False,
-)
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
 PATH = Path("folder/config.json")
 
 
@@ -107,7 +107,7 @@ def test_messages_stay_short() -> None:
         refuse(**{field: value})
 
 
-TYPED = ( "hidden_size", "model_type", "hidden_act", "rms_norm_eps", "tie_word_embeddings")
+TYPED = ("hidden_size", "model_type", "hidden_act", "rms_norm_eps", "tie_word_embeddings")
 
 
 def test_sizes_that_contradict_each_other_are_refused() -> None:
@@ -138,13 +138,13 @@ def test_qwen3_has_norms_on_its_heads() -> None:
     assert not read(model_type="qwen2").spec.qk_norm
 
 
-LLAMA3 = dict(
-    rope_type="llama3",
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position_embeddings=64,
-)
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 
 
 def test_B093_kinds_of_scaling() -> None:
@@ -169,7 +169,9 @@ def test_B093_kinds_of_scaling() -> None:
 def test_B093_incomplete_scaling_is_refused(key: str) -> None:
     for value in (..., 0, -1.0, "8", float("inf")):
         scaling = {**LLAMA3, key: value}
-        assert f"rope_scaling.{key}" in refuse(rope_scaling={k: v for k, v in scaling.items() if v is not ...})
+        assert f"rope_scaling.{key}" in refuse(
+            rope_scaling={k: v for k, v in scaling.items() if v is not ...}
+        )
     assert "high_freq_factor" in refuse(rope_scaling={**LLAMA3, "high_freq_factor": 1.0})
     assert "rope_scaling" in refuse(rope_scaling=[1])
     assert "rope_parameters" in refuse(rope_parameters={"full_attention": {"rope_type": "default"}})
@@ -194,31 +196,31 @@ def test_yarn() -> None:
 
 def test_windows() -> None:
     assert read(sliding_window=8).spec.window is None, "llama has none"
-    mistral = dict(model_type="mistral")
+    mistral = {"model_type": "mistral"}
     spec = read(**mistral, sliding_window=8).spec
     assert (spec.window, spec.window_layers) == (8, None)
     assert read(**mistral, sliding_window=None).spec.window is None
     assert read(**mistral).spec.window == 4096
     assert "sliding_window" in refuse(**mistral, sliding_window=0)
     for kind in ("qwen2", "qwen3"):
-        qwen = dict(model_type=kind, sliding_window=8, max_window_layers=1)
+        qwen = {"model_type": kind, "sliding_window": 8, "max_window_layers": 1}
         assert read(**qwen).spec.window is None
         spec = read(**qwen, use_sliding_window=True).spec
         assert [spec.layer_window(i) for i in range(3)] == [None, 8, 8]
         types = ["sliding_attention", "full_attention", "full_attention"]
         spec = read(**qwen, use_sliding_window=True, layer_types=types).spec
         assert [spec.layer_window(i) for i in range(3)] == [8, None, None]
-        on = dict(use_sliding_window=True)
+        on = {"use_sliding_window": True}
         assert "layer_types" in refuse(**qwen, **on, layer_types=types[:2])
         assert "layer_types" in refuse(**qwen, **on, layer_types=["linear_attention"] * 3)
         assert "use_sliding_window" in refuse(**qwen, use_sliding_window="yes")
 
 
 def test_layer_types_of_mistral_are_refused_where_they_differ() -> None:
-    mistral = dict(model_type="mistral", sliding_window=8)
+    mistral = {"model_type": "mistral", "sliding_window": 8}
     mixed = ["sliding_attention", "full_attention", "full_attention"]
     assert "layer_types" in refuse(**mistral, layer_types=mixed)
     assert read(**mistral, layer_types=["sliding_attention"] * 3).spec.window == 8
-    none = dict(model_type="mistral", sliding_window=None)
+    none = {"model_type": "mistral", "sliding_window": None}
     assert read(**none, layer_types=["full_attention"] * 3).spec.window is None
     assert "layer_types" in refuse(**none, layer_types=["sliding_attention"] * 3)

@@ -29,9 +29,11 @@ def floats(name: str, values: np.ndarray) -> StoredTensor:
     return StoredTensor(name, data.shape, "F32", data.reshape(-1).view(np.uint8))
 
 
-def file(architecture: str = "llama", factors: Any = None, **changes: Any) -> GGUFFile:
-    """A header in memory; keys of changes are those of SIZES with _ for each dot where they are identifiers."""
-    values = {**SIZES, **changes.pop("sizes", {})}
+def file(
+    architecture: str = "llama", factors: Any = None, sizes: dict[str, Any] | None = None, **changes: Any
+) -> GGUFFile:
+    """A header in memory; `sizes` changes the architecture's own keys, an Ellipsis leaves a key out."""
+    values = {**SIZES, **(sizes or {})}
     metadata = {f"{architecture}.{key}": value for key, value in values.items() if value is not ...}
     metadata = {"general.architecture": architecture, **metadata, **changes}
     tensors = {"token_embd.weight": floats("token_embd.weight", np.zeros((100, 64)))}
@@ -49,7 +51,9 @@ def refuse(header: GGUFFile) -> str:
 
 
 def rope(**sizes: Any) -> RopeSpec:
-    return read_metadata(file(sizes={key.replace("__", "."): value for key, value in sizes.items()})).spec.rope
+    return read_metadata(
+        file(sizes={key.replace("__", "."): value for key, value in sizes.items()})
+    ).spec.rope
 
 
 def test_default_model(default_model: Path) -> None:
@@ -104,7 +108,9 @@ def test_B019_sizes_that_are_missing_or_absurd_are_refused(key: str, value: Any)
 def test_missing_keys() -> None:
     assert read_metadata(file(sizes={"attention.head_count_kv": ...})).spec.kv_heads == 4
     assert rope(rope__freq_base=...).base == 10000.0
-    assert "layer_norm_rms_epsilon is missing" in refuse(file(sizes={"attention.layer_norm_rms_epsilon": ...}))
+    assert "layer_norm_rms_epsilon is missing" in refuse(
+        file(sizes={"attention.layer_norm_rms_epsilon": ...})
+    )
     header = file()
     del header.tensors["token_embd.weight"]
     assert "token_embd.weight is missing" in refuse(header)
@@ -138,7 +144,11 @@ def test_linear_scaling() -> None:
 
 
 def test_yarn() -> None:
-    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}
+    yarn = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 64,
+    }
     spec = read_metadata(file(sizes=yarn)).spec
     assert (spec.rope.scaling, spec.rope.factor, spec.rope.original_context) == ("yarn", 4.0, 64)
     assert spec.rope.attention_factor == pytest.approx(1 + 0.1 * np.log(4))

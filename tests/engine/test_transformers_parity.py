@@ -1,4 +1,4 @@
-"""Loading and decoding against transformers: tiny random models, the reference backend, everything in float32."""
+"""Loading and decoding against transformers: tiny random models, reference backend, all in float32."""
 
 import json
 import os
@@ -18,41 +18,47 @@ from kernels.reference import ReferenceBackend
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
-SIZES = dict(
-    vocab_size=160,
-    hidden_size=64,
-    intermediate_size=96,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=256,
-)
-LLAMA3_ROPE = dict(
-    rope_type="llama3",
-    rope_theta=10000.0,
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position_embeddings=32,
-)
-YARN_ROPE = dict(
-    rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64
-)
+SIZES = {
+    "vocab_size": 160,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 MODELS = {
     "llama": ("LlamaConfig", {}),
-    "llama-mha-tied": ("LlamaConfig", dict(num_key_value_heads=4, tie_word_embeddings=True)),
-    "llama-biases": ("LlamaConfig", dict(attention_bias=True)),
-    "llama-head-dim": ("LlamaConfig", dict(head_dim=32)),
-    "llama3-rope": ("LlamaConfig", dict(rope_parameters=LLAMA3_ROPE)),
-    "llama-linear-rope": ("LlamaConfig", dict(rope_parameters=dict(rope_type="linear", rope_theta=5000.0, factor=2.5))),
-    "mistral-window": ("MistralConfig", dict(sliding_window=5)),
+    "llama-mha-tied": ("LlamaConfig", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+    "llama-biases": ("LlamaConfig", {"attention_bias": True}),
+    "llama-head-dim": ("LlamaConfig", {"head_dim": 32}),
+    "llama3-rope": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
+    "llama-linear-rope": (
+        "LlamaConfig",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.5}},
+    ),
+    "mistral-window": ("MistralConfig", {"sliding_window": 5}),
     "qwen2": ("Qwen2Config", {}),
-    "qwen2-yarn": ("Qwen2Config", dict(rope_parameters=YARN_ROPE)),
+    "qwen2-yarn": ("Qwen2Config", {"rope_parameters": YARN_ROPE}),
     "qwen2-some-windows": (
         "Qwen2Config",
-        dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
     ),
-    "qwen3": ("Qwen3Config", dict(head_dim=24)),
+    "qwen3": ("Qwen3Config", {"head_dim": 24}),
 }
 PROMPTS = (37, 1, 16, 5)
 NEW_TOKENS = 4
@@ -111,7 +117,9 @@ class Session:
         backend = ReferenceBackend(BackendSettings("cpu", "float32", 1))
         weights = place(spec, self.checkpoint.tensors, backend)
         blocks = self.sequences * self.width
-        backend.allocate_cache(CacheShape(spec.layers, blocks, BLOCK, spec.kv_heads, spec.head_dim, "float32"))
+        backend.allocate_cache(
+            CacheShape(spec.layers, blocks, BLOCK, spec.kv_heads, spec.head_dim, "float32")
+        )
         limits = Limits(256, 256, self.sequences, self.width)
         self.program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
         self.tables = np.arange(blocks, dtype=np.int32).reshape(self.sequences, self.width)
@@ -198,7 +206,9 @@ def interleaved(rows: np.ndarray, heads: int) -> np.ndarray:
     return rows.reshape(heads, 2, size // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def write_gguf(path: Path, model: torch.nn.Module, architecture: str, factors: np.ndarray | None = None) -> None:
+def write_gguf(
+    path: Path, model: torch.nn.Module, architecture: str, factors: np.ndarray | None = None
+) -> None:
     import gguf
 
     config = model.config
@@ -214,9 +224,7 @@ def write_gguf(path: Path, model: torch.nn.Module, architecture: str, factors: n
     writer.add_key_length(config.head_dim if hasattr(config, "head_dim") else 16)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
-    names = gguf.get_tensor_name_map(
-        gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers
-    )
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for key, value in model.state_dict().items():
         values = value.numpy()
@@ -232,7 +240,9 @@ def write_gguf(path: Path, model: torch.nn.Module, architecture: str, factors: n
     writer.close()
 
 
-@pytest.mark.parametrize("kind", ["llama", "llama-mha-tied", "llama-biases", "llama-head-dim", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "kind", ["llama", "llama-mha-tied", "llama-biases", "llama-head-dim", "qwen2", "qwen3"]
+)
 def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     """Llama's GGUF rows are interleaved, Qwen's are not: each is read in its own order."""
     model = make(kind, tmp_path)

@@ -1,0 +1,272 @@
+"""The twin of the native backend in numpy: the same bits from the same decoder, slowly (docs/numerics.md).
+
+Every line is a single float32 or integer operation in the order that the C++ kernels keep; so a difference in one bit
+is an error on one side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import sampling as rules
+from ..arithmetic import exp32
+from ..dequantize import dequantize
+from ..interface import (
+    BackendSettings,
+    Batch,
+    CacheShape,
+    Float32,
+    Forward,
+    Inputs,
+    Int32,
+    Limits,
+    RopeLayout,
+    SamplingBatch,
+    StepOutput,
+)
+from ..weights import GROUP, Packed, Weight, group_count
+
+LANES = 16
+SPAN = 512
+"""Keys whose softmax is joined before spans are."""
+
+Float16 = NDArray[np.float16]
+_ZERO = np.float32(0)
+_TINY = np.float32(2.0**-100)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """integers: int32 [rows, groups, 32], up to 127 in one plane and 32639 in two; scales, sums: float32 [rows, groups].
+
+    A value is scale * integer; the sum is that of a group's values.
+    """
+
+    integers: Int32
+    scales: Float32
+    sums: Float32
+
+
+def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
+    """Round each group of 32 columns to integers; a group that holds NaN or infinity becomes NaN as a whole."""
+    groups = group_count(x.shape[1])
+    padded = np.zeros((len(x), groups, GROUP), np.float32)
+    padded.reshape(len(x), -1)[:, : x.shape[1]] = x
+    limit = np.float32(32639 if planes == 2 else 127)
+    peak = np.abs(padded).max(axis=2)
+    finite = np.isfinite(peak)
+    tiny = finite & (peak < _TINY)
+    with np.errstate(all="ignore"):
+        inverse = np.where(finite & ~tiny, limit / peak, _ZERO)
+        scales = np.where(finite, np.where(tiny, _ZERO, peak / limit), np.float32(np.nan))
+        integers = np.where(finite[..., None], np.rint(padded * inverse[..., None]), _ZERO).astype(np.int32)
+    if planes == 2:
+        high = (integers + 128) >> 8
+        integers = high * 256 + np.maximum(integers - high * 256, -127)
+    sums = scales * integers.sum(axis=2).astype(np.float32)
+    return QuantizedRows(integers, scales, sums)
+
+
+def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
+    if weight.minima is None:
+        codes = weight.codes.astype(np.float64)
+    else:
+        codes = np.concatenate([weight.codes & 15, weight.codes >> 4], axis=2).astype(np.float64)
+    # Below 2^53 float64 products and sums of integers are exact in any order.
+    dots = np.matmul(rows.integers.transpose(1, 0, 2).astype(np.float64), codes.transpose(1, 2, 0))
+    scales = weight.scales.astype(np.float32)
+    acc = np.zeros((len(rows.scales), weight.shape[0]), np.float32)
+    for g in range(scales.shape[1]):
+        acc += dots[g].astype(np.float32) * scales[:, g] * rows.scales[:, g, None]
+        if weight.minima is not None:
+            acc += weight.minima[:, g].astype(np.float32) * rows.sums[:, g, None]
+    return acc
+
+
+def _plain_product(x: Float32, matrix: Float32) -> Float32:
+    acc = np.zeros((len(x), len(matrix)), np.float32)
+    for k in range(x.shape[1]):
+        acc += x[:, k, None] * matrix[:, k]
+    return acc
+
+
+def lane_sum(x: Float32) -> Float32:
+    """Sum over the last axis: 16 lanes in order of columns, then halves upon halves."""
+    whole = np.zeros((*x.shape[:-1], -(-x.shape[-1] // LANES) * LANES), np.float32)
+    whole[..., : x.shape[-1]] = x
+    lanes = np.zeros((*x.shape[:-1], LANES), np.float32)
+    for start in range(0, whole.shape[-1], LANES):
+        lanes += whole[..., start : start + LANES]
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Tables [positions, head_dim / 2]."""
+
+    cos: Float32
+    sin: Float32
+    layout: RopeLayout
+
+
+@dataclass(slots=True)
+class _Partial:
+    """Softmax of some keys for the query vectors of a group: maximum, sum [heads], values [heads, head_dim]."""
+
+    maximum: Float32
+    total: Float32
+    values: Float32
+
+    def join_group(self, scores: Float32, values: Float32, low: int) -> None:
+        """Keys low to low + n of a group: scores [heads, n], values [n, head_dim]."""
+        peak = scores.max(axis=1)
+        grown = peak > self.maximum
+        factor = np.where(grown, exp32(self.maximum - peak), np.float32(1))
+        self.maximum = np.where(grown, peak, self.maximum)
+        self.total = self.total * factor
+        self.values = self.values * factor[:, None]
+        weights = exp32(scores - self.maximum[:, None])
+        lanes = np.zeros((len(scores), GROUP), np.float32)
+        lanes[:, low : low + scores.shape[1]] = weights
+        self.total = self.total + lane_sum(lanes)
+        for key in range(len(values)):
+            self.values = self.values + weights[:, key, None] * values[key]
+
+    def join_span(self, span: _Partial) -> None:
+        """The keys of a later span."""
+        maximum = np.where(self.maximum > span.maximum, self.maximum, span.maximum)
+        before, after = exp32(self.maximum - maximum), exp32(span.maximum - maximum)
+        self.maximum = maximum
+        self.total = self.total * before + span.total * after
+        self.values = self.values * before[:, None] + span.values * after[:, None]
+
+
+def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float) -> Float32:
+    """q [heads, head_dim] over keys and values [n, head_dim] at positions first to first + n -> like q."""
+    scores = np.zeros((len(q), len(keys)), np.float32)
+    for d in range(q.shape[1]):
+        scores += q[:, d, None] * keys[:, d]
+    scores = scores * np.float32(scale)
+    result: _Partial | None = None
+    end = first + len(keys)
+    for span in range(first // SPAN, -(-end // SPAN)):
+        heads = len(q)
+        part = _Partial(np.full(heads, -np.inf, np.float32), np.zeros(heads, np.float32), np.zeros_like(q))
+        for group in range(span * SPAN, min((span + 1) * SPAN, end), GROUP):
+            low, high = max(group, first), min(group + GROUP, end)
+            if low < high:
+                seen = slice(low - first, high - first)
+                part.join_group(scores[:, seen], values[seen], low - group)
+        if result is None:
+            result = part
+        else:
+            result.join_span(part)
+    assert result is not None
+    return result.values * (np.float32(1) / result.total)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Tokens and the logits they were drawn from."""
+
+    tokens: Int32
+    logits: Float32
+
+
+class QuantizedOperations:
+    """`Operations` on numpy arrays; a matrix is the tuple of its parts."""
+
+    def __init__(self, batch: Batch, cache: NDArray[np.generic] | None) -> None:
+        self._batch = batch
+        self._cache = cache
+
+    def embedding(self, table: tuple[Weight, ...], tokens: Int32) -> Float32:
+        """Rows of the table."""
+        return np.concatenate([dequantize(part) for part in table])[tokens]
+
+    def rms_norm(self, x: Float32, weight: Float32, eps: float) -> Float32:
+        """Root mean square norm of each run."""
+        runs = x.reshape(len(x), -1, len(weight))
+        mean = lane_sum(runs * runs) / np.float32(len(weight))
+        inverse = np.float32(1) / np.sqrt(mean + np.float32(eps))
+        return (runs * inverse[..., None] * weight).reshape(x.shape)
+
+    def linear(
+        self, x: Float32, weight: tuple[Weight, ...], bias: Float32 | None = None, *, planes: int = 1
+    ) -> Float32:
+        """Quantized rows for packed parts, float32 rows for plain ones."""
+        rows = quantize_rows(x, planes)
+        parts = [
+            _packed_product(rows, part) if isinstance(part, Packed) else _plain_product(x, dequantize(part))
+            for part in weight
+        ]
+        product = np.concatenate(parts, axis=1)
+        return product if bias is None else product + bias
+
+    def split(self, x: Float32, columns: tuple[int, ...]) -> tuple[Float32, ...]:
+        """Parts side by side."""
+        return tuple(np.split(x, np.cumsum(columns)[:-1], axis=1))
+
+    def rope(self, x: Float32, positions: Int32, rotation: Rotation) -> Float32:
+        """(a cos - b sin, b cos + a sin) of each pair."""
+        cos, sin = rotation.cos[positions][:, None], rotation.sin[positions][:, None]
+        half = cos.shape[-1]
+        heads = x.reshape(len(x), -1, 2 * half)
+        out = np.empty_like(heads)
+        low, high = (
+            (slice(0, half), slice(half, None))
+            if rotation.layout == "half"
+            else (slice(0, None, 2), slice(1, None, 2))
+        )
+        a, b = heads[..., low], heads[..., high]
+        out[..., low] = a * cos - b * sin
+        out[..., high] = b * cos + a * sin
+        return out.reshape(x.shape)
+
+    def kv_write(self, layer: int, k: Float32, v: Float32, slots: Int32) -> None:
+        """Rounded to the cache's type."""
+        assert self._cache is not None
+        shape = (len(k), *self._cache.shape[3:])
+        for side, values in enumerate((k, v)):
+            self._cache[side, layer, slots] = values.reshape(shape)
+
+    def paged_attention(
+        self, layer: int, q: Float32, batch: Inputs, *, scale: float, window: int | None = None
+    ) -> Float32:
+        """Row by row and key head by key head."""
+        assert self._cache is not None
+        kv_heads, head_dim = self._cache.shape[3:]
+        out = np.empty_like(q)
+        size = self._block_size
+        for row, position in enumerate(self._batch.positions):
+            first = 0 if window is None else max(0, position - window + 1)
+            at = np.arange(first, position + 1)
+            blocks = self._batch.block_tables[self._batch.sequences[row]]
+            keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
+            heads = q[row].reshape(kv_heads, -1, head_dim)
+            mixed = [attend(heads[h], keys[:, h], values[:, h], first, scale) for h in range(kv_heads)]
+            out[row] = np.concatenate(mixed).reshape(-1)
+        return out
+
+    def gated(self, x: Float32) -> Float32:
+        """gate / (1 + exp(-gate)) * up."""
+        gate, up = np.split(x, 2, axis=1)
+        return gate / (np.float32(1) + exp32(-gate)) * up
+
+    def add(self, a: Float32, b: Float32) -> Float32:
+        """Elementwise sum."""
+        return a + b
+
+    def gather(self, x: Float32, rows: Int32) -> Float32:
+        """Rows by number."""
+        return x[rows]
+
+    def sample(self, logits: Float32, sampling: SamplingBatch) -> Sampled:
+        """The rules of kernels/sampling.py."""
+        return Sampled(rules.sample(logits, sampling), logits)

@@ -1,0 +1,164 @@
+"""SentencePiece vocabularies of GGUF files, against the algorithm written down plainly."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Trainable
+from tokenizers import models, trainers
+
+from engine.loading.gguf import GGUFFile
+from engine.tokenization import StreamDecoder, Tokenizer
+from engine.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from engine.tokenization.vocabulary import Kind
+from engine.types import EngineError
+
+SEED = 3
+UNKNOWN, START, END = 0, 1, 2
+BYTES = 3
+PIECES = BYTES + 256
+CORPUS = (
+    "The quick brown fox jumps over the lazy dog. A tokenizer merges the neighbours that make the best piece first, "
+    "and the piece is better the earlier it was learnt.  Two spaces,   three spaces: aaaa aaa aa; naïve café 日本 "
+    "the theatre, then there, other, another, bother; 2024 - 1999 = 25!\n"
+)
+
+
+@pytest.fixture(scope="module")
+def metadata() -> dict[str, Any]:
+    """A vocabulary trained as SentencePiece does: the score of a piece is minus the order it was learnt in."""
+    trainable = Trainable(models.BPE())
+    trainable.train_from_iterator([CORPUS.replace(" ", "▁")], trainers.BpeTrainer(vocab_size=220))
+    vocabulary = trainable.get_vocab()
+    learnt = sorted(vocabulary, key=lambda piece: (len(piece) == 1, vocabulary[piece]))
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *learnt, "<tool>"]
+    kinds = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL, *[Kind.BYTE] * 256, *[Kind.NORMAL] * len(learnt)]
+    scores = [0.0] * PIECES + [-float(i) for i in range(len(learnt))] + [0.0]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array([*kinds, Kind.USER_DEFINED], np.int32),
+        "tokenizer.ggml.scores": np.array(scores, np.float32),
+        "tokenizer.ggml.bos_token_id": START,
+        "tokenizer.ggml.eos_token_id": END,
+    }
+
+
+def made(metadata: dict[str, Any], **changes: Any) -> Tokenizer:
+    changed = metadata | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
+    return tokenizer_from_gguf(GGUFFile(Path("model.gguf"), 3, changed, {}))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(metadata: dict[str, Any]) -> Tokenizer:
+    return made(metadata)
+
+
+def merged(metadata: dict[str, Any], text: str) -> list[int]:
+    """Merge, one at a time, the neighbours whose piece has the highest score; the leftmost of equals."""
+    ids = {token: i for i, token in enumerate(metadata["tokenizer.ggml.tokens"])}
+    scores = metadata["tokenizer.ggml.scores"]
+    symbols = list("▁" + text.replace(" ", "▁")) if text else []
+    while True:
+        pairs = [(i, ids.get(a + b, 0)) for i, (a, b) in enumerate(zip(symbols, symbols[1:], strict=False))]
+        pairs = [(i, token) for i, token in pairs if token >= PIECES]
+        if not pairs:
+            break
+        best, _ = max(pairs, key=lambda pair: (scores[pair[1]], -pair[0]))
+        symbols[best : best + 2] = [symbols[best] + symbols[best + 1]]
+    found = []
+    for symbol in symbols:
+        found += [ids[symbol]] if symbol in ids else [BYTES + byte for byte in symbol.encode()]
+    return found
+
+
+def test_random_texts_as_the_algorithm_says(metadata: dict[str, Any], tokenizer: Tokenizer):
+    rng = random.Random(SEED)
+    for case in range(1500):
+        start = rng.randrange(len(CORPUS))
+        text = CORPUS[start : start + rng.randint(0, 50)]
+        if case % 3 == 1:
+            text = "".join(rng.choices("a t,h 日x🙂\n", k=rng.randint(0, 30)))
+        elif case % 3 == 2:
+            text = "".join(rng.choices(["  ", "aa", "a", "the", "he", " th", "er"], k=rng.randint(0, 15)))
+        assert tokenizer.encode(text, special=False) == merged(metadata, text), (SEED, case, text)
+
+
+def test_bytes_for_what_no_piece_covers(tokenizer: Tokenizer):
+    ids = tokenizer.encode("🙂", special=False)
+    assert ids[1:] == [BYTES + byte for byte in "🙂".encode()]
+    assert tokenizer.decode(ids) == " 🙂"
+    decoder = StreamDecoder(tokenizer)
+    assert [decoder.push([token]) for token in ids] == [" ", "", "", "", "🙂"]
+
+
+def test_unknown_token_where_there_are_no_bytes(metadata: dict[str, Any]):
+    kinds = metadata["tokenizer.ggml.token_type"].copy()
+    kinds[BYTES:PIECES] = Kind.UNUSED
+    tokenizer = made(metadata, token_type=kinds)
+    ids = tokenizer.encode("a🙂🙃a", special=False)
+    assert ids.count(UNKNOWN) == 1  # neighbours that are unknown are one
+    assert tokenizer.decode(ids) == " aa"
+
+
+def test_byte_names_in_a_text_are_text(tokenizer: Tokenizer):
+    assert tokenizer.decode(tokenizer.encode("<0x41> </s>", special=False)) == " <0x41> </s>"
+
+
+def test_space_in_front_of_each_stretch_of_text(metadata: dict[str, Any], tokenizer: Tokenizer):
+    hi = merged(metadata, "the dog")
+    assert tokenizer.encode("the dog</s>the dog") == [START, *hi, END, *hi]
+    without = made(metadata, add_space_prefix=False)
+    assert without.encode(" the dog", special=False) == hi
+    assert without.decode(without.encode("the dog")) == "the dog"
+
+
+def test_B013_start_token_once(metadata: dict[str, Any], tokenizer: Tokenizer):
+    assert tokenizer.encode("the").count(START) == 1
+    assert tokenizer.encode("<s>the").count(START) == 1
+    assert START not in made(metadata, add_bos_token=False).encode("the")
+
+
+def test_user_defined_token(metadata: dict[str, Any], tokenizer: Tokenizer):
+    tool = metadata["tokenizer.ggml.tokens"].index("<tool>")
+    assert tokenizer.encode("a<tool>b", special=False).count(tool) == 1
+    assert tokenizer.decode([tool]) == "<tool>"
+
+
+def test_end_ids(tokenizer: Tokenizer):
+    assert tokenizer.end_ids == {END}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"scores": np.zeros(3, np.float32)}, "scores must be a list of"),
+        ({"scores": "high"}, "scores must be a list of"),
+    ],
+)
+def test_broken_metadata_is_refused_by_name(metadata: dict[str, Any], changes: dict[str, Any], named: str):
+    with pytest.raises(EngineError, match=named):
+        made(metadata, **changes)
+
+
+def test_scores_must_be_finite(metadata: dict[str, Any]):
+    scores = metadata["tokenizer.ggml.scores"].copy()
+    scores[PIECES] = np.nan
+    with pytest.raises(EngineError, match="scores must be finite"):
+        made(metadata, scores=scores)
+
+
+def test_byte_token_that_is_none(metadata: dict[str, Any]):
+    kinds = metadata["tokenizer.ggml.token_type"].copy()
+    kinds[PIECES] = Kind.BYTE
+    with pytest.raises(EngineError, match="is no byte"):
+        made(metadata, token_type=kinds)
+
+
+def test_endless_piece_is_refused(metadata: dict[str, Any]):
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    tokens[PIECES] = "x" * 5000
+    with pytest.raises(EngineError, match="more than 1024 characters"):
+        made(metadata, tokens=tokens)

@@ -1,0 +1,261 @@
+"""What the arguments mean: commands, prompts, options, help."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+
+from termchat.cli.main import PROMPT_COMMAND, program, prompt
+from termchat.cli.oneshot import Request
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Catch what would be answered."""
+    seen: list[Request] = []
+
+    def answer(console, request):
+        seen.append(request)
+        return 0
+
+    monkeypatch.setattr("termchat.cli.oneshot.answer", answer)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["Hello"], "Hello"),
+        (["model"], "model"),
+        (["Models"], "Models"),
+        (["models please"], "models please"),
+        (["--", "models"], "models"),
+        (["--", "--json"], "--json"),
+        (["-t", "0", "models"], "models"),
+        (["-m", "x", "history"], "history"),
+        (["Hello", "-t", "0"], "Hello"),
+        (["-t", "0", "--", "-n"], "-n"),
+        (["--raw", "doctor"], "doctor"),
+        (["-"], "-"),
+    ],
+)
+def test_an_argument_is_a_command_only_if_it_is_the_first_and_equals_one(termchat, requests, arguments, text):
+    outcome = termchat(*arguments)
+    assert outcome.code == 0, outcome.err
+    assert [request.text for request in requests] == [text]
+
+
+def test_the_first_argument_can_be_a_command(termchat, requests):
+    outcome = termchat("models", "list")
+    assert outcome.code == 0
+    assert requests == []
+    assert "smollm2-135m" in outcome.out
+
+
+def test_options_become_fields(termchat, requests):
+    outcome = termchat(
+        *"-m M -s S -t 0.5 --top-k 5 --top-p 0.9 --min-p 0.1 --repetition-penalty 1.1".split(),
+        *"--presence-penalty 0.2 --frequency-penalty 0.3 --seed -7 -n 9 --stop a --stop b".split(),
+        *"--jsonl --no-stream --stats --cid x -y --quantize none --backend reference --device cpu".split(),
+        *"--threads 2 --context-length 100 --kv-memory 1.5MiB".split(),
+        "Hi",
+    )
+    assert outcome.code == 0, outcome.err
+    sampling = {
+        "temperature": 0.5,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.3,
+        "seed": -7,
+        "max_tokens": 9,
+        "stop": ("a", "b"),
+    }
+    engine = {
+        "quantization": "none",
+        "backend": "reference",
+        "device": "cpu",
+        "threads": 2,
+        "context_length": 100,
+        "kv_memory": 1536 * 1024,
+    }
+    assert requests == [
+        Request(
+            "Hi",
+            model="M",
+            yes=True,
+            system="S",
+            sampling=sampling,
+            engine=engine,
+            form="jsonl",
+            stream=False,
+            stats=True,
+            conversation="x",
+        )
+    ]
+
+
+def test_what_is_not_given_is_not_set(termchat, requests):
+    termchat("Hi")
+    assert requests == [Request("Hi")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nonsense", "Hi"], "No such option"),
+        (["Hi", "there"], "extra argument"),
+        (["-t", "warm", "Hi"], "'warm' is not a valid float"),
+        (["-t"], "requires an argument"),
+        (["--json", "--jsonl", "Hi"], "--json and --jsonl exclude each other"),
+        (["-c", "--no-save", "Hi"], "-c and --no-save exclude each other"),
+        (["--cid", "x", "-c", "Hi"], "exclude each other"),
+        (["--raw", "-s", "x", "Hi"], "--raw and --system exclude each other"),
+        (["--kv-memory", "much", "Hi"], "is no size"),
+        (["models", "nonsense"], "No such command"),
+        (["batch"], "Missing argument"),
+        (["bench", "--concurrency", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(termchat, requests, arguments, said):
+    outcome = termchat(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.startswith("termchat: ")
+    assert requests == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "field"),
+    [
+        ("-t", "-1", "temperature"),
+        ("-t", "nan", "temperature"),
+        ("--top-p", "1.5", "top_p"),
+        ("--top-k", "-1", "top_k"),
+        ("--min-p", "-1", "min_p"),
+        ("--repetition-penalty", "0", "repetition_penalty"),
+        ("--presence-penalty", "101", "presence_penalty"),
+        ("--frequency-penalty", "-101", "frequency_penalty"),
+        ("--seed", str(2**64), "seed"),
+        ("-n", "0", "max_tokens"),
+        ("--stop", "", "stop"),
+        ("--threads", "0", "threads"),
+        ("--backend", "abacus", "backend"),
+        ("--device", "toaster", "device"),
+        ("--quantize", "int3", "quantization"),
+        ("--context-length", "1", "context_length"),
+        ("--kv-memory", "0", "kv_memory"),
+    ],
+)
+def test_B053_B055_values_out_of_range_are_refused_before_a_model_is_loaded(
+    termchat, linked_model, option, value, field
+):
+    outcome = termchat(option, value, "Hi")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert field in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def every_command(command=program, path=()):
+    yield (*path,), command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
+def test_every_command_has_help_that_lists_its_options(termchat, path):
+    outcome = termchat(*path, "--help")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    command = dict(every_command())[path] if path else prompt
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.name} has no help"
+            assert all(name in outcome.out for name in parameter.opts)
+    for name in getattr(command, "commands", {}):
+        assert name in outcome.out
+    assert PROMPT_COMMAND not in outcome.out
+
+
+def test_no_option_is_in_the_help_that_has_no_effect(requests, termchat):
+    """Every option of a prompt changes what is asked for."""
+    values = {"model": "m", "system": "s", "cid": "c", "kv_memory": "1MB", "stop": "x", "backend": "reference"}
+    values |= {"quantization": "none", "device": "cpu"}
+    ignored = []
+    for option in prompt.params:
+        if not isinstance(option, click.Option) or option.is_eager:
+            continue
+        flag = [] if option.is_flag else [values.get(option.name or "", "1")]
+        before = len(requests)
+        outcome = termchat(option.opts[-1], *flag, "Hi")
+        assert outcome.code == 0, outcome.err
+        assert len(requests) == before + 1
+        if requests[-1] == Request("Hi"):
+            ignored.append(option.opts)
+    assert ignored == []
+
+
+def test_version(termchat):
+    outcome = termchat("--version")
+    assert outcome.code == 0
+    assert re.fullmatch(r"termchat \d+\.\d+\.\d+\n", outcome.out)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models", "list"], ["history", "list"], ["config", "show"]])
+def test_light_commands_import_no_heavy_library(arguments, home):
+    script = (
+        "import sys; from termchat.__main__ import main; sys.argv[1:] = sys.argv[1:]; code = main();"
+        "heavy = {'torch', 'textual', 'tokenizers', 'numpy', 'engine.client'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("termchat mod", "models"),
+        ("termchat --js", "--json"),
+        ("termchat models pu", "pull"),
+        ("termchat models pull smollm2-1", "smollm2-135m"),
+        ("termchat -m smollm2-1", "smollm2-135m"),
+        ("termchat history ex", "export"),
+    ],
+)
+def test_the_shell_completes(words, expected, home):
+    parts = words.split()
+    done = subprocess.run(
+        [sys.executable, "-m", "termchat"],
+        env={
+            **os.environ,
+            "_TERMCHAT_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(parts) - 1),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"plain,{expected}" in done.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(termchat, shell):
+    outcome = termchat("completion", shell)
+    assert outcome.code == 0
+    assert "_TERMCHAT_COMPLETE" in outcome.out
