@@ -74,7 +74,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
-        weights = place(spec, checkpoint.tensors, backend)
+        weights = place(spec, checkpoint.tensors, backend, context)
         shape = plan_cache(config, spec, context)
         backend.allocate_cache(shape)
         limits = Limits(
@@ -100,7 +100,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=tokenizer.end_ids | frozenset(checkpoint.end_ids),
+        end_ids=frozenset(
+            token for token in (*tokenizer.end_ids, *checkpoint.end_ids) if token < spec.vocabulary
+        ),
         chat_template=checkpoint.chat_template,
         defaults=checkpoint.defaults,
     )

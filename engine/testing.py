@@ -22,7 +22,7 @@ from .scheduler import StepPlan
 from .tokenization import load_tokenizer
 
 SURE = np.float32(1e6)
-"""Logit of the scripted token; all others are 0, so no noise or penalty changes the choice."""
+"""Logit of the scripted token, far above all others: no noise or penalty changes the choice."""
 
 
 class ScriptedModel:
@@ -86,7 +86,8 @@ class ScriptedRunner:
         self._end = end
         self._step_seconds = step_seconds
         self._sampling = SamplingBatchBuilder()
-        self._logits = np.zeros((0, vocabulary), np.float32)
+        self._usual = np.random.default_rng(0).normal(0, 2, vocabulary).astype(np.float32)
+        self._logits = np.empty((0, vocabulary), np.float32)
         self._raised: list[tuple[int, int]] = []
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
@@ -94,10 +95,10 @@ class ScriptedRunner:
         time.sleep(self._step_seconds)
         samples = plan.samples()
         if len(samples) > len(self._logits):
-            self._logits = np.zeros((len(samples), self._logits.shape[1]), np.float32)
+            self._logits = np.tile(self._usual, (len(samples), 1))
             self._raised = []
         for row, token in self._raised:
-            self._logits[row, token] = 0
+            self._logits[row, token] = self._usual[token]
         self._raised = [
             (row, self._scripted(sequence.id - 1, position - sequence.prompt_length))
             for row, (_, sequence, position) in enumerate(samples)

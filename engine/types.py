@@ -59,7 +59,7 @@ def _number(name: str, value: object, low: float, high: float, *, low_open: bool
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} must be a number, not {value!r}")
     inside = (low < value if low_open else low <= value) and value <= high
-    if not inside or math.isnan(value):
+    if not inside:  # NaN is inside of nothing
         opening = "(" if low_open else "["
         closing = ")" if high == math.inf else "]"
         raise ValueError(f"{name} must be in {opening}{low:g}, {high:g}{closing}, not {value!r}")

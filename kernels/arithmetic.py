@@ -1,6 +1,6 @@
-"""Arithmetic whose every bit is written down: single IEEE float32 operations, each rounded once, in this order.
+"""Arithmetic of which every bit is written down: single float32 operations, each rounded once, in this order.
 
-No library exponential and no fused multiply-add takes part, so numpy, torch and C++ (with -ffp-contract=off) give
+No library exponential and no fused multiply-add takes part. So numpy, torch and C++ (-ffp-contract=off) give
 the same bits on every machine and at every array size.
 """
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", NDArray[np.float32], "Tensor")
 
-# exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 (Cody and Waite, "Software Manual for the Elementary
-# Functions", 1980). Each constant is exact in float32.
+# exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 (W. J. Cody, W. Waite, "Software Manual for the
+# Elementary Functions", 1980). Each constant is exact in float32.
 EXP_LOW = -88.0  # n = -127 here; its exponent field is 0, so the result is +0
 EXP_HIGH = 88.0  # n = 127 here, the largest exponent
 LOG2_E = float.fromhex("0x1.715476p+0")
@@ -38,18 +38,18 @@ EXP_POLYNOMIAL = (
 
 
 def exp32(x: Array, int32: Any = np.int32) -> Array:
-    """e^x of float32 values, within 1.2 units in the last place: a numpy array, or a tensor with int32=torch.int32.
+    """e^x of float32 values within 1.2 units in the last place: of an array, or of a tensor with torch.int32.
 
     x above 88 counts as 88; below -87.7, -inf too, the result is exactly 0; NaN stays NaN.
     """
-    r = x.clip(EXP_LOW, EXP_HIGH)
+    r: Any = x.clip(EXP_LOW, EXP_HIGH)
     shifted = r * LOG2_E
     shifted += EXP_SHIFT
     n = shifted - EXP_SHIFT
     r -= n * LN2_HIGH
     n *= LN2_LOW
     r -= n
-    result = r * EXP_POLYNOMIAL[0]
+    result: Array = r * EXP_POLYNOMIAL[0]
     for coefficient in EXP_POLYNOMIAL[1:-1]:
         result += coefficient
         result *= r

@@ -34,7 +34,7 @@ def _packed(weight: Packed, rows: slice) -> Float32:
 def dequantize(weight: Weight, start: int = 0, stop: int | None = None) -> Float32:
     """Rows start to stop (all by default) of a matrix, or values of a vector, as a new float32 array.
 
-    f16 and bf16 widen exactly; q8 is code * scale, which is exact; q4 is code * scale + minimum, rounded once.
+    f16 and bf16 widen exactly; q8 is code * scale, exact; q4 is code * scale + minimum, rounded once.
     """
     rows = slice(start, stop)
     return _plain(weight, rows) if isinstance(weight, Plain) else _packed(weight, rows)

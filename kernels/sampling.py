@@ -13,7 +13,7 @@ For each row, in this order, in float32 unless said otherwise:
    With w = exp32(z) and m = floor(w 2^40), an integer, so that sums are exact in any order: top_k keeps the
    first k; top_p keeps a token while the sum of m before it is less than top_p * total, a product in float64,
    with total the sum of m over what top_k left; min_p keeps a token with w >= min_p.
-6. Of the tokens left, the largest z + noise(seed, position, token) wins (see noise.py), of equals the lowest.
+6. Of the tokens left, the largest z + noise(seed, position, token) wins (noise.py), of equals the lowest id.
 
 top_k 0 or >= vocabulary, top_p 1 and min_p 0 turn a rule off. The code looks at few tokens, decides the same.
 """

@@ -1,4 +1,4 @@
-"""How many CPU threads this process can keep busy: its affinity, and the quota of its control groups."""
+"""How many CPU threads this process can keep busy: its affinity, and the quotas of its control groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def _read(path: Path) -> list[str]:
+def _words(path: Path) -> list[str]:
     try:
         return path.read_text().split()
     except OSError:
@@ -14,11 +14,13 @@ def _read(path: Path) -> list[str]:
 
 
 def _quota(folder: Path) -> float | None:
-    """CPUs that one control group grants, None for no limit: cpu.max (version 2) or cpu.cfs_* (version 1)."""
-    words = _read(folder / "cpu.max") or _read(folder / "cpu.cfs_quota_us") + _read(folder / "cpu.cfs_period_us")
+    """CPUs one control group grants, None for no limit: cpu.max (version 2) or cpu.cfs_* (version 1)."""
+    words = _words(folder / "cpu.max")
+    if not words:
+        words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
     try:
         quota, period = (int(word) for word in words)
-    except ValueError:  # no such file, or the word "max"
+    except ValueError:  # no such files, or the word "max"
         return None
     return quota / period if quota > 0 and period > 0 else None
 
@@ -26,8 +28,8 @@ def _quota(folder: Path) -> float | None:
 def cgroup_cpus(membership: str, root: Path) -> float | None:
     """Least CPU quota of the groups in `membership` (text of /proc/self/cgroup) and of those around them.
 
-    root: where the control groups are mounted. None if no group sets a limit. Source: Linux kernel documentation,
-    admin-guide/cgroup-v2 and scheduler/sched-bwc.
+    root: where the control groups are mounted. None if no group sets a limit. Source: Linux kernel
+    documentation, admin-guide/cgroup-v2 and scheduler/sched-bwc.
     """
     quotas = []
     for line in membership.splitlines():
@@ -42,7 +44,7 @@ def cgroup_cpus(membership: str, root: Path) -> float | None:
 
 
 def usable_cpus() -> int:
-    """Threads worth starting, at least 1. A quota is rounded down: a team that waits for all stalls with each."""
+    """Threads worth starting, at least 1; a part of a CPU doesn't count, as a team waits for its slowest."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota = cgroup_cpus(Path("/proc/self/cgroup").read_text(), Path("/sys/fs/cgroup"))

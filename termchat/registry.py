@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,10 +175,12 @@ class Registry:
         try:
             if not try_lock(fd):
                 raise RegistryError(f"cannot remove the model {name}: another termchat is downloading it")
-            freed = 0
+            freed = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             for file in files:
-                freed += file.stat().st_size
-                file.unlink()
+                if file.is_dir():  # pip's, left by a process that was killed
+                    shutil.rmtree(file)
+                else:
+                    file.unlink()
         except OSError as error:
             raise RegistryError(f"cannot remove {error.filename}: {error.strerror}") from error
         finally:

@@ -1,1 +1,1 @@
-"""loading."""
+"""Model files -> specification, canonical weights, and what the files say about generating."""

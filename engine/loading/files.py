@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import stat
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,8 +15,7 @@ MAX_JSON = 1 << 24
 
 
 def file_inside(folder: Path, entry: str, source: str) -> Path:
-    """The path of a file that `source` (a file name, for the message) names by `entry`, inside a model's
-    folder.
+    """The path of a file in a model's folder that `source` (a file's name, for the message) names by `entry`.
 
     Refused, and not opened: absolute paths, "..", and links that lead out of the folder. One kind of link is
     allowed, the cache of huggingface_hub: snapshots/REVISION/FILE -> ../../blobs/HASH of the same repository.
@@ -55,17 +55,19 @@ def map_file(path: Path) -> mmap.mmap | None:
         raise EngineError("model_invalid", f"{path} can't be opened: {reason}") from None
 
 
-def parse_json_object(data: bytes, path: Path, what: str = "it") -> dict[str, Any]:
-    """A JSON object from untrusted bytes; keys that stand twice are refused."""
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a key stands twice")
+    return entries
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        entries = dict(pairs)
-        if len(entries) != len(pairs):
-            raise ValueError("a key stands twice")
-        return entries
 
+def parse_json_object(
+    data: bytes, path: Path, what: str = "it", *, unique_keys: bool = False
+) -> dict[str, Any]:
+    """A JSON object from untrusted bytes; without unique_keys the last of equal keys counts."""
     try:
-        value = json.loads(data, object_pairs_hook=unique)
+        value = json.loads(data, object_pairs_hook=_unique if unique_keys else None)
     except (ValueError, RecursionError) as error:
         raise EngineError("model_invalid", f"{path}: {what} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -76,7 +78,7 @@ def parse_json_object(data: bytes, path: Path, what: str = "it") -> dict[str, An
 def read_json(folder: Path, name: str) -> dict[str, Any] | None:
     """A JSON object in a model's folder; None if there is no such file."""
     path = file_inside(folder, name, "the model")
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     buffer = map_file(path)
     if buffer is None or len(buffer) > MAX_JSON:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def read_gguf_generation(file: GGUFFile, vocabulary: int) -> Generation:
 
 def _read_text(folder: Path, name: str) -> str | None:
     path = file_inside(folder, name, "the model")
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     buffer = map_file(path)
     if buffer is not None and len(buffer) > MAX_JSON:

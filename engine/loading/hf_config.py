@@ -82,16 +82,16 @@ def _window(config: Fields, model_type: str, layers: int) -> tuple[int | None, f
     """Sliding window and the layers it applies to: all layers of Mistral, some of Qwen's, none of Llama's."""
     if model_type == "llama":
         return None, None
+    if model_type != "mistral" and not config.boolean("use_sliding_window", default=False):
+        return None, None
     window: int | None = config.integer("sliding_window", *limits.WINDOW, default=None)
+    if "sliding_window" not in config.values:
+        window = 4096  # the library's default; models without a window say null
     types = config.get("layer_types")
     if model_type == "mistral":
-        if "sliding_window" not in config.values:
-            window = 4096  # the library's default; models without a window say null
         if types not in (None, ["full_attention" if window is None else "sliding_attention"] * layers):
             config.fail("layer_types", "that differ from layer to layer are not supported here")
         return window, None
-    if not config.boolean("use_sliding_window", default=False):
-        return None, None
     if types is None:
         first = config.integer("max_window_layers", 0, 1 << 31, default=28)
         return window, frozenset(range(first, layers))

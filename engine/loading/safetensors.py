@@ -7,6 +7,7 @@ index can't lead out of its folder.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,7 +84,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     header_size = int.from_bytes(buffer[:8], "little")
     if header_size > min(MAX_HEADER, len(buffer) - 8):
         fail(f"the header claims {header_size} bytes of a file of {len(buffer)}; {MAX_HEADER} is the limit")
-    header = parse_json_object(buffer[8 : 8 + header_size], path, "the header")
+    header = parse_json_object(buffer[8 : 8 + header_size], path, "the header", unique_keys=True)
     header.pop("__metadata__", None)
     available = len(buffer) - 8 - header_size
     data = np.frombuffer(buffer, np.uint8)[8 + header_size :]
@@ -143,7 +144,7 @@ def read_shards(folder: Path, index: dict[str, Any]) -> dict[str, StoredTensor]:
 def read_folder(folder: Path) -> dict[str, StoredTensor] | None:
     """The tensors of a model's folder: model.safetensors, or the shards of its index; None without either."""
     single = file_inside(folder, SINGLE, "the model")
-    if single.exists():
+    if os.path.exists(single):
         return read_safetensors(single)
     index = read_json(folder, INDEX)
     return None if index is None else read_shards(folder, index)

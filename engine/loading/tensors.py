@@ -64,6 +64,10 @@ class CheckpointTensors:
     quantization: Quantization
     bound: Bound
 
+    def has(self, name: str) -> bool:
+        """Whether the file has this tensor."""
+        return name in self.bound
+
     def get(self, name: str) -> Weight | None:
         """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""
         if name not in self.bound:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,9 @@ class Tensors(Protocol):
     Names: embedding, norm, head; and for layer i: i.attention_norm, i.q, i.k, i.v, i.q_bias, i.k_bias,
     i.v_bias, i.q_norm, i.k_norm, i.output, i.output_bias, i.mlp_norm, i.gate, i.up, i.down.
     """
+
+    def has(self, name: str) -> bool:
+        """Whether the file has this tensor."""
 
     def get(self, name: str) -> Weight | None:
         """The tensor in canonical form (matrices quantized as asked for), or None if the file has none."""
@@ -57,9 +60,6 @@ class Weights:
     head: Handle
     rotation: Handle
     streamed_bytes: int
-
-
-Progress = Callable[[int, int], None]
 
 
 def _vector(tensors: Tensors, name: str, length: int) -> Float32 | None:
@@ -100,10 +100,11 @@ def _joined_bias(tensors: Tensors, names: tuple[str, ...], lengths: tuple[int, .
     return np.concatenate(filled)
 
 
-def place(spec: ModelSpec, tensors: Tensors, backend: Backend, progress: Progress | None = None) -> Weights:
+def place(spec: ModelSpec, tensors: Tensors, backend: Backend, context_length: int | None = None) -> Weights:
     """Hand every tensor to the backend, layer by layer, so that at most one layer is in two forms at a time.
 
-    progress(done, total) is called after each layer. Raises EngineError(model_invalid) naming the tensor.
+    context_length: positions that will be used, the model's own by default. Raises EngineError(model_invalid)
+    naming the tensor.
     """
 
     def optional(values: Float32 | None) -> Handle | None:
@@ -136,16 +137,14 @@ def place(spec: ModelSpec, tensors: Tensors, backend: Backend, progress: Progres
                 ),
                 down=backend.place_matrix(_matrix(tensors, f"{i}.down", spec.width, spec.feed_forward)),
             )
-            if progress is not None:
-                progress(i + 1, spec.layers)
 
     before = backend.weight_bytes
     embedding = backend.place_matrix(_matrix(tensors, "embedding", spec.vocabulary, spec.width))
     head, not_streamed = embedding, 0
-    if tensors.get("head") is not None:
+    if tensors.has("head"):
         not_streamed = backend.weight_bytes - before
         head = backend.place_matrix(_matrix(tensors, "head", spec.vocabulary, spec.width))
-    cos, sin = rotation_tables(spec.rope, spec.head_dim, spec.context_length)
+    cos, sin = rotation_tables(spec.rope, spec.head_dim, context_length or spec.context_length)
     placed = tuple(layers())
     norm = backend.place_vector(_required_vector(tensors, "norm", spec.width))
     return Weights(

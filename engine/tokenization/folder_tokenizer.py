@@ -92,6 +92,20 @@ def _without_prefix(encoder: tokenizers.Tokenizer) -> tokenizers.Tokenizer | Non
     return tokenizers.Tokenizer.from_str(json.dumps(settings)) if changed else None
 
 
+def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
+    """The token the library itself puts in front of a text."""
+
+    def first(node: Any) -> Any:
+        if isinstance(node, dict) and isinstance(node.get("single"), list) and node["single"]:
+            return node["single"][0].get("SpecialToken", {}).get("id")
+        parts = node.get("processors", []) if isinstance(node, dict) else []
+        return next(filter(None, map(first, parts)), None)
+
+    text = first(_settings(encoder.post_processor))
+    token: int | None = None if text is None else encoder.token_to_id(text)
+    return token
+
+
 def _named_token(fields: Fields, name: str, encoder: tokenizers.Tokenizer) -> int | None:
     """The id of a token that tokenizer_config.json names, as a string or an object."""
     value = fields.get(name)
@@ -117,8 +131,8 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
         bos_id = generation.bos_id
     if eos_id is None:
         eos_id = next(iter(generation.end_ids), None)
-    # What the library itself puts in front of a text, where the configuration doesn't say.
-    in_front = encoder.encode("").ids[:1]
+    in_front = bos_id is not None and bos_id == _put_in_front(encoder)
+    encoder.post_processor = None
     added = encoder.get_added_tokens_decoder()
     before = frozenset(i for i, token in added.items() if token.special and token.lstrip)
     after = frozenset(i for i, token in added.items() if token.special and token.rstrip)
@@ -134,7 +148,7 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
             control=control_tokens(vocabulary, before, after),
             bos_id=bos_id,
             eos_id=eos_id,
-            add_bos=config.boolean("add_bos_token", default=bos_id is not None and in_front == [bos_id]),
+            add_bos=config.boolean("add_bos_token", default=in_front),
             end_ids=generation.end_ids,
             chat_template=generation.chat_template,
         )

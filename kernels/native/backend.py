@@ -61,7 +61,9 @@ class NativeBackend:
             raise ValueError(f"backend native computes in float32 and int8, not in dtype {settings.dtype!r}")
         address = kernels(settings.cpu_isa)
         if address is None:
-            raise ValueError(f"cpu_isa {settings.cpu_isa!r}: this CPU does not have these instructions; use auto")
+            raise ValueError(
+                f"cpu_isa {settings.cpu_isa!r}: this CPU does not have these instructions; use auto"
+            )
         self.threads = settings.threads or usable_cpus()
         self.cpu_isa: str = load().native_kernels_name(address).decode()
         self.device = f"cpu ({self.cpu_isa}, {self.threads} threads)"

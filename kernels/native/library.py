@@ -112,7 +112,9 @@ def load() -> CDLL:
             library = CDLL(str(path))
             break
     else:
-        raise OSError("the native library was not built: a C++17 compiler was missing when termchat was installed")
+        raise OSError(
+            "the native library was not built: a C++17 compiler was missing when termchat was installed"
+        )
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

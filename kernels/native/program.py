@@ -51,7 +51,9 @@ class NativeProgram:
             len(plan.ops),
             (Buffer * len(plan.buffers))(*plan.buffers),
             len(plan.buffers),
-            ctypes.byref(StepLimits(limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)),
+            ctypes.byref(
+                StepLimits(limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)
+            ),
         )
         if not self._address:
             raise MemoryError("no memory for the values of a step; lower max_batch_tokens or max_sequences")

@@ -1,4 +1,4 @@
-"""Every operation in plain torch, on any device: what other backends are measured against, and the fallback."""
+"""Every operation in plain torch, on any device: the measure of other backends, and the fallback."""
 
 from .backend import ReferenceBackend
 

@@ -1,9 +1,9 @@
 """Paged attention in a fixed order.
 
-Rows and query heads that share a key head are stacked and cut into tiles of TILE rows; keys and values go in groups of
-KEYS. Every matrix product has the shape of one tile and one group, so that a row's bits don't depend on its neighbours
-(see linear.py). Scores are kept for the exact maximum; groups are added in order of position; and a hidden key is worth
-exactly 0, so it doesn't matter at which group a segment's keys begin and end.
+Rows and query heads that share a key head are stacked and cut into tiles; keys and values go in groups. Every
+matrix product has the shape of one tile and one group, so a row's bits don't depend on its neighbours (see
+linear.py). All scores are kept for the exact maximum; groups are added in order of position; and a hidden key
+is worth exactly 0, so it doesn't matter at which group the keys of a segment begin and end.
 """
 
 from __future__ import annotations
@@ -33,22 +33,21 @@ def attend(cache: PagedCache, layer: int, q: Tensor, works: list[Work], scale: f
 def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work) -> Tensor:
     """Attention of the rows of one piece of work, [segments * rows, heads * head_dim]."""
     kv_heads, head_dim = cache.shape.kv_heads, cache.shape.head_dim
-    heads = q.shape[1] // head_dim
-    sizes = (work.segments, work.rows, kv_heads, heads // kv_heads, head_dim)
-    stacked, used = stacked_rows(work.rows, heads, kv_heads), work.rows * (heads // kv_heads)
-    queries = q.view(sizes).transpose(1, 2).reshape(-1, used, head_dim)
-    queries = pad(queries, (0, 0, 0, stacked - used)).unflatten(1, (-1, TILE))
+    sharing = q.shape[1] // (kv_heads * head_dim)
+    n, used, stacked = work.segments * kv_heads, work.rows * sharing, stacked_rows(work.rows, sharing)
+    queries = q.view(work.segments, work.rows, kv_heads, sharing, head_dim).transpose(1, 2)
+    queries = pad(queries.reshape(n, used, head_dim), (0, 0, 0, stacked - used)).view(n, -1, TILE, head_dim)
 
-    weights, total = _softmax(_scores(cache, layer, queries, work), work)
+    weights, total = _softmax(_scores(cache, layer, queries, work), work.hidden)
     mixed = _mix(cache, layer, weights, work)
     if not mixed.abs().amax() < math.inf:
         mixed = _mix(cache, layer, weights, work, shielded=True)
-    mixed = (mixed / total).flatten(1, 2)[:, :used]
-    return mixed.reshape(sizes[0], kv_heads, work.rows, -1, head_dim).transpose(1, 2).reshape(q.shape)
+    mixed = (mixed / total).view(n, stacked, head_dim)[:, :used]
+    return mixed.reshape(work.segments, kv_heads, work.rows, -1).transpose(1, 2).reshape(q.shape)
 
 
 def _scores(cache: PagedCache, layer: int, queries: Tensor, work: Work) -> Tensor:
-    """queries [n, tiles, TILE, head_dim], n = segments * kv_heads -> scores [groups, n, tiles, TILE, KEYS]."""
+    """Scores [groups, n, tiles, TILE, KEYS] of queries [n = segments * kv_heads, tiles, TILE, head_dim]."""
     scores = queries.new_empty(len(work.pages), *queries.shape[:-1], KEYS)
     for part in work.parts:
         keys = cache.read_keys(layer, work.pages[part]).view(-1, KEYS, queries.shape[-1])
@@ -57,10 +56,10 @@ def _scores(cache: PagedCache, layer: int, queries: Tensor, work: Work) -> Tenso
     return scores
 
 
-def _softmax(scores: Tensor, work: Work) -> tuple[Tensor, Tensor]:
-    """exp(score - best score) in place of the scores, 0 for hidden keys, and its sum over a row's keys [..., 1]."""
-    by_head = scores.view(*work.hidden.shape[:2], -1, scores.shape[2] * TILE, KEYS)
-    by_head.masked_fill_(work.hidden, -math.inf)
+def _softmax(scores: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(score - best score) in the shape of scores, 0 if hidden, and its sum [..., 1]; uses scores up."""
+    by_head = scores.view(*hidden.shape[:2], -1, scores.shape[2] * TILE, KEYS)
+    by_head.masked_fill_(hidden, -math.inf)
     weights = exp32(scores.sub_(scores.amax(0).amax(-1, keepdim=True)), torch.int32)
     lanes = weights[0].clone()
     for weight in weights[1:]:
@@ -71,18 +70,22 @@ def _softmax(scores: Tensor, work: Work) -> tuple[Tensor, Tensor]:
 def _mix(cache: PagedCache, layer: int, weights: Tensor, work: Work, *, shielded: bool = False) -> Tensor:
     """Weights [groups, n, tiles, TILE, KEYS] times values, group by group -> [n, tiles, TILE, head_dim].
 
-    shielded: NaN and infinities among the values, which even a weight of 0 lets through, reach only the rows that see
-    them: those become NaN.
+    shielded: NaN and infinities among the values, which even a weight of 0 lets through, reach only the rows
+    that see them: those become NaN.
     """
-    mixed = weights.new_zeros(*weights.shape[1:-1], cache.shape.head_dim)
+    n, head_dim = weights.shape[1], cache.shape.head_dim
+    mixed = weights.new_zeros(*weights.shape[1:-1], head_dim)
     for part in work.parts:
-        values = cache.read_values(layer, work.pages[part]).view(-1, KEYS, cache.shape.head_dim)
+        values = cache.read_values(layer, work.pages[part]).view(-1, KEYS, head_dim)
         if shielded:
             broken = ~values.isfinite().all(-1)
             values = values.masked_fill(broken[..., None], 0.0)
             hidden = work.hidden[part]
             seen = (broken.view(*hidden.shape[:2], -1, 1, KEYS) & ~hidden).any(-1).any(0)
-            mixed.view(*seen.shape[:2], -1, cache.shape.head_dim).masked_fill_(seen[..., None], math.nan)
-        for group in products(weights[part].flatten(0, 1), values).unflatten(0, (-1, len(mixed))):
+            mixed.view(work.segments, n // work.segments, -1, head_dim).masked_fill_(
+                seen[..., None], math.nan
+            )
+        groups = products(weights[part].flatten(0, 1), values)
+        for group in groups.view(-1, *mixed.shape):
             mixed += group
     return mixed

@@ -9,15 +9,29 @@ import torch
 from torch import Tensor
 
 from ..dequantize import dequantize
-from ..interface import BackendSettings, Batch, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, StepOutput
+from ..interface import (
+    BackendSettings,
+    Batch,
+    CacheShape,
+    Float32,
+    Forward,
+    Int32,
+    Limits,
+    RopeLayout,
+    StepOutput,
+)
 from ..threads import usable_cpus
 from ..weights import Weight
 from .cache import PagedCache
 from .operations import ReferenceOperations, Rotation, Sampled
+from .plan import KEYS
 from .self_check import rows_are_independent
 
-ROWS_AT_ONCE = 512
-"""Rows of a matrix that are dequantized together: their float32 values stay in a CPU's cache."""
+ROWS_AT_ONCE = 256
+"""Rows of a matrix dequantized at a time: their float32 values stay in a CPU's cache."""
+
+READ_BYTES = 1 << 30
+"""The largest buffer read for the bandwidth: no cache holds it, and it takes no long time."""
 
 
 def _device(name: str) -> torch.device:
@@ -58,14 +72,10 @@ class ReferenceBackend:
         self.device = str(self.torch_device)
         self.cache: PagedCache | None = None
         self.weight_bytes = 0
+        self.cache_bytes = 0
         self._dtype = _dtype(settings.dtype, self.torch_device)
         torch.set_num_threads(settings.threads or usable_cpus())
         self.exact = rows_are_independent(self.torch_device, self._dtype)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of the KV cache."""
-        return 0 if self.cache is None else self.cache.shape.nbytes
 
     def place_matrix(self, *parts: Weight) -> Tensor:
         """The parts one below the other, dequantized, [outputs, inputs] in the backend's dtype."""
@@ -91,9 +101,12 @@ class ReferenceBackend:
         return Rotation(self.place_vector(cos), self.place_vector(sin), layout)
 
     def allocate_cache(self, shape: CacheShape) -> None:
-        """Make the KV memory, zeroed, in place of any earlier one."""
+        """Make the KV memory, in place of any earlier one. ValueError: block_size does not divide 128."""
+        if KEYS % shape.block_size:
+            raise ValueError(f"block_size must divide {KEYS} tokens, not be {shape.block_size}")
         self.cache = None
         self.cache = PagedCache(shape, self.torch_device)
+        self.cache_bytes = shape.nbytes
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks in all layers; every source is read before a target is written."""
@@ -105,22 +118,19 @@ class ReferenceBackend:
         return ReferenceProgram(self, forward, limits)
 
     def read_bandwidth(self, nbytes: int) -> float:
-        """Best of five reads of a float32 buffer by a dot product (on a GPU by a sum), in bytes a second."""
-        buffer = torch.ones(max(1, nbytes // 4), device=self.torch_device)
+        """Best of five reads of at most 1 GiB, by a dot product or, on a GPU, a sum; in bytes a second."""
+        buffer = torch.ones(max(1, min(nbytes, READ_BYTES) // 4), device=self.torch_device)
         best = math.inf
         for _ in range(5):
             started = time.perf_counter()
-            if self.torch_device.type == "cpu":
-                for part in buffer.split(1 << 28):  # a BLAS counts in 32 bits
-                    torch.dot(part, part)
-            else:
-                buffer.sum().item()
+            (torch.dot(buffer, buffer) if self.torch_device.type == "cpu" else buffer.sum()).item()
             best = min(best, time.perf_counter() - started)
         return buffer.nbytes / best
 
     def close(self) -> None:
-        """Free the KV cache; weights go with the last handle."""
+        """Free the KV cache; a weight goes with its last handle."""
         self.cache = None
+        self.cache_bytes = 0
 
 
 class ReferenceProgram:
@@ -139,7 +149,9 @@ class ReferenceProgram:
         names = ("rows", "sample rows", "sequences", "blocks of a sequence")
         for name, size, limit in zip(names, sizes, most, strict=True):
             if size > limit:
-                raise ValueError(f"the step has {size} {name}, more than the {limit} the program was captured for")
+                raise ValueError(
+                    f"the step has {size} {name}, more than the {limit} the program was captured for"
+                )
         with torch.inference_mode():
             operations = ReferenceOperations(batch, self._backend.cache, self._backend.torch_device)
             result = self._forward(operations, operations.inputs())

@@ -1,4 +1,4 @@
-"""The paged KV cache: one head of one block is one contiguous run, a page, so that gathering copies long runs."""
+"""The paged KV cache. A page, one head of one block, is one run of memory, so gathering copies long runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _zeros(shape: CacheShape, device: torch.device) -> Tensor:
         return torch.zeros(dims, dtype=getattr(torch, shape.dtype), device=device)
     if shape.nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         raise MemoryError  # a system that overcommits would only fail once the pages are written
-    # numpy takes zeroed pages from the system as they are first touched; torch would write them all now.
+    # numpy gets zeroed pages that the system provides as they are touched; torch would write them all now.
     return torch.from_numpy(np.zeros(dims, shape.dtype))
 
 
 class PagedCache:
-    """Keys and values of all layers: tensor [2, layers, blocks, kv_heads, block_size, head_dim]."""
+    """Keys and values of all layers: [2, layers, blocks, kv_heads, block_size, head_dim]."""
 
     def __init__(self, shape: CacheShape, device: torch.device) -> None:
         """MemoryError, with the bytes wanted: the cache does not fit."""
@@ -32,8 +32,8 @@ class PagedCache:
             self._tensor = _zeros(shape, device)
         except (MemoryError, torch.OutOfMemoryError):
             raise MemoryError(
-                f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, "
-                f"more than {device} has; lower kv_memory or kv_blocks"
+                f"KV cache: {shape.blocks} blocks of {shape.block_size} tokens need {shape.nbytes} bytes, "
+                f"more than device {device} has; lower kv_memory or kv_blocks"
             ) from None
 
     def pages(self, blocks: Int32) -> NDArray[np.int64]:
@@ -42,7 +42,7 @@ class PagedCache:
         return blocks.astype(np.int64)[..., None, :] * len(heads) + heads[:, None]
 
     def lines(self, slots: Tensor) -> Tensor:
-        """Where the heads of tokens lie among all lines of head_dim values: slots [rows] -> [rows * kv_heads]."""
+        """Where the heads of tokens lie in a layer, counted in heads: slots [rows] -> [rows * kv_heads]."""
         heads = torch.arange(self.shape.kv_heads, device=slots.device)
         blocks, offsets = slots // self.shape.block_size, slots % self.shape.block_size
         pages = blocks[:, None] * len(heads) + heads
@@ -63,9 +63,10 @@ class PagedCache:
         return self._read(self._tensor[1, layer], pages)
 
     def _read(self, side: Tensor, pages: Tensor) -> Tensor:
-        return side.view(-1, self.shape.block_size * self.shape.head_dim).index_select(0, pages.flatten()).float()
+        rows = side.view(-1, self.shape.block_size * self.shape.head_dim)
+        return rows.index_select(0, pages.flatten()).float()
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks, all read before the first is written."""
-        source, target = (torch.from_numpy(blocks).to(self._tensor.device).long() for blocks in (sources, targets))
+        source, target = (torch.from_numpy(ids).to(self._tensor.device).long() for ids in (sources, targets))
         self._tensor.index_copy_(2, target, self._tensor.index_select(2, source))

@@ -1,7 +1,7 @@
-"""Matrix products whose rows do not depend on each other: every product has one fixed shape.
+"""Matrix products whose rows do not depend on each other, because every product has one fixed shape.
 
-A BLAS picks its kernel by the shape, and another kernel sums in another order. So rows are cut into tiles of TILE
-rows, the last filled up with zeros, and each tile is multiplied alone; only the number of tiles varies.
+A BLAS picks its kernel by the shape, and another kernel sums in another order. So rows are cut into tiles, the
+last one padded with zeros, and each tile is multiplied alone; only the number of tiles varies.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 TILE = 16
+"""Rows of a tile of activations."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x [rows, inputs] @ weight [outputs, inputs].T -> float32 [rows, outputs], computed in the weight's dtype."""
-    rows = x.shape[0]
+    """Float32 [rows, outputs]: x [rows, inputs] @ weight [outputs, inputs].T in the weight's arithmetic."""
+    rows, inputs = x.shape
     tiles = -(-rows // TILE)
-    stack = pad(x.to(weight.dtype), (0, 0, 0, tiles * TILE - rows)).view(tiles, TILE, -1)
+    stack = pad(x.to(weight.dtype), (0, 0, 0, tiles * TILE - rows)).view(tiles, TILE, inputs)
+    product = stack.new_empty(tiles, TILE, len(weight))
     if weight.dtype is torch.float32 or weight.device.type != "cpu":
-        product = torch.bmm(stack, weight.T.expand(tiles, -1, -1))
-    else:  # here a CPU's bmm would copy the weight for each tile
-        product = torch.stack([tile @ weight.T for tile in stack])
+        torch.bmm(stack, weight.T.expand(tiles, -1, -1), out=product)
+    else:  # in the short formats a CPU's bmm copies the weight for each tile
+        for tile, out in zip(stack, product, strict=True):
+            torch.mm(tile, weight.T, out=out)
     return product.flatten(0, 1)[:rows].float()
 
 
 def products(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """a [n, tiles, m, k] @ b [n, k, columns] -> [n, tiles, m, columns]: every tile alone, n of them share one b.
+    """Each tile alone: a [n, tiles, m, k] @ b [n, k, columns] -> [n, tiles, m, columns].
 
-    The longer of the two axes becomes the batch of a call, the shorter one is looped over.
+    The longer of the axes n and tiles becomes the batch of a call, the shorter one is looped over.
     """
     n, tiles, m, _ = a.shape
     if out is None:

@@ -1,7 +1,7 @@
 """The operations of a decoder, computed at once.
 
-Every elementwise step is a torch operation that rounds once. The fused and the transcendental ones (addcmul, exp, silu,
-softmax) and torch's sums round by vector width, position or thread count, so they are not used.
+Every elementwise step is a torch operation that rounds once. The fused and the transcendental ones (addcmul,
+exp, silu, softmax) and torch's sums round by vector width, position or thread count, so they are not used.
 """
 
 from __future__ import annotations
@@ -71,30 +71,31 @@ class ReferenceOperations:
         return table.index_select(0, tokens).float()
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Root mean square norm; squares are summed by `tree_sum`."""
-        runs = x.unflatten(1, (-1, len(weight)))
+        """Root mean square norm (arXiv 1910.07467); the squares are summed by `tree_sum`."""
+        runs = x.view(len(x), x.shape[1] // len(weight), len(weight))
         mean = tree_sum(runs * runs) * (1 / len(weight))
         return (runs / (mean + eps).sqrt() * weight).flatten(1)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, planes: int = 1) -> Tensor:
-        """Tiled product; activations are not quantized here, so `planes` changes nothing."""
+        """Product in tiles of rows; activations are not quantized here, so `planes` changes nothing."""
         product = linear(x, weight)
         return product if bias is None else product + bias
 
     def split(self, x: Tensor, columns: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Views of the columns."""
-        return x.split(columns, dim=1)
+        ends = np.cumsum(columns).tolist()
+        return tuple(x.narrow(1, end - width, width) for width, end in zip(columns, ends, strict=True))
 
     def rope(self, x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:
-        """Rotate each pair (a, b) to (a cos - b sin, b cos + a sin)."""
+        """Each pair (a, b) becomes (a cos - b sin, b cos + a sin)."""
         cos, sin = (table.index_select(0, positions)[:, None] for table in (rotation.cos, rotation.sin))
         half = cos.shape[-1]
-        shape, axis = ((-1, 2, half), 2) if rotation.layout == "half" else ((-1, half, 2), 3)
-        a, b = x.unflatten(1, shape).unbind(axis)
+        shape, axis = ((2, half), 2) if rotation.layout == "half" else ((half, 2), 3)
+        a, b = x.view(len(x), x.shape[1] // (2 * half), *shape).unbind(axis)
         return torch.stack((a * cos - b * sin, b * cos + a * sin), axis).flatten(1)
 
     def kv_write(self, layer: int, k: Tensor, v: Tensor, slots: Tensor) -> None:
-        """Store in the cache's dtype, rounding to nearest even."""
+        """Store in the cache's dtype, rounded to nearest even."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if self._lines is None:
             self._lines = self._cache.lines(slots)
@@ -103,16 +104,16 @@ class ReferenceOperations:
     def paged_attention(
         self, layer: int, q: Tensor, batch: Inputs, *, scale: float, window: int | None = None
     ) -> Tensor:
-        """Attention in the order that `attention.py` fixes, planned on the host once for all layers of a step."""
+        """Attention in the order that attention.py fixes; planned on the host, once a step and window."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if window not in self._works:
-            heads = q.shape[1] // self._cache.shape.head_dim
             rows = Rows(self._batch.positions, self._batch.sequences, self._batch.block_tables)
+            heads = q.shape[1] // self._cache.shape.head_dim
             self._works[window] = plan(rows, self._cache, heads, window, self._device)
         return attend(self._cache, layer, q, self._works[window], scale)
 
     def gated(self, x: Tensor) -> Tensor:
-        """gate / (1 + exp(-gate)) * up."""
+        """The quotient gate / (1 + exp(-gate)), times up."""
         gate, up = x.chunk(2, dim=1)
         return gate / (exp32(-gate, torch.int32) + 1.0) * up
 
@@ -125,6 +126,6 @@ class ReferenceOperations:
         return x.index_select(0, rows)
 
     def sample(self, logits: Tensor, sampling: SamplingBatch) -> Sampled:
-        """Draw on the host by the rules of `kernels/sampling.py`."""
+        """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()
         return Sampled(rules.sample(scores, sampling), scores)

@@ -1,7 +1,7 @@
-"""The twin of the native backend in numpy: the same bits from the same decoder, slowly (docs/numerics.md).
+"""Arithmetic of the native backend in numpy, bit for bit and slowly: what docs/numerics.md says, as code.
 
-Every line is a single float32 or integer operation in the order that the C++ kernels keep; so a difference in one bit
-is an error on one side.
+Every step is a single float32 or integer operation in the order that the C++ kernels keep; so one differing bit is an
+error on one side.
 """
 
 from __future__ import annotations
@@ -9,31 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .. import sampling as rules
 from ..arithmetic import exp32
 from ..dequantize import dequantize
-from ..interface import (
-    BackendSettings,
-    Batch,
-    CacheShape,
-    Float32,
-    Forward,
-    Inputs,
-    Int32,
-    Limits,
-    RopeLayout,
-    SamplingBatch,
-    StepOutput,
-)
+from ..interface import Float32, Int32
 from ..weights import GROUP, Packed, Weight, group_count
 
 LANES = 16
 SPAN = 512
 """Keys whose softmax is joined before spans are."""
 
-Float16 = NDArray[np.float16]
 _ZERO = np.float32(0)
 _TINY = np.float32(2.0**-100)
 
@@ -70,6 +55,13 @@ def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
     return QuantizedRows(integers, scales, sums)
 
 
+def product(x: Float32, weight: Weight, planes: int) -> Float32:
+    """x @ weight.T: quantized rows for a packed weight, float32 rows for a plain one."""
+    if isinstance(weight, Packed):
+        return _packed_product(quantize_rows(x, planes), weight)
+    return _plain_product(x, dequantize(weight))
+
+
 def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
     if weight.minima is None:
         codes = weight.codes.astype(np.float64)
@@ -104,15 +96,6 @@ def lane_sum(x: Float32) -> Float32:
         half = lanes.shape[-1] // 2
         lanes = lanes[..., :half] + lanes[..., half:]
     return lanes[..., 0]
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Tables [positions, head_dim / 2]."""
-
-    cos: Float32
-    sin: Float32
-    layout: RopeLayout
 
 
 @dataclass(slots=True)
@@ -169,104 +152,3 @@ def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float)
             result.join_span(part)
     assert result is not None
     return result.values * (np.float32(1) / result.total)[:, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Tokens and the logits they were drawn from."""
-
-    tokens: Int32
-    logits: Float32
-
-
-class QuantizedOperations:
-    """`Operations` on numpy arrays; a matrix is the tuple of its parts."""
-
-    def __init__(self, batch: Batch, cache: NDArray[np.generic] | None) -> None:
-        self._batch = batch
-        self._cache = cache
-
-    def embedding(self, table: tuple[Weight, ...], tokens: Int32) -> Float32:
-        """Rows of the table."""
-        return np.concatenate([dequantize(part) for part in table])[tokens]
-
-    def rms_norm(self, x: Float32, weight: Float32, eps: float) -> Float32:
-        """Root mean square norm of each run."""
-        runs = x.reshape(len(x), -1, len(weight))
-        mean = lane_sum(runs * runs) / np.float32(len(weight))
-        inverse = np.float32(1) / np.sqrt(mean + np.float32(eps))
-        return (runs * inverse[..., None] * weight).reshape(x.shape)
-
-    def linear(
-        self, x: Float32, weight: tuple[Weight, ...], bias: Float32 | None = None, *, planes: int = 1
-    ) -> Float32:
-        """Quantized rows for packed parts, float32 rows for plain ones."""
-        rows = quantize_rows(x, planes)
-        parts = [
-            _packed_product(rows, part) if isinstance(part, Packed) else _plain_product(x, dequantize(part))
-            for part in weight
-        ]
-        product = np.concatenate(parts, axis=1)
-        return product if bias is None else product + bias
-
-    def split(self, x: Float32, columns: tuple[int, ...]) -> tuple[Float32, ...]:
-        """Parts side by side."""
-        return tuple(np.split(x, np.cumsum(columns)[:-1], axis=1))
-
-    def rope(self, x: Float32, positions: Int32, rotation: Rotation) -> Float32:
-        """(a cos - b sin, b cos + a sin) of each pair."""
-        cos, sin = rotation.cos[positions][:, None], rotation.sin[positions][:, None]
-        half = cos.shape[-1]
-        heads = x.reshape(len(x), -1, 2 * half)
-        out = np.empty_like(heads)
-        low, high = (
-            (slice(0, half), slice(half, None))
-            if rotation.layout == "half"
-            else (slice(0, None, 2), slice(1, None, 2))
-        )
-        a, b = heads[..., low], heads[..., high]
-        out[..., low] = a * cos - b * sin
-        out[..., high] = b * cos + a * sin
-        return out.reshape(x.shape)
-
-    def kv_write(self, layer: int, k: Float32, v: Float32, slots: Int32) -> None:
-        """Rounded to the cache's type."""
-        assert self._cache is not None
-        shape = (len(k), *self._cache.shape[3:])
-        for side, values in enumerate((k, v)):
-            self._cache[side, layer, slots] = values.reshape(shape)
-
-    def paged_attention(
-        self, layer: int, q: Float32, batch: Inputs, *, scale: float, window: int | None = None
-    ) -> Float32:
-        """Row by row and key head by key head."""
-        assert self._cache is not None
-        kv_heads, head_dim = self._cache.shape[3:]
-        out = np.empty_like(q)
-        size = self._block_size
-        for row, position in enumerate(self._batch.positions):
-            first = 0 if window is None else max(0, position - window + 1)
-            at = np.arange(first, position + 1)
-            blocks = self._batch.block_tables[self._batch.sequences[row]]
-            keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
-            heads = q[row].reshape(kv_heads, -1, head_dim)
-            mixed = [attend(heads[h], keys[:, h], values[:, h], first, scale) for h in range(kv_heads)]
-            out[row] = np.concatenate(mixed).reshape(-1)
-        return out
-
-    def gated(self, x: Float32) -> Float32:
-        """gate / (1 + exp(-gate)) * up."""
-        gate, up = np.split(x, 2, axis=1)
-        return gate / (np.float32(1) + exp32(-gate)) * up
-
-    def add(self, a: Float32, b: Float32) -> Float32:
-        """Elementwise sum."""
-        return a + b
-
-    def gather(self, x: Float32, rows: Int32) -> Float32:
-        """Rows by number."""
-        return x[rows]
-
-    def sample(self, logits: Float32, sampling: SamplingBatch) -> Sampled:
-        """The rules of kernels/sampling.py."""
-        return Sampled(rules.sample(logits, sampling), logits)

@@ -12,35 +12,36 @@ from .cache import PagedCache
 from .linear import linear
 from .plan import Rows, plan
 
-ROW_COUNTS = (1, 5, 16, 33)
-_SHAPE = CacheShape(layers=1, blocks=16, block_size=32, kv_heads=3, head_dim=64, dtype="float32")
+ROW_COUNTS = (1, 5, 16)
+_SHAPE = CacheShape(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, dtype="float32")
 
 
 def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a row has the same bits alone and as the last of 5, 16 and 33, in a linear and in attention."""
+    """Whether a row has the same bits alone and as the last of 5 and of 16, in a linear and in attention."""
     draw = np.random.default_rng(0)
 
     def normal(*shape: int) -> Tensor:
         return torch.from_numpy(draw.standard_normal(shape, np.float32)).to(device)
 
     with torch.inference_mode():
-        rows = normal(max(ROW_COUNTS), 576)
+        rows = normal(2 * ROW_COUNTS[-1], 576)
         weight = normal(960, 576).to(dtype)
         cache = PagedCache(_SHAPE, device)
-        positions = _SHAPE.blocks * _SHAPE.block_size
-        lines = cache.lines(torch.arange(positions, device=device))
-        cache.write(0, normal(positions, 192), normal(positions, 192), lines)
+        places = _SHAPE.blocks * _SHAPE.block_size
+        lines = cache.lines(torch.arange(places, device=device))
+        cache.write(0, normal(places, 192), normal(places, 192), lines)
+        products = [linear(rows[-count:], weight)[-1] for count in (*ROW_COUNTS, len(rows))]
         mixed = [_attend_last(cache, rows[-count:]) for count in ROW_COUNTS]
-        products = [linear(rows[-count:], weight)[-1] for count in ROW_COUNTS]
     return all(torch.equal(row, found[0]) for found in (products, mixed) for row in found)
 
 
 def _attend_last(cache: PagedCache, queries: Tensor) -> Tensor:
-    """The last query at position 300 behind the others, in a step with as many other, longer sequences."""
-    count, table = len(queries), np.arange(_SHAPE.blocks, dtype=np.int32)
-    positions = np.concatenate([np.full(count - 1, 500), np.arange(301 - count, 301)]).astype(np.int32)
-    sequences = np.concatenate([np.arange(count - 1), np.full(count, count - 1)]).astype(np.int32)
-    where = Rows(positions, sequences, np.tile(table, (count, 1)))
-    q = torch.cat([queries[1:], queries])
-    works = plan(where, cache, 9, None, q.device)
-    return attend(cache, 0, q, works, 0.125)[-1]
+    """The last query, at position 140 behind the others, beside up to three longer sequences."""
+    count, others = len(queries), min(len(queries) - 1, 3)
+    where = Rows(
+        positions=np.array([*range(141 - count, 141), *[200] * others], np.int32),
+        sequences=np.array([0] * count + list(range(1, others + 1)), np.int32),
+        block_tables=np.tile(np.arange(_SHAPE.blocks, dtype=np.int32), (others + 1, 1)),
+    )
+    works = plan(where, cache, 9, None, queries.device)
+    return attend(cache, 0, torch.cat([queries, queries[:others]]), works, 0.125)[count - 1]

@@ -6,9 +6,9 @@ from torch import Tensor
 
 
 def tree_sum(x: Tensor) -> Tensor:
-    """Sum over the last axis, [..., n] -> [..., 1]: the second half is added to the first until one value is left.
+    """Sum over the last axis, [..., n] -> [..., 1]: the second half is added to the first until one is left.
 
-    Of an odd number the middle one waits for the next round.
+    Of an odd number the middle value waits for the next round.
     """
     n = x.shape[-1]
     total = x.clone()

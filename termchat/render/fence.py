@@ -54,6 +54,9 @@ class Code(Leaf):
         self.language = info.split(maxsplit=1)[0] if info.strip() else ""
         self._final = False
 
+    def _look(self) -> tuple[object, ...]:
+        return *super()._look(), self.language
+
     @property
     def code(self) -> str:
         """The code as the model wrote it."""

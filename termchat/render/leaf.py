@@ -57,8 +57,8 @@ class Leaf:
         self.lines: list[str] = []
         self.settled = 0
         self.containers: tuple[Container, ...] = ()
-        self.before: tuple[Container, ...] | None = None
         self.gap = False
+        self._marks: tuple[list[Fragment], list[Fragment], list[Fragment]] = ([], [], [])
         self.rows: list[Row] = []
         self.plain: list[str] = []
         self._width = -1
@@ -66,6 +66,39 @@ class Leaf:
         self._kept = (0, 0)  # rows and logical lines that stay
         self._done = 0  # source lines they show
         self._line_kept = ""  # and the beginning of the next one
+
+    def enter(self, containers: tuple[Container, ...], before: tuple[Container, ...], gap: bool) -> None:
+        """Put the leaf into containers, some of which may hold the leaf before it, too."""
+        self.containers, self.gap = containers, gap
+        first: list[Fragment] = []
+        rest: list[Fragment] = []
+        between: list[Fragment] = []
+        bullets = 0
+        for depth, container in enumerate(containers):
+            shared = before[depth : depth + 1] == (container,)
+            if isinstance(container, Quote):
+                marker, style, below = "▌ ", "quote", "▌ "
+            elif container.number is None:
+                marker, style, below = f"{_BULLETS[bullets % 3]} ", "marker", "  "
+                bullets += 1
+            else:
+                marker, style = f"{container.number}{container.marker} ", "marker"
+                below = " " * len(marker)
+            first.append((below if shared else marker, style))
+            rest.append((below, style))
+            if shared:
+                between.append((below, style))
+        self._marks = first, rest, between
+
+    def adopt(self, old: Leaf) -> None:
+        """Go on from the layout of `old`, which stood here when less of its first line was known."""
+        if self._look() == old._look():
+            given = {"lines", "settled", "start", "containers"}  # by the parser; all else is layout
+            vars(self).update((name, value) for name, value in vars(old).items() if name not in given)
+
+    def _look(self) -> tuple[object, ...]:
+        """Return what the look of a line depends on besides the line."""
+        return type(self), self._marks, self.gap
 
     def layout(self, width: int, base: int, final: bool) -> int:
         """Bring rows and logical lines up to date and return the first row that may have changed.
@@ -144,27 +177,9 @@ class Leaf:
         self._line_kept = text[: done + starts[-1]]
 
     def _place(self, width: int) -> None:
-        """Work out what the containers put before the rows, and the width that is left."""
-        first: list[Fragment] = []
-        rest: list[Fragment] = []
-        gap: list[Fragment] = []
-        bullets = 0
-        for depth, container in enumerate(self.containers):
-            shared = self.before is not None and self.before[depth : depth + 1] == (container,)
-            if isinstance(container, Quote):
-                marker, style, below = "▌ ", "quote", "▌ "
-            elif container.number is None:
-                marker, style, below = f"{_BULLETS[bullets % 3]} ", "marker", "  "
-                bullets += 1
-            else:
-                marker, style = f"{container.number}{container.marker} ", "marker"
-                below = " " * len(marker)
-            first.append((below if shared else marker, style))
-            rest.append((below, style))
-            if shared:
-                gap.append((below, style))
-        used = sum(cell_len(text) for text, _ in rest)
-        self._room = max(min(width, MIN_CONTENT), width - used)
+        """Divide the width between what the containers put before the rows and the text."""
+        first, rest, gap = self._marks
+        self._room = max(min(width, MIN_CONTENT), width - sum(cell_len(text) for text, _ in rest))
         self._first_prefix = _last_cells(first, width - self._room)
         self._prefix = _last_cells(rest, width - self._room)
         self._gap_prefix = _last_cells(gap, width - self._room)

@@ -16,6 +16,9 @@ class Paragraph(Leaf):
         self.level = level
         self._restart()
 
+    def _look(self) -> tuple[object, ...]:
+        return *super()._look(), self.level
+
     @property
     def text(self) -> str:
         """The Markdown text, without the indentation of its lines."""

@@ -64,6 +64,9 @@ class Table(Leaf):
         self._cells: list[list[list[Fragment]]] = []  # parsed cells of the settled lines
         self._widths: list[int] = []
 
+    def _look(self) -> tuple[object, ...]:
+        return *super()._look(), self.aligns
+
     def copy(self, first: int, start: int, last: int, end: int | None) -> list[str]:
         """Return the whole source rows: half a row of a table is of no use."""
         return self.plain[first : last + 1]

@@ -5,6 +5,8 @@ import os
 import random
 import resource
 import struct
+import subprocess
+import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -391,6 +393,16 @@ def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:
     assert outcomes[False] > 500
     assert outcomes[True] > 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+
+
+def test_opening_a_model_imports_no_heavy_library(default_model: Path) -> None:
+    code = (
+        "import sys; from engine.loading.checkpoint import open_checkpoint; "
+        "open_checkpoint(sys.argv[1]).tensors.get('0.q'); "
+        "print([name for name in ('torch', 'gguf', 'safetensors', 'transformers') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(default_model)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_nothing_in_a_model_folder_is_executed(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.models.rope import attention_factor, frequencies, rotation_tables
 from engine.models.spec import RopeSpec
@@ -86,10 +88,7 @@ CASES = [
 )
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_frequencies_equal_transformers(rope: RopeSpec, parameters: dict, head_dim: int) -> None:
-    transformers = pytest.importorskip("transformers")
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    config = transformers.LlamaConfig(
+    config = LlamaConfig(
         hidden_size=head_dim * 4,
         num_attention_heads=4,
         head_dim=head_dim,

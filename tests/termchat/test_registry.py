@@ -180,11 +180,13 @@ def test_list_and_show_and_remove(paths: Paths) -> None:
     first = registry.list_models()[0]
     assert (first.entry.name, first.default, first.path, first.partial) == ("tiny", True, None, 2)
     (folder / "m.gguf").write_bytes(b"abcd")
+    (folder / "pip").mkdir()
+    (folder / "pip" / "half.whl").write_bytes(b"xyz")
     shown = json.loads(json.dumps(registry.show("tiny").as_dict()))
     assert shown["name"] == "tiny"
     assert shown["path"] == str(folder / "m.gguf")
     assert (shown["size"], shown["licence"], shown["sources"]) == (4, "MIT", ["Hugging Face o/r, m.gguf"])
-    assert registry.remove("tiny") == 6
+    assert registry.remove("tiny") == 9
     with pytest.raises(RegistryError, match="it is not downloaded"):
         registry.remove("tiny")
     with pytest.raises(UnknownModelError):

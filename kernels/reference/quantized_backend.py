@@ -1,0 +1,218 @@
+"""The twin of the native backend: whole decoders in the arithmetic of `quantized.py`, for tests to compare bits with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import sampling as rules
+from ..arithmetic import exp32
+from ..dequantize import dequantize
+from ..interface import (
+    Batch,
+    CacheShape,
+    Float32,
+    Forward,
+    Inputs,
+    Int32,
+    Limits,
+    RopeLayout,
+    SamplingBatch,
+    StepOutput,
+)
+from ..weights import Weight
+from .quantized import attend, lane_sum, product
+
+Cache = NDArray[Any]
+"""Keys and values, [2, layers, slots, kv_heads, head_dim]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Tables [positions, head_dim / 2]."""
+
+    cos: Float32
+    sin: Float32
+    layout: RopeLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Tokens and the logits they were drawn from."""
+
+    tokens: Int32
+    logits: Float32
+
+
+class QuantizedOperations:
+    """`Operations` on the rows of one step; a matrix is the tuple of its parts."""
+
+    def __init__(self, batch: Batch, cache: Cache | None, block_size: int) -> None:
+        self._batch = batch
+        self._cache = cache
+        self._block_size = block_size
+
+    def embedding(self, table: tuple[Weight, ...], tokens: Int32) -> Float32:
+        """Rows of the table."""
+        return np.concatenate([dequantize(part) for part in table])[tokens]
+
+    def rms_norm(self, x: Float32, weight: Float32, eps: float) -> Float32:
+        """Root mean square norm of each run."""
+        runs = x.reshape(len(x), -1, len(weight))
+        mean = lane_sum(runs * runs) / np.float32(len(weight))
+        inverse = np.float32(1) / np.sqrt(mean + np.float32(eps))
+        return (runs * inverse[..., None] * weight).reshape(x.shape)
+
+    def linear(
+        self, x: Float32, weight: tuple[Weight, ...], bias: Float32 | None = None, *, planes: int = 1
+    ) -> Float32:
+        """The products of the parts side by side."""
+        result = np.concatenate([product(x, part, planes) for part in weight], axis=1)
+        return result if bias is None else result + bias
+
+    def split(self, x: Float32, columns: tuple[int, ...]) -> tuple[Float32, ...]:
+        """Parts side by side."""
+        return tuple(np.split(x, np.cumsum(columns)[:-1], axis=1))
+
+    def rope(self, x: Float32, positions: Int32, rotation: Rotation) -> Float32:
+        """(a cos - b sin, b cos + a sin) of each pair."""
+        cos, sin = rotation.cos[positions][:, None], rotation.sin[positions][:, None]
+        half = cos.shape[-1]
+        heads = x.reshape(len(x), -1, 2 * half)
+        out = np.empty_like(heads)
+        low, high = (
+            (slice(0, half), slice(half, None))
+            if rotation.layout == "half"
+            else (slice(0, None, 2), slice(1, None, 2))
+        )
+        a, b = heads[..., low], heads[..., high]
+        out[..., low] = a * cos - b * sin
+        out[..., high] = b * cos + a * sin
+        return out.reshape(x.shape)
+
+    def kv_write(self, layer: int, k: Float32, v: Float32, slots: Int32) -> None:
+        """Rounded to the cache's type."""
+        assert self._cache is not None
+        shape = (len(k), *self._cache.shape[3:])
+        for side, values in enumerate((k, v)):
+            self._cache[side, layer, slots] = values.reshape(shape)
+
+    def paged_attention(
+        self, layer: int, q: Float32, batch: Inputs, *, scale: float, window: int | None = None
+    ) -> Float32:
+        """Row by row and key head by key head."""
+        assert self._cache is not None
+        kv_heads, head_dim = self._cache.shape[3:]
+        out = np.empty_like(q)
+        size = self._block_size
+        for row, position in enumerate(self._batch.positions):
+            first = 0 if window is None else max(0, position - window + 1)
+            at = np.arange(first, position + 1)
+            blocks = self._batch.block_tables[self._batch.sequences[row]]
+            keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
+            heads = q[row].reshape(kv_heads, -1, head_dim)
+            mixed = [attend(heads[h], keys[:, h], values[:, h], first, scale) for h in range(kv_heads)]
+            out[row] = np.concatenate(mixed).reshape(-1)
+        return out
+
+    def gated(self, x: Float32) -> Float32:
+        """gate / (1 + exp(-gate)) * up."""
+        gate, up = np.split(x, 2, axis=1)
+        return gate / (np.float32(1) + exp32(-gate)) * up
+
+    def add(self, a: Float32, b: Float32) -> Float32:
+        """Elementwise sum."""
+        return a + b
+
+    def gather(self, x: Float32, rows: Int32) -> Float32:
+        """Rows by number."""
+        return x[rows]
+
+    def sample(self, logits: Float32, sampling: SamplingBatch) -> Sampled:
+        """The rules of kernels/sampling.py."""
+        return Sampled(rules.sample(logits, sampling), logits)
+
+
+class QuantizedBackend:
+    """The part of `Backend` that decoders need, on numpy arrays."""
+
+    name = "quantized"
+    device = "cpu"
+    exact = True
+
+    def __init__(self) -> None:
+        self.cache: Cache | None = None
+        self.block_size = 0
+        self.weight_bytes = 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the KV cache."""
+        return 0 if self.cache is None else self.cache.nbytes
+
+    def place_matrix(self, *parts: Weight) -> tuple[Weight, ...]:
+        """The parts as they are."""
+        self.weight_bytes += sum(part.nbytes for part in parts)
+        return parts
+
+    def place_vector(self, values: Float32) -> Float32:
+        """The values as they are."""
+        return values
+
+    def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
+        """The tables as they are."""
+        return Rotation(cos, sin, layout)
+
+    def allocate_cache(self, shape: CacheShape) -> None:
+        """Make the KV memory, zeroed."""
+        slots = shape.blocks * shape.block_size
+        self.block_size = shape.block_size
+        self.cache = np.zeros((2, shape.layers, slots, shape.kv_heads, shape.head_dim), shape.dtype)
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Copy whole blocks."""
+        assert self.cache is not None
+        offsets = np.arange(self.block_size)
+        source, target = (
+            (blocks[:, None] * self.block_size + offsets).ravel() for blocks in (sources, targets)
+        )
+        self.cache[:, :, target] = self.cache[:, :, source]
+
+    def capture(self, forward: Forward, limits: Limits) -> QuantizedProgram:
+        """The program calls the forward each step."""
+        return QuantizedProgram(self, forward)
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Not measured: nothing here is meant to be fast."""
+        return 0.0
+
+    def close(self) -> None:
+        """Free the KV cache."""
+        self.cache = None
+
+
+class QuantizedProgram:
+    """A forward that is run anew each step."""
+
+    def __init__(self, backend: QuantizedBackend, forward: Forward) -> None:
+        self._backend = backend
+        self._forward = forward
+
+    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
+        """Compute one step."""
+        operations = QuantizedOperations(batch, self._backend.cache, self._backend.block_size)
+        inputs = Inputs(
+            batch.tokens,
+            batch.positions,
+            batch.slots,
+            batch.sequences,
+            batch.block_tables,
+            batch.sample_rows,
+            batch.sampling,
+        )
+        result = self._forward(operations, inputs)
+        assert isinstance(result, Sampled), "a forward returns what sample returned"
+        return StepOutput(result.tokens, result.logits if logits else None)

@@ -1,0 +1,88 @@
+"""The store behind one thread of its own: the interface never waits for a disk or another program's lock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import UserError
+from ..store import Store
+from .background import Worker
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLOSE_SECONDS = 20.0
+"""Longer than the store waits for another program's lock, so that the last words are saved."""
+
+
+class History:
+    """Calls on the store, one after another, off the event loop.
+
+    Where nothing may or can be saved the conversations live in a database in a temporary folder, which goes
+    with the program; `notice` says why.
+    """
+
+    def __init__(self, database: Path | None, report: Callable[[str], None]) -> None:
+        """database: None saves nothing. report: gets the sentence of a failed `post`; from any thread."""
+        self.notice: str | None = None
+        self._database = database
+        self._report = report
+        self._worker = Worker("store")
+        self._temporary: Path | None = None
+        self._store: Store | None = None
+
+    async def open(self) -> None:
+        """Open the database. PathError, OSError: not even a temporary one can be had."""
+        self._store = await self._worker.call(self._open)
+
+    def call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
+        """Carry out a call on the store; its result, StoreError or PathError."""
+        return self._worker.call(lambda: function(self._opened()))
+
+    def post(self, function: Callable[[Store], object]) -> None:
+        """Carry out a call whose result nobody waits for."""
+
+        def run() -> None:
+            try:
+                function(self._opened())
+            except (UserError, OSError) as error:
+                log.warning("%s", error)
+                self._report(str(error))
+
+        self._worker.post(run)
+
+    def close(self) -> None:
+        """Carry out what is waiting and close; blocks."""
+        self._worker.post(self._close)
+        self._worker.close(CLOSE_SECONDS)
+
+    def _opened(self) -> Store:
+        assert self._store is not None, "the history was opened"
+        return self._store
+
+    def _open(self) -> Store:
+        if self._database is not None:
+            try:
+                store = Store(self._database)
+            except UserError as error:
+                self.notice = f"nothing is saved: {error}"
+            else:
+                if store.notice is None:
+                    return store
+                self.notice = store.notice
+                store.close()
+        self._temporary = Path(tempfile.mkdtemp(prefix="termchat-"))
+        return Store(self._temporary / "unsaved.db")
+
+    def _close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)

@@ -1,0 +1,140 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from kernels.reference.quantized_backend import QuantizedBackend
+from kernels.weights import Plain
+
+HEAD = 16
+
+
+def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD):
+    """A forward that takes q, k and v of a token from the table and attends."""
+    placed = backend.place_matrix(Plain(table, "f32"))
+    columns = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
+
+    def forward(ops, inputs):
+        q, k, v = ops.split(ops.embedding(placed, inputs.tokens), columns)
+        ops.kv_write(0, k, v, inputs.slots)
+        mixed = ops.paged_attention(0, q, inputs, scale=head_dim**-0.5, window=window)
+        return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
+
+    return forward
+
+
+def run(backend, helpers, table, steps, *, heads, kv_heads, window=None, block_size=32, dtype="float16", head_dim=HEAD):
+    backend.allocate_cache(
+        helpers.cache(block_size=block_size, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, blocks=160)
+    )
+    limits = dataclasses.replace(helpers.LIMITS, rows=2048, samples=2048, blocks_per_sequence=128)
+    program = backend.capture(layer(backend, helpers, table, heads, kv_heads, window, head_dim), limits)
+    outputs = []
+    for parts in steps:
+        logits = program.run(helpers.batch(parts, block_size), logits=True).logits
+        outputs.append(logits.copy())
+    return outputs
+
+
+def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
+    return rng.standard_normal((rows, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("block_size", [16, 32])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (10, 1)])
+def test_attention_equals_the_twin(native, isas, helpers, heads, kv_heads, block_size, dtype):
+    rng = np.random.default_rng(heads)
+    table = random_table(rng, 200, heads, kv_heads)
+    first = list(rng.permutation(100)[:96 // block_size + 2] + 1)
+    steps = [
+        [(list(range(70)), 0, first), (list(range(70, 75)), 0, [150])],
+        [(list(range(75, 85)), 70, first), ([85], 5, [150])],
+    ]
+    options = {"heads": heads, "kv_heads": kv_heads, "block_size": block_size, "dtype": dtype}
+    for window in (None, 1, 20, 33):
+        expected = run(QuantizedBackend(), helpers, table, steps, window=window, **options)
+        for isa in isas:
+            got = run(native(isa), helpers, table, steps, window=window, **options)
+            for a, b in zip(got, expected, strict=True):
+                assert helpers.same_bits(a, b), (isa, window)
+
+
+@pytest.mark.parametrize("head_dim", [8, 40, 64])
+def test_other_head_sizes(native, isas, helpers, head_dim):
+    rng = np.random.default_rng(head_dim)
+    table = random_table(rng, 50, 4, 2, head_dim)
+    steps = [[(list(range(40)), 0, [3, 1])], [([44], 40, [3, 1])]]
+    options = {"heads": 4, "kv_heads": 2, "head_dim": head_dim}
+    expected = run(QuantizedBackend(), helpers, table, steps, **options)
+    for isa in isas:
+        got = run(native(isa), helpers, table, steps, **options)
+        assert all(helpers.same_bits(a, b) for a, b in zip(got, expected, strict=True)), isa
+
+
+def test_the_softmax_is_right(native, helpers):
+    """Against a plain float64 softmax, so that twin and kernel can't be wrong together."""
+    rng = np.random.default_rng(3)
+    table = random_table(rng, 700, 6, 2)
+    (got,) = run(native(), helpers, table, [[(list(range(700)), 0, list(range(22)))]], heads=6, kv_heads=2, dtype="float32")
+    wide = table.astype(np.float64)
+    q, k, v = np.split(wide, [6 * HEAD, 8 * HEAD], axis=1)
+    for row in (0, 1, 31, 32, 511, 512, 699):
+        for head in range(6):
+            keys, values = (x[: row + 1].reshape(-1, 2, HEAD)[:, head // 3] for x in (k, v))
+            scores = keys @ q[row].reshape(6, HEAD)[head] / 4
+            weights = np.exp(scores - scores.max())
+            exact = weights / weights.sum() @ values
+            assert np.allclose(got[row].reshape(6, HEAD)[head], exact, rtol=1e-5, atol=1e-6), (row, head)
+
+
+def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
+    """Long enough for several spans, with and without a window; one thread, two, and spans as tasks."""
+    rng = np.random.default_rng(4)
+    length = 1200
+    table = random_table(rng, length, 6, 2)
+    blocks = list(rng.permutation(100)[:40])
+    other = list(range(120, 130))
+    tokens = list(range(length))
+    for window in (None, 600):
+        options = {"heads": 6, "kv_heads": 2, "window": window}
+        (whole,) = run(native(isas[0], 1), helpers, table, [[(tokens, 0, blocks)]], **options)
+        for isa in isas:
+            chunks = [*range(0, 1150, 97), 1150, *range(1151, length), length]
+            steps = []
+            for start, end in zip(chunks, chunks[1:], strict=False):
+                part = (tokens[start:end], start, blocks)
+                steps.append([(tokens[:3], 0, other), part] if start % 2 else [part])
+            outputs = run(native(isa, 2 if isa == isas[0] else 3), helpers, table, steps, **options)
+            for start, end, got in zip(chunks, chunks[1:], outputs, strict=False):
+                assert helpers.same_bits(got[-(end - start) :], whole[start:end]), (isa, window, start)
+
+
+def test_hidden_keys_do_not_matter_even_if_broken(native, isas, helpers):
+    rng = np.random.default_rng(5)
+    table = random_table(rng, 60, 2, 2)
+    broken = np.concatenate([table, np.full((40, table.shape[1]), np.nan, np.float32)])
+    options = {"heads": 2, "kv_heads": 2}
+    fill = [(list(range(60, 100)), 0, [7, 9])]
+    part = [(list(range(20)), 0, [7, 9])]
+    for isa in isas:
+        (clean,) = run(native(isa), helpers, broken, [part], **options)
+        outputs = run(native(isa), helpers, broken, [fill, part], **options)
+        assert np.isnan(outputs[0]).all()
+        assert helpers.same_bits(outputs[1], clean), isa
+
+
+def test_blocks_are_copied_in_all_layers(native, helpers):
+    rng = np.random.default_rng(6)
+    table = random_table(rng, 40, 2, 2)
+    options = {"heads": 2, "kv_heads": 2}
+    steps = [[(list(range(35)), 0, [4, 5])], [([36], 35, [4, 5])]]
+    expected = run(native(), helpers, table, steps, **options)
+    backend = native()
+    backend.allocate_cache(helpers.cache())
+    program = backend.capture(layer(backend, helpers, table, 2, 2, None), helpers.LIMITS)
+    program.run(helpers.batch(steps[0]))
+    # A cycle: every source is read before a target is written.
+    backend.copy_blocks(np.array([4, 5], np.int32), np.array([5, 4], np.int32))
+    got = program.run(helpers.batch([([36], 35, [5, 4])]), logits=True).logits
+    assert helpers.same_bits(got.copy(), expected[1])

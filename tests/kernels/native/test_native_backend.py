@@ -1,0 +1,220 @@
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.backends import open_backend
+from kernels.interface import BackendSettings, Limits
+from kernels.native.library import load
+from kernels.native.lowering import lower
+from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
+from kernels.weights import Plain
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_settings_it_cannot_serve_are_refused():
+    for settings, word in (
+        (BackendSettings(device="cuda"), "cuda"),
+        (BackendSettings(dtype="bfloat16"), "bfloat16"),
+        (BackendSettings(cpu_isa="sse9"), "sse9"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            open_backend("native", settings)
+
+
+def test_auto_is_native_on_the_cpu():
+    backend = open_backend("auto", BackendSettings(device="cpu", threads=1))
+    assert backend.name == "native"
+    assert backend.exact
+    assert "1 thread" in backend.device
+    backend.close()
+
+
+@pytest.fixture
+def program(native, helpers):
+    backend = native()
+    backend.allocate_cache(helpers.cache(blocks=4))
+    table = backend.place_matrix(Plain(np.eye(10, 64, dtype=np.float32), "f32"))
+    angles = np.zeros((80, 8), np.float32)
+    rotation = backend.place_rotation(angles, angles, "half")
+
+    def forward(ops, inputs):
+        q, k = ops.split(ops.embedding(table, inputs.tokens), (32, 32))
+        ops.kv_write(0, ops.rope(k, inputs.positions, rotation), k, inputs.slots)
+        mixed = ops.paged_attention(0, q, inputs, scale=1.0)
+        return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
+
+    return backend.capture(forward, Limits(rows=8, samples=4, sequences=2, blocks_per_sequence=3))
+
+
+def test_steps_outside_limits_tables_and_cache_are_refused(program, helpers):
+    good = helpers.batch([([1, 2, 3], 0, [1, 2])], samples="last")
+    program.run(good)
+
+    def change(**arrays):
+        return dataclasses.replace(good, **{name: np.array(a, np.int32) for name, a in arrays.items()})
+
+    seen = dataclasses.replace(
+        good.sampling,
+        seen_offsets=np.array([0, 1], np.int32),
+        seen_ids=np.array([32], np.int32),
+        seen_counts=np.array([1], np.int32),
+    )
+    bad = {
+        "9 rows": helpers.batch([([1] * 9, 0, [1])], samples="last"),
+        "5 sample rows": helpers.batch([([1] * 5, 0, [1])]),
+        "3 sequences": helpers.batch([([1], 0, [1])] * 3),
+        "4 blocks": helpers.batch([([1], 0, [1, 2, 3, 0])], samples="last"),
+        "token is 10": change(tokens=[1, 2, 10]),
+        "token is -1": change(tokens=[1, 2, -1]),
+        "position is 80": change(positions=[0, 1, 80]),
+        "position is -1": change(positions=[-1, 1, 2]),
+        "block of a row is 2": change(positions=[0, 1, 64]),
+        "slot is 128": change(slots=[0, 1, 128]),
+        "sequence is 1": change(sequences=[0, 0, 1]),
+        "block is 4": change(block_tables=[[4, 0]]),
+        "sample row is 3": change(sample_rows=[3]),
+        "seen token is 32": dataclasses.replace(good, sampling=seen),
+        "point past the end": dataclasses.replace(
+            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([0, 2], np.int32))
+        ),
+        "backwards": dataclasses.replace(
+            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([2, 1], np.int32))
+        ),
+        "2 values where 3": change(slots=[0, 1]),
+    }
+    for words, batch in bad.items():
+        with pytest.raises(ValueError, match=words):
+            program.run(batch)
+    assert program.run(good).tokens.shape == (1,)
+
+
+def test_other_integer_types_and_strides_are_converted(program, helpers):
+    good = helpers.batch([([1, 2, 3], 0, [1, 2])], samples="last")
+    expected = program.run(good, logits=True).logits.copy()
+    odd = dataclasses.replace(
+        good, tokens=good.tokens.astype(np.int64), slots=np.repeat(good.slots, 2)[::2], positions=good.positions.astype(np.uint8)
+    )
+    assert helpers.same_bits(program.run(odd, logits=True).logits.copy(), expected)
+
+
+def test_buffers_are_reused_and_residuals_absorbed():
+    """A deep decoder needs no more memory than a shallow one, and a block of it no more operations than needed."""
+
+    def plan(layers):
+        ops = RecordingOperations()
+        square, wide, narrow = (Matrix(1, rows, columns, True, False) for rows, columns in ((64, 64), (256, 64), (64, 128)))
+        x = ops.embedding(Matrix(1, 100, 64, True, False), INPUTS.tokens)
+        for _ in range(layers):
+            x = ops.add(x, ops.linear(ops.rms_norm(x, np.ones(64, np.float32), 1e-5), square, planes=2))
+            x = ops.add(x, ops.linear(ops.gated(ops.linear(ops.rms_norm(x, np.ones(64, np.float32), 1e-5), wide)), narrow))
+        ops.sample(ops.gather(x, INPUTS.sample_rows), INPUTS.sampling)
+        return lower(ops.nodes)
+
+    shallow, deep = plan(2), plan(20)
+    assert len(deep.buffers) == len(shallow.buffers)
+    assert len(deep.ops) - len(shallow.ops) == 18 * 8  # norm, quantize, linear; norm, quantize, linear, gated, ...
+
+
+def test_an_add_of_a_product_that_is_used_twice_stays():
+    ops = RecordingOperations()
+    matrix = Matrix(1, 64, 64, False, True)
+    x = ops.embedding(Matrix(1, 100, 64, False, True), INPUTS.tokens)
+    y = ops.linear(x, matrix)
+    ops.sample(ops.gather(ops.add(ops.add(x, y), y), INPUTS.sample_rows), INPUTS.sampling)
+    assert [op.kind for op in lower(ops.nodes).ops].count(3) == 2
+
+
+def test_models_on_threads_of_their_own_share_the_team(native, helpers):
+    """Two engines in one process step at the same time; each gets its own results."""
+    rng = np.random.default_rng(0)
+    weight = helpers.packed(rng, "q4", 200, 128)
+    inputs = [rng.standard_normal((n, 128)).astype(np.float32) for n in (3, 17)]
+    backends = [native(threads=n) for n in (2, 4)]
+
+    def forward(backend, x):
+        matrix, table = backend.place_matrix(weight), backend.place_matrix(Plain(x, "f32"))
+        return lambda ops, i: ops.sample(
+            ops.gather(ops.linear(ops.embedding(table, i.tokens), matrix), i.sample_rows), i.sampling
+        )
+
+    programs = [b.capture(forward(b, x), helpers.LIMITS) for b, x in zip(backends, inputs, strict=True)]
+    batches = [helpers.batch([(list(range(len(x))), 0, [0])]) for x in inputs]
+    expected = [p.run(b, logits=True).logits.copy() for p, b in zip(programs, batches, strict=True)]
+    wrong = []
+
+    def repeat(i):
+        for _ in range(300):
+            if not helpers.same_bits(programs[i].run(batches[i], logits=True).logits.copy(), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=repeat, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_closing_frees_the_threads_and_opening_again_works(native, helpers):
+    def threads():
+        return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else None
+
+    before = threads()
+    for _ in range(3):
+        backend = native(threads=5)
+        assert backend.read_bandwidth(1 << 20) > 0
+        if before is not None:
+            assert threads() == before + 4
+        backend.close()
+        assert threads() == before
+    backend.close()
+
+
+def test_caches_larger_than_the_machine_are_refused(native, helpers):
+    backend = native()
+    with pytest.raises(MemoryError, match="kv_memory"):
+        backend.allocate_cache(helpers.cache(blocks=1 << 30))
+
+
+def test_memory_is_reported(native, helpers):
+    backend = native()
+    weight = helpers.packed(np.random.default_rng(0), "q4", 64, 64)
+    backend.place_matrix(weight)
+    assert backend.weight_bytes == weight.nbytes
+    shape = helpers.cache()
+    backend.allocate_cache(shape)
+    assert backend.cache_bytes == shape.nbytes
+
+
+def test_a_failing_compiler_leaves_a_working_install(tmp_path):
+    """The extension is optional: the build says so and goes on."""
+    result = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path / "lib"), "--build-temp", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "CC": "false", "CXX": "false"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "failed" in result.stdout + result.stderr
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_without_the_library_the_reason_is_a_sentence(monkeypatch):
+    import kernels.native.library as library
+
+    monkeypatch.setattr(library, "EXTENSION_SUFFIXES", [])
+    load.cache_clear()
+    try:
+        with pytest.raises(OSError, match="was not built"):
+            load()
+    finally:
+        load.cache_clear()

@@ -1,0 +1,93 @@
+"""exp32 and tree_sum: error bounds, edges, and the same bits in numpy and torch wherever a value stands."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.arithmetic import exp32
+from kernels.reference.sums import tree_sum
+
+
+def bits(values) -> np.ndarray:
+    return np.ascontiguousarray(values).view(np.int32)
+
+
+def test_exp_is_within_the_promised_error_of_the_exact_value():
+    draw = np.random.default_rng(1)
+    x = np.concatenate([draw.uniform(-87.3, 88, 300_000), draw.uniform(-1, 1, 300_000)]).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    error = np.abs(exp32(x) - exact) / np.spacing(exact.astype(np.float32))
+    assert error.max() < 1.2
+
+
+def test_exp_of_the_edges():
+    x = np.array([0.0, -0.0, -87.8, -88.0, -1e30, -np.inf, 88.0, 88.1, 1e30, np.inf, np.nan], np.float32)
+    y = exp32(x)
+    assert y[:2].tolist() == [1.0, 1.0]
+    assert bits(y[2:6]).tolist() == [0, 0, 0, 0], "+0, not -0 and no denormal"
+    assert y[6:10] == pytest.approx([math.exp(88)] * 4, rel=1e-6)
+    assert np.isnan(y[10])
+
+
+def test_exp_leaves_its_argument_alone_and_keeps_the_shape():
+    x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+    before = x.copy()
+    assert exp32(x).shape == (3, 4)
+    assert exp32(x).dtype == np.float32
+    np.testing.assert_array_equal(x, before)
+    tensor = torch.from_numpy(x)
+    assert exp32(tensor, torch.int32).shape == (3, 4)
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_exp_has_the_same_bits_in_numpy_and_torch_at_every_size_and_offset(threads, torch_threads):
+    torch_threads(threads)
+    draw = np.random.default_rng(2)
+    x = np.concatenate([draw.uniform(-90, 90, 70_000), [np.nan, np.inf, -np.inf, 1e-40]]).astype(np.float32)
+    whole = bits(exp32(x))
+    np.testing.assert_array_equal(whole, bits(exp32(torch.from_numpy(x), torch.int32).numpy()))
+    for size in (*range(1, 40), 63, 64, 65, 1000):
+        for offset in (0, 1, 3, 17):
+            part = x[offset : offset + size]
+            want = whole[offset : offset + size]
+            np.testing.assert_array_equal(bits(exp32(part)), want)
+            np.testing.assert_array_equal(bits(exp32(torch.from_numpy(part), torch.int32).numpy()), want)
+
+
+def halving_sum(values: list[np.float32]) -> np.float32:
+    """The order of tree_sum, value by value."""
+    while len(values) > 1:
+        half = (len(values) + 1) // 2
+        values = [values[i] + values[half + i] if half + i < len(values) else values[i] for i in range(half)]
+    return values[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 9, 31, 64, 100, 576, 577])
+def test_tree_sum_adds_in_its_order(n):
+    x = np.random.default_rng(n).standard_normal((5, n), np.float32)
+    want = np.array([[halving_sum(list(row))] for row in x])
+    np.testing.assert_array_equal(bits(tree_sum(torch.from_numpy(x)).numpy()), bits(want))
+    assert x.sum(1).tolist() == pytest.approx(want[:, 0].tolist(), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tree_sum_of_a_row_does_not_depend_on_the_others(threads, torch_threads):
+    torch_threads(threads)
+    x = torch.from_numpy(np.random.default_rng(3).standard_normal((300, 576), np.float32))
+    whole = tree_sum(x)
+    for rows in (1, 2, 3, 7, 40):
+        assert torch.equal(tree_sum(x[11 : 11 + rows]), whole[11 : 11 + rows])
+    assert torch.equal(tree_sum(x.view(300, 9, 64).transpose(0, 1))[4], tree_sum(x.view(300, 9, 64)[:, 4]))
+
+
+@pytest.fixture
+def torch_threads():
+    """Sets torch's threads for a test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

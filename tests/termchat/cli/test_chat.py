@@ -1,0 +1,179 @@
+"""The plain chat: turns with memory, commands, interrupts. The terminal is real, the model a script."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from termchat.cli.console import Console
+from termchat.cli.main import run
+from termchat.cli.output import Messages, Output
+from termchat.store import Store
+
+
+class Terminal:
+    """A person at a terminal: waits for words, types a line."""
+
+    def __init__(self, *script):
+        self.main, self.side = pty.openpty()
+        self.shown = ""
+        self._script = script
+        self._thread = threading.Thread(target=self._play)
+
+    def _play(self):
+        for expected, action in self._script:
+            deadline = time.monotonic() + 60
+            while expected not in self.shown and time.monotonic() < deadline:
+                try:
+                    self.shown += os.read(self.main, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
+                except OSError:
+                    return
+            if isinstance(action, int):
+                os.kill(os.getpid(), action)
+            else:
+                os.write(self.main, action)
+        while True:
+            try:
+                self.shown += os.read(self.main, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
+            except OSError:
+                return
+
+    def run(self, monkeypatch, *arguments):
+        """Run the program here; its exit code."""
+        self._thread.start()
+        with open(self.side, "r", closefd=False) as keyboard, open(self.side, "w", closefd=False) as screen:
+            monkeypatch.setattr(sys, "stdin", keyboard)
+            monkeypatch.setattr(sys, "__stdout__", screen)
+            console = Console(Output(self.side), Messages(self.side), stdin=self.side)
+            code = run(arguments, console)
+        os.close(self.side)
+        self._thread.join()
+        os.close(self.main)
+        return code
+
+
+def stored(home):
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        return [
+            [(message.role, message.text, message.status) for message in store.path(item.id)]
+            for item in store.list_conversations()
+        ]
+
+
+@pytest.fixture
+def prompts(monkeypatch):
+    """Catch what the engine is asked."""
+    from engine import AsyncEngine
+
+    seen = []
+    generate = AsyncEngine.generate
+
+    def spy(self, prompt, params, **more):
+        if not isinstance(prompt, str):
+            seen.append([(message.role, message.content) for message in prompt])
+        return generate(self, prompt, params, **more)
+
+    monkeypatch.setattr(AsyncEngine, "generate", spy)
+    return seen
+
+
+def test_turns_have_memory_and_commands_work(scripted, home, monkeypatch, prompts):
+    scripted("Hello.", "Fine.", "New.")
+    terminal = Terminal(
+        ("Ctrl-D leaves", b"Hi\n"),
+        ("Hello.", b"/system Be brief.\n"),
+        ("system prompt: Be brief.", b"//slash\n"),
+        ("Fine.", b"/nonsense\n"),
+        ("no command /nonsense", b"/help\n"),
+        ("/quit  ", b"/new\n"),
+        ("a new conversation", b"Anew\n"),
+        ("New.", b"/quit\n"),
+    )
+    assert terminal.run(monkeypatch) == 0
+    assert prompts == [
+        [("user", "Hi")],
+        [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello."), ("user", "/slash")],
+        [("system", "Be brief."), ("user", "Anew")],
+    ]
+    assert [[text for _, text, _ in messages] for messages in stored(home)] == [
+        ["Anew", "New."],
+        ["Hi", "Hello.", "/slash", "Fine."],
+    ]
+    assert "Traceback" not in terminal.shown
+
+
+def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monkeypatch, prompts):
+    scripted("one two three four five six seven eight nine ten " * 20, "Yes.", step_seconds=0.02)
+    terminal = Terminal(
+        ("Ctrl-D leaves", b"Count\n"),
+        ("four", signal.SIGINT),
+        ("\n> ", signal.SIGINT),
+        ("(Ctrl-D leaves)", b"Still there?\n"),
+        ("Yes.", b"\x04"),
+    )
+    assert terminal.run(monkeypatch) == 0
+    (first, partial, second, last), *others = stored(home)
+    assert others == []
+    assert first == ("user", "Count", "done")
+    assert partial[2] == "interrupted"
+    assert partial[1].startswith("one two three four")
+    assert partial[1] in terminal.shown
+    assert second == ("user", "Still there?", "done")
+    assert last == ("assistant", "Yes.", "done")
+    assert prompts[-1][1] == ("assistant", partial[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("moment", ["answer", "prompt"])
+def test_other_signals_end_the_chat(scripted, home, monkeypatch, number, moment):
+    scripted("one two three four five " * 50, step_seconds=0.02)
+    script = [("Ctrl-D leaves", b"Count\n"), ("four", number)] if moment == "answer" else [("\n> ", number)]
+    assert Terminal(*script).run(monkeypatch) == 128 + number
+    if moment == "answer":
+        assert stored(home)[0][1][2] == "interrupted"
+
+
+def test_the_conversation_goes_on_with_what_was_stored(scripted, home, monkeypatch, prompts):
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        store.create_conversation("mine", system="Be brief.")
+        store.add_message("mine", "user", "Hi")
+        reply = store.begin_reply("mine")
+        reply.append("Hello.")
+        reply.finish()
+    scripted("Fine.")
+    assert Terminal(("Ctrl-D leaves", b"And you?\n"), ("Fine.", b"\x04")).run(monkeypatch, "-c", "--stats") == 0
+    assert prompts == [
+        [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello."), ("user", "And you?")]
+    ]
+    assert len(stored(home)[0]) == 4
+
+
+def test_a_refused_message_does_not_end_the_chat(scripted, home, monkeypatch):
+    scripted("never", "Fine.", context=60)
+    terminal = Terminal(
+        ("Ctrl-D leaves", b"word " * 100 + b"\n"),
+        ("but the context", b"Hi\n"),
+        ("Fine.", b"\x04"),
+    )
+    assert terminal.run(monkeypatch) == 0
+    assert [text for _, text, _ in stored(home)[0]] == ["Hi", "Fine."]
+
+
+@pytest.mark.parametrize("option", ["--json", "--jsonl", "--no-stream", "--raw"])
+def test_options_of_a_prompt_need_one(scripted, monkeypatch, option):
+    terminal = Terminal()
+    assert terminal.run(monkeypatch, option) == 2
+    assert f"{option} needs a prompt" in terminal.shown
+
+
+def test_a_chat_without_a_model_says_so(home, monkeypatch):
+    terminal = Terminal(("Download it?", b"n\n"))
+    assert terminal.run(monkeypatch) == 3
+    assert re.search(r"smollm2-135m is not downloaded", terminal.shown)

@@ -1,0 +1,288 @@
+"""Commands beside the prompt: models, history, config, plan, doctor, bench."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from termchat.store import Store
+
+BENCH = [
+    "concurrency",
+    "prompt_tokens",
+    "output_tokens",
+    "ttft_ms",
+    "itl_ms",
+    "e2e_ms",
+    "tps_user",
+    "tps_system",
+    "rps",
+    "prefill_tps",
+    "bandwidth_gbs",
+    "bandwidth_peak_gbs",
+    "kv_utilisation",
+]
+
+
+@pytest.fixture
+def chats(home):
+    """Two stored conversations."""
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        for id, text, answer in (("aaa1", "Hello \x1b[31m漢字", "Hi."), ("bbb2", "Rain?", "Tomorrow.")):
+            store.create_conversation(id, model="smollm2-135m", system="Be brief.")
+            store.add_message(id, "user", text)
+            reply = store.begin_reply(id)
+            reply.append(answer)
+            reply.finish()
+
+
+def test_models_list(termchat, linked_model):
+    outcome = termchat("models", "list")
+    assert outcome.code == 0
+    header, first, *_ = outcome.out.splitlines()
+    assert header.split() == ["NAME", "SIZE", "LICENCE", "STATE", "DESCRIPTION"]
+    assert first.split()[:6] == ["smollm2-135m", "98.4", "MB", "Apache-2.0", "here", "(default)"]
+
+
+def test_models_list_json(termchat, linked_model):
+    found = {item["name"]: item for item in json.loads(termchat("models", "list", "--json").out)}
+    assert found["smollm2-135m"]["size"] == 98362432
+    assert found["smollm2-135m"]["licence"] == "Apache-2.0"
+    assert found["smollm2-135m"]["path"].endswith(".gguf")
+    assert found["qwen2.5-7b"]["path"] is None
+
+
+def test_models_show_and_rm(termchat, linked_model, home):
+    assert "sha256:" in termchat("models", "show", linked_model).out
+    assert json.loads(termchat("models", "show", linked_model, "--json").out)["name"] == linked_model
+    assert termchat("models", "rm", linked_model).code == 0
+    again = termchat("models", "rm", linked_model)
+    assert again.code == 1
+    assert "not downloaded" in again.err
+    unknown = termchat("models", "show", "smollm2-135")
+    assert unknown.code == 3
+    assert "smollm2-135m" in unknown.err
+
+
+def test_models_pull(termchat, linked_model, monkeypatch, default_model):
+    assert "is here already" in termchat("models", "pull", linked_model).out
+    monkeypatch.setattr("termchat.download.ensure", lambda registry, name, progress: default_model)
+    outcome = termchat("models", "pull", "qwen2.5-0.5b", "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["name"] == "qwen2.5-0.5b"
+    assert "491.4 MB, Apache-2.0" in outcome.err
+
+
+def test_history_list(termchat, chats):
+    rows = termchat("history", "list").out.splitlines()
+    assert rows[0].split()[:3] == ["ID", "LAST", "USED"]
+    assert [row.split()[0] for row in rows[1:]] == ["bbb2", "aaa1"]
+    assert "\x1b" not in "".join(rows)
+    found = json.loads(termchat("history", "list", "--json", "-n", "1").out)
+    assert [(item["id"], item["messages"], item["title"]) for item in found] == [("bbb2", 2, "Rain?")]
+
+
+def test_history_show(termchat, chats):
+    text = termchat("history", "show", "bbb").out
+    assert text.index("Be brief.") < text.rindex("Rain?") < text.index("Tomorrow.")
+    found = json.loads(termchat("history", "show", "aaa1", "--json").out)
+    assert [message["text"] for message in found["messages"]] == ["Hello \x1b[31m漢字", "Hi."]
+    missing = termchat("history", "show", "zzz")
+    assert missing.code == 1
+    assert missing.err == "termchat: there is no conversation 'zzz'\n"
+
+
+def test_history_search(termchat, chats):
+    assert [row.split()[0] for row in termchat("history", "search", "漢字").out.splitlines()[1:]] == ["aaa1"]
+    assert json.loads(termchat("history", "search", "--json", "tomorrow").out)[0]["conversation_id"] == "bbb2"
+    assert json.loads(termchat("history", "search", "--json", "nowhere").out) == []
+
+
+def test_history_export(termchat, chats, home):
+    everything = json.loads(termchat("history", "export").out)
+    assert [item["id"] for item in everything["conversations"]] == ["bbb2", "aaa1"]
+    assert termchat("history", "export", "aaa1", "-f", "md", "-o", str(home / "out.md")).out == ""
+    assert "# Hello" in (home / "out.md").read_text()
+    assert (home / "out.md").stat().st_mode & 0o077 == 0
+    assert termchat("history", "export", "-o", str(home)).code == 2
+
+
+def test_history_of_a_damaged_database_is_one_line(termchat, home):
+    (home / "data" / "termchat").mkdir(parents=True)
+    (home / "data" / "termchat" / "termchat.db").write_bytes(b"no database" * 1000)
+    outcome = termchat("history", "list")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+
+
+def test_config(termchat, home):
+    file = home / "config" / "termchat" / "config.toml"
+    assert termchat("config", "path").out == f"{file}\n"
+    assert json.loads(termchat("config", "path", "--json").out)["config"] == str(file)
+    file.parent.mkdir(parents=True)
+    file.write_text('log_level = "debug"\ntypo = 1\n[sampling]\ntemperature = 0.3\n')
+    outcome = termchat("config", "show")
+    assert "typo" in outcome.err
+    assert outcome.err.count("\n") == 1
+    rows = [row.split() for row in outcome.out.splitlines()]
+    assert ["log_level", '"debug"', "config"] in rows
+    assert ["sampling.temperature", "0.3", "config"] in rows
+    found = json.loads(termchat("config", "show", "--json").out)
+    assert {"key": "log_level", "value": "debug", "source": "config"} in found
+
+
+def test_plan_reads_headers_only(termchat, linked_model, monkeypatch):
+    monkeypatch.setattr("engine.core.load_model", lambda config: pytest.fail("loaded"))
+    outcome = termchat("plan", "--kv-memory", "100MB", "--tokens", "1000", "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    per_token = 2 * 30 * 3 * 64 * 2  # keys and values, layers, heads, width, bytes of a float16
+    assert found["kv_bytes_per_token"] == per_token
+    assert found["blocks"] == 100_000_000 // (32 * per_token)
+    assert found["conversations"] == found["blocks"] // 32
+    assert 90e6 < found["weight_bytes"] < 110e6
+    assert found["context_length"] == 8192
+    assert "conversations of 1024 tokens" in termchat("plan").out
+
+
+def test_plan_of_a_broken_file_is_one_line(termchat, home):
+    (home / "broken.gguf").write_bytes(b"<html>not a model</html>")
+    outcome = termchat("plan", "-m", str(home / "broken.gguf"))
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "broken.gguf" in outcome.err
+
+
+def test_doctor(termchat, scripted):
+    scripted()
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["model"] == "smollm2-135m"
+    assert found["backend"] == "scripted"
+    assert found["exact"] is True
+    assert found["libraries"]["torch"]
+    assert found["problems"] == []
+    assert "all is well" in termchat("doctor").out
+
+
+def test_doctor_says_what_is_wrong(termchat, home):
+    (home / "data").write_text("a file where a folder should be")
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert found["model"] is None
+    assert [problem["what"] for problem in found["problems"]] == [
+        "conversations are not saved",
+        "no model was tried",
+    ]
+    assert all(problem["why"] and problem["mend"] for problem in found["problems"])
+
+
+def test_doctor_fails_for_a_broken_model(termchat, home):
+    (home / "broken.gguf").write_bytes(b"")
+    outcome = termchat("doctor", "-m", str(home / "broken.gguf"))
+    assert outcome.code == 1
+    assert "cannot be used" in outcome.out
+
+
+def test_bench_json(termchat, scripted):
+    scripted(*[[33] * 20] * 40)
+    arguments = "bench --concurrency 4 --prompt-tokens 50 --output-tokens 10 --requests 6 --json".split()
+    outcome = termchat(*arguments)
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert list(found) == BENCH
+    assert (found["concurrency"], found["prompt_tokens"], found["output_tokens"]) == (4, 50, 10)
+    for name in ("ttft_ms", "itl_ms", "e2e_ms"):
+        assert list(found[name]) == ["mean", "p50", "p95", "p99"]
+        assert 0 < found[name]["p50"] <= found[name]["p95"] <= found[name]["p99"]
+    # by the definitions: 60 tokens and 6 requests within one span
+    assert found["tps_system"] / found["rps"] == pytest.approx(10)
+    assert found["bandwidth_peak_gbs"] is None
+
+
+def test_bench_serves_the_load_exactly(termchat, scripted, monkeypatch):
+    from engine import AsyncEngine
+
+    seen = []
+    generate = AsyncEngine.generate
+    monkeypatch.setattr(
+        AsyncEngine, "generate", lambda self, prompt, p, **k: seen.append((prompt, p)) or generate(self, prompt, p, **k)
+    )
+    scripted(*[[2, 0, 2, 0, 2, 0, 2, 0]] * 40)  # nothing but end tokens: they must not end the replies
+    assert termchat(*"bench --concurrency 2 --prompt-tokens 7 --output-tokens 5 --requests 5".split()).code == 0
+    measured = seen[1:]  # the first warms up
+    assert len(measured) == 5
+    assert all(len(prompt) == 7 for prompt, _ in measured)
+    assert len({tuple(prompt) for prompt, _ in seen}) == 6, "an equal prompt would be found in the cache"
+    assert all(params.max_tokens == 5 and params.ignore_eos for _, params in measured)
+
+
+@pytest.mark.parametrize("baseline", ["sequential", "static"])
+def test_bench_baseline(termchat, scripted, baseline):
+    scripted(*[[33] * 20] * 40)
+    arguments = "bench --concurrency 3 --prompt-tokens 5 --output-tokens 8 --requests 6 --json --baseline".split()
+    found = json.loads(termchat(*arguments, baseline).out)
+    assert list(found) == [*BENCH, "baseline"]
+    assert list(found["baseline"]) == ["mode", *BENCH, "speedup"]
+    assert found["baseline"]["concurrency"] == (1 if baseline == "sequential" else 3)
+    expected = found["tps_system"] / found["baseline"]["tps_system"]
+    assert found["baseline"]["speedup"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "order"),
+    [
+        # request 0 takes as long as three of the others
+        ("continuous", "0+ 1+ 1- 2+ 2- 3+ 0- 3-"),
+        ("static", "0+ 1+ 1- 0- 2+ 3+ 2- 3-"),
+        ("sequential", "0+ 0- 1+ 1- 2+ 2- 3+ 3-"),
+    ],
+)
+def test_bench_modes(monkeypatch, mode, order):
+    from termchat.cli import benchmark
+
+    log = []
+
+    async def reply(served, load, prompt):
+        log.append(f"{prompt[0]}+")
+        for _ in range(30 if prompt[0] == 0 else 12):
+            await asyncio.sleep(0)
+        log.append(f"{prompt[0]}-")
+        return prompt[0]
+
+    monkeypatch.setattr(benchmark, "_reply", reply)
+    load = benchmark.Load(concurrency=2, prompt_tokens=1, output_tokens=1, requests=4)
+    prompts = iter([[0], [1], [2], [3]])
+    replies = asyncio.run(benchmark._serve(None, load, mode, prompts))
+    assert sorted(replies) == [0, 1, 2, 3]
+    assert log == order.split()
+
+
+def test_bench_sweep(termchat, scripted):
+    scripted(*[[33] * 20] * 80)
+    arguments = "bench --concurrency 5 --prompt-tokens 5 --output-tokens 4 --requests 5 --sweep".split()
+    found = json.loads(termchat(*arguments, "--json").out)
+    assert [item["concurrency"] for item in found] == [1, 2, 4, 5]
+    plot = termchat(*arguments).out.splitlines()[-4:]
+    assert [line.split()[0] for line in plot] == ["1", "2", "4", "5"]
+    assert max(line.count("#") for line in plot) == 50
+
+
+@pytest.mark.parametrize(("options", "code"), [("--prompt-tokens 60 --output-tokens 10", 4)])
+def test_bench_refuses_a_load_that_does_not_fit(termchat, scripted, options, code):
+    scripted([33] * 20, context=64)
+    outcome = termchat("bench", *options.split())
+    assert outcome.code == code
+    assert "60 + 10 tokens are 70, but the context" in outcome.err
+
+
+def test_bench_stops_when_the_cache_is_too_small(termchat, scripted):
+    scripted(*[[33] * 200] * 10, blocks=3)
+    outcome = termchat(*"bench --concurrency 1 --prompt-tokens 60 --output-tokens 100 --requests 1".split())
+    assert outcome.code == 1
+    assert "--kv-memory" in outcome.err
+    assert outcome.err.count("Traceback") == 0
