@@ -58,7 +58,7 @@ class RandomTensors:
                 vector(f"{i}.output_bias", spec.width)
 
     def has(self, name):
-        return name in ("head",) and self.get(name) is not None
+        return name in self.tensors
 
     def get(self, name):
         return self.tensors.get(name)
