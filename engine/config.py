@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 if TYPE_CHECKING:
     from .testing import ScriptedModel
 
-Backend = Literal["auto", "reference"]
+Backend = Literal["auto", "reference", "native"]
+CpuIsa = Literal["auto", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
 KVDtype = Literal["auto", "float32", "float16"]
@@ -32,8 +33,8 @@ class EngineConfig:
     """How an engine is set up. Only `model` must be given; None and "auto" take a default from the machine.
 
     model: path of a GGUF file or of a safetensors folder (or a scripted model in tests).
-    device: auto, cpu, cuda, cuda:N or mps. backend: auto or reference. dtype: arithmetic of the reference
-    backend.
+    device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
+    reference backend.
     quantization: format of the weights: auto as stored, none as floats, int8 or int4 packs wider ones.
     kv_dtype: how keys and values are stored. block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
@@ -41,6 +42,7 @@ class EngineConfig:
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
     max_sequences: conversations in the batch. max_waiting: requests in the queue before a submit is refused.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
+    cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     """
 
     model: str | Path | ScriptedModel
@@ -59,9 +61,11 @@ class EngineConfig:
     max_waiting: int = 1024
     context_length: int | None = None
     threads: int | None = None
+    cpu_isa: CpuIsa = "auto"
 
     def __post_init__(self) -> None:
         _choice("backend", self.backend, get_args(Backend))
+        _choice("cpu_isa", self.cpu_isa, get_args(CpuIsa))
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))

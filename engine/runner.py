@@ -31,7 +31,7 @@ class Runner(Protocol):
     backend: str
     exact: bool
     traffic: Traffic
-    memory_bytes: int
+    weight_bytes: int
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """Compute one step."""
@@ -50,7 +50,7 @@ class ModelRunner:
         self.backend = backend.name
         self.exact = backend.exact
         self.traffic = traffic
-        self.memory_bytes = backend.weight_bytes + backend.cache_bytes
+        self.weight_bytes = backend.weight_bytes
         self._backend = backend
         self._program = program
         self._block_size = block_size

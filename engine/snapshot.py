@@ -29,6 +29,7 @@ def take_snapshot(
     latest = metrics.first_tokens[-1] if metrics.first_tokens else None
     intervals = [seconds * 1e3 for seconds in metrics.intervals]
     ttfts = [times.ttft_ms for times in metrics.first_tokens if times.ttft_ms is not None]
+    written = (pool.used + pool.cached) * pool.block_size * model.runner.traffic.kv_bytes_per_token
     return EngineSnapshot(
         state=state,
         backend=model.runner.backend,
@@ -58,7 +59,7 @@ def take_snapshot(
         bandwidth_gbs=metrics.bandwidth_gbs(now),
         bandwidth_peak_gbs=None if peak is None else peak / 1e9,
         bytes_per_token=model.runner.traffic.token_bytes(),
-        memory_bytes=model.runner.memory_bytes,
+        memory_bytes=model.runner.weight_bytes + written,
         conversations=tuple(_row(request, pool) for request in requests if request.sequence is not None),
     )
 

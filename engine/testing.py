@@ -78,7 +78,7 @@ class ScriptedRunner:
 
     backend = "scripted"
     exact = True
-    memory_bytes = 0
+    weight_bytes = 0
 
     def __init__(self, outputs: list[list[int]], vocabulary: int, end: int, step_seconds: float) -> None:
         self.traffic = Traffic(0, 0)

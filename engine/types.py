@@ -225,6 +225,7 @@ class EngineSnapshot:
     itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first.
     bandwidth_gbs: achieved memory traffic of recent decode steps in GB/s; bandwidth_peak_gbs: the measured
     peak.
+    memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from .interface import Backend, BackendSettings
@@ -15,9 +16,27 @@ def _reference(settings: BackendSettings) -> Backend:
     return ReferenceBackend(settings)
 
 
+def _native(settings: BackendSettings) -> Backend:
+    from .native.backend import NativeBackend
+
+    return NativeBackend(settings)
+
+
+def _auto(settings: BackendSettings) -> Backend:
+    """Native on a CPU, reference elsewhere and where the library is missing or the dtype is another."""
+    from .native import available
+
+    # Asking torch for a GPU would take longer than a short answer.
+    on_cpu = settings.device == "cpu" or (settings.device == "auto" and not os.path.exists("/dev/nvidia0"))
+    if on_cpu and settings.dtype in ("auto", "float32") and available():
+        return _native(settings)
+    return _reference(settings)
+
+
 _BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {
-    "auto": _reference,
+    "auto": _auto,
     "reference": _reference,
+    "native": _native,
 }
 
 

@@ -58,14 +58,14 @@ SAMPLING_KEYS = (
 
 def engine_keys() -> tuple[str, ...]:
     """The options of `[engine]`."""
-    from engine.config import EngineConfig
+    from engine import EngineConfig
 
     return tuple(name for name in EngineConfig.__dataclass_fields__ if name != "model")
 
 
 def check_sampling(values: Mapping[str, Any]) -> None:
     """ValueError if SamplingParams does not take these."""
-    from engine.types import SamplingParams
+    from engine import SamplingParams
 
     try:
         SamplingParams(**values)
@@ -75,7 +75,7 @@ def check_sampling(values: Mapping[str, Any]) -> None:
 
 def check_engine(values: Mapping[str, Any]) -> None:
     """ValueError if EngineConfig does not take these."""
-    from engine.config import EngineConfig
+    from engine import EngineConfig
 
     try:
         EngineConfig.from_mapping({"model": "", **values})

@@ -72,24 +72,19 @@ def _vocabulary(encoder: tokenizers.Tokenizer, path: Path) -> Vocabulary:
         kinds[token] = Kind.BYTE if not byte_level and is_byte_token(text) else Kind.NORMAL
     for token, added in encoder.get_added_tokens_decoder().items():
         kinds[token] = Kind.CONTROL if added.special else Kind.USER_DEFINED
+        if added.special and added.single_word:
+            raise EngineError("model_invalid", f"{path}: single_word of {added.content!r} is not supported")
     return Vocabulary(tokens, bytes(kinds), byte_level)
 
 
 def _without_prefix(encoder: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
     """The pipeline for text in mid-prompt, where it puts a space before a prompt's first word only."""
-    settings = json.loads(encoder.to_str())
-    changed = False
-
-    def walk(node: Any) -> None:
-        nonlocal changed
-        if isinstance(node, dict) and node.get("prepend_scheme") == "first":
-            node["prepend_scheme"] = "never"
-            changed = True
-        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-            walk(child)
-
-    walk(settings["pre_tokenizer"])
-    return tokenizers.Tokenizer.from_str(json.dumps(settings)) if changed else None
+    words = json.dumps(_settings(encoder.pre_tokenizer))
+    inner_words = words.replace('"prepend_scheme": "first"', '"prepend_scheme": "never"')
+    if inner_words == words:
+        return None
+    settings = json.loads(encoder.to_str()) | {"pre_tokenizer": json.loads(inner_words)}
+    return tokenizers.Tokenizer.from_str(json.dumps(settings))
 
 
 def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
@@ -106,8 +101,10 @@ def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
     return token
 
 
-def _named_token(fields: Fields, name: str, encoder: tokenizers.Tokenizer) -> int | None:
-    """The id of a token that tokenizer_config.json names, as a string or an object."""
+def _named_token(fields: Fields, name: str, encoder: tokenizers.Tokenizer, default: int | None) -> int | None:
+    """The id of a token that tokenizer_config.json names, as a string or an object, or says there is none."""
+    if name not in fields.values:
+        return default
     value = fields.get(name)
     text = value.get("content") if isinstance(value, dict) else value
     if text is not None and not isinstance(text, str):
@@ -125,12 +122,8 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     config = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})
     model = Fields(folder / "config.json", read_json(folder, "config.json") or {})
     generation = read_folder_generation(folder, model, len(vocabulary))
-    bos_id = _named_token(config, "bos_token", encoder)
-    eos_id = _named_token(config, "eos_token", encoder)
-    if bos_id is None:
-        bos_id = generation.bos_id
-    if eos_id is None:
-        eos_id = next(iter(generation.end_ids), None)
+    bos_id = _named_token(config, "bos_token", encoder, generation.bos_id)
+    eos_id = _named_token(config, "eos_token", encoder, next(iter(generation.end_ids), None))
     in_front = bos_id is not None and bos_id == _put_in_front(encoder)
     encoder.post_processor = None
     added = encoder.get_added_tokens_decoder()

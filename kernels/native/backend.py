@@ -66,7 +66,7 @@ class NativeBackend:
             )
         self.threads = settings.threads or usable_cpus()
         self.cpu_isa: str = load().native_kernels_name(address).decode()
-        self.device = f"cpu ({self.cpu_isa}, {self.threads} threads)"
+        self.device = f"cpu ({self.cpu_isa}, {self.threads} thread{'s' * (self.threads > 1)})"
         self.weight_bytes = 0
         self.cache_bytes = 0
         self._vector_bytes = 0

@@ -1,7 +1,7 @@
 """Matrix products whose rows do not depend on each other, because every product has one fixed shape.
 
-A BLAS picks its kernel by the shape, and another kernel sums in another order. So rows are cut into tiles, the
-last one padded with zeros, and each tile is multiplied alone; only the number of tiles varies.
+A BLAS picks its kernel by the shape, and another kernel sums in another order. So rows are cut into tiles
+(the last one is padded with zeros) and each tile is multiplied alone; only the number of tiles varies.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -54,8 +55,8 @@ class Work:
     """Segments of equally many rows, attended in one go; the groups that a segment lacks are hidden.
 
     index: int64 [segments * rows], rows of the step. pages: int64 [groups, pages of all segments and heads].
-    hidden: bool [groups, segments, 1, stacked rows, KEYS], keys that a row may not see; one stacked row stands
-    for all if a segment has one row. parts: runs of groups, each small enough to be gathered at once.
+    hidden: bool [groups, segments, 1, stacked rows, KEYS], keys that a row may not see; one stacked row
+    stands for all if a segment has one row. parts: runs of groups, each small enough to be gathered at once.
     """
 
     segments: int
@@ -73,7 +74,7 @@ def stacked_rows(rows: int, sharing: int) -> int:
 
 def _segments(where: Rows, heads: int, window: int | None) -> Iterator[Segment]:
     starts = np.flatnonzero(np.diff(where.sequences, prepend=-1)).tolist()
-    for start, stop in zip(starts, [*starts[1:], len(where.sequences)], strict=True):
+    for start, stop in pairwise([*starts, len(where.sequences)]):
         affordable = WORK_SCORES // (heads * (int(where.positions[stop - 1]) + 1))
         step = min(SEGMENT_ROWS, max(TILE, affordable))
         for row in range(start, stop, step):

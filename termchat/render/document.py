@@ -22,10 +22,13 @@ class Document:
     """Text that is appended to, parsed and laid out as far as it has changed.
 
     markdown: whether the text is Markdown; otherwise it is shown as typed.
+    first_line: number of the first logical line, so that several documents can share one selection.
     `append` only stores; the work is done by the next `layout`.
     """
 
-    def __init__(self, text: str = "", *, markdown: bool = True, complete: bool = False) -> None:
+    def __init__(
+        self, text: str = "", *, markdown: bool = True, complete: bool = False, first_line: int = 0
+    ) -> None:
         self._parser = BlockParser() if markdown else LineParser()
         self._markdown = markdown
         self._sanitizer = Sanitizer()
@@ -38,7 +41,8 @@ class Document:
         self._settled = 0  # leaves that no text to come can change, but for the last
         self._closed = 0  # leaves whose rows are in `_rows`
         self._rows: list[Row] = []
-        self._base = 0  # their logical lines
+        self._first_line = first_line
+        self._base = first_line  # where the logical lines of the next leaf begin
         self.append(text)
         if complete:
             self.finish()
@@ -78,7 +82,7 @@ class Document:
         self._parse()
         self._unlaid = False
         if width != self._width:
-            self._width, self._rows, self._closed, self._base = width, [], 0, 0
+            self._width, self._rows, self._closed, self._base = width, [], 0, self._first_line
         first = None
         top, base = len(self._rows), self._base
         for index, leaf in enumerate(self._tail, self._closed):
@@ -112,8 +116,8 @@ class Document:
         """
         if selection.start is None and selection.end is None:
             return self.source
-        start = selection.start.transpose if selection.start else (0, 0)
-        end = selection.end.transpose if selection.end else (sys.maxsize, 0)
+        start = selection.start.transpose if selection.start is not None else (0, 0)
+        end = selection.end.transpose if selection.end is not None else (sys.maxsize, 0)
         leaves = self._parser.leaves
         source = [*self._lines, self._partial]
         stops = [*(leaf.start for leaf in leaves[1:]), len(source)]

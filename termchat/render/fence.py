@@ -15,7 +15,7 @@ from termchat.render.wrap import TAB_SIZE, cell_breaks
 
 # What is highlighted in one go, in lines and characters. While the block is open the pieces are small, so the
 # cost of a line stays the same; of a complete block the beginning is one large piece, which most blocks fit.
-_SMALL = (32, 4_000)
+_SMALL = (16, 2_000)
 _LARGE = (500, 40_000)
 _LONGEST_LINE = 2000  # characters; a longer line is shown plain
 

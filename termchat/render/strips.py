@@ -25,6 +25,7 @@ class Palette:
     """Rich styles for style names, on top of a base style (the widget's own colours)."""
 
     def __init__(self, styles: Mapping[str, Style], base: Style) -> None:
+        self.base = base
         self._styles = styles
         self._cache: dict[str, Style] = {"": base}
 
@@ -43,6 +44,7 @@ class Row:
     fragments: the text, the first `lead` of them decoration (markers, bars) that is not part of the content.
     line, offset: which logical line of the document the content belongs to, and where in it the row begins
         (in characters): a paragraph that wraps is one logical line. Selections are made in these coordinates.
+        A negative line is no content and can't be selected.
     whole: the row can't be selected in part (rows of a table).
     fill: style name of the cells to the right of the text.
     """
@@ -86,13 +88,16 @@ class Row:
 
     def _render(self, palette: Palette, width: int) -> Strip:
         segments = []
-        for text, style in self.fragments[: self.lead]:
-            # One segment a character, all with one offset: pointing at decoration selects from the content.
-            at = palette.style(style) + Style.from_meta({"offset": (self.offset, self.line)})
-            segments += [Segment(character, at) for character in text]
         offset = self.offset
-        for text, style in self.fragments[self.lead :]:
-            at = Style.from_meta({"offset": (offset, self.line)})
-            segments.append(Segment(text, palette.style(style) + at))
-            offset += len(text)
+        for index, (text, style) in enumerate(self.fragments):
+            if self.line < 0:
+                segments.append(Segment(text, palette.style(style)))
+                continue
+            at = palette.style(style) + Style.from_meta({"offset": (offset, self.line)})
+            if index < self.lead:
+                # A segment a character, all with one offset: pointing at decoration selects from the content.
+                segments += [Segment(character, at) for character in text]
+            else:
+                segments.append(Segment(text, at))
+                offset += len(text)
         return Strip(segments).adjust_cell_length(width, palette.style(self.fill))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from engine.types import Message
+    from engine import Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["streaming", "done", "interrupted", "error"]
@@ -121,7 +121,7 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
     A message whose answer was stopped before it began is followed by another of the same side; such are
     joined by a blank line, since the templates of many models refuse roles that do not alternate.
     """
-    from engine.types import Message
+    from engine import Message
 
     turns: list[tuple[Role, str]] = [("system", system)] if system else []
     for message in messages:

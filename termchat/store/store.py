@@ -63,25 +63,26 @@ class Store(Conversations):
 
     def recover(self) -> int:
         """Mark the unfinished replies of processes that have died as interrupted; how many there were."""
-        streaming = (
-            "SELECT id, writer, text || thinking = '' AS empty FROM message WHERE status = 'streaming'"
-        )
-        dead = [
-            row for row in self.database.query(streaming) if not is_alive(self._writers, str(row["writer"]))
-        ]
+        dead = self._dead()
         if dead:
             with self.database.write() as db:
-                for row in dead:
-                    if row["empty"]:
-                        self.drop_reply(row["id"])
+                dead = self._dead()  # another process may have been faster
+                for message_id, empty in dead:
+                    if empty:
+                        self.drop_reply(message_id)
                     else:
                         db.execute(
-                            "UPDATE message SET status = 'interrupted', writer = NULL "
-                            "WHERE id = ? AND status = 'streaming' AND writer IS ?",
-                            (row["id"], row["writer"]),
+                            "UPDATE message SET status = 'interrupted', writer = NULL WHERE id = ?",
+                            (message_id,),
                         )
         sweep(self._writers)
         return len(dead)
+
+    def _dead(self) -> list[tuple[int, bool]]:
+        rows = self.database.query(
+            "SELECT id, writer, text || thinking = '' AS empty FROM message WHERE status = 'streaming'"
+        )
+        return [(row["id"], row["empty"]) for row in rows if not is_alive(self._writers, str(row["writer"]))]
 
     def message(self, message_id: int) -> StoredMessage:
         """One message. NotFoundError."""

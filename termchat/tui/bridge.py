@@ -29,11 +29,11 @@ State = Literal["starting", "absent", "downloading", "loading", "ready", "failed
 CHOOSE = "choose another model"
 
 
-class EngineUnavailable(UserError):
+class EngineUnavailableError(UserError):
     """There is no engine to answer; says why and what to do."""
 
 
-class _DownloadStopped(Exception):
+class _DownloadStoppedError(Exception):
     """Raised inside a download to end it."""
 
 
@@ -78,9 +78,9 @@ class EngineBridge:
 
     def start(self, name: str | None = None) -> None:
         """Load a model by name or path (None: the user's default). What was loaded before is closed."""
-        before, self._task = self._task, asyncio.create_task(self._start(name, self._task))
-        if before is not None:
-            self._stop_download = True
+        self._stop_download = True
+        self._become("loading" if self.registry is not None else "starting")
+        self._task = asyncio.create_task(self._start(name, self._task))
 
     def download(self) -> None:
         """Fetch the absent model, then load it."""
@@ -92,13 +92,13 @@ class EngineBridge:
         self._stop_download = True
 
     async def ready(self) -> AsyncEngine:
-        """The engine, when it is loaded. EngineUnavailable: it cannot be."""
+        """The engine, when it is loaded. EngineUnavailableError: it cannot be."""
         while True:
             await self._settled.wait()
             if self.state == "ready" and self.engine is not None:
                 return self.engine
             if self.state in ("failed", "closed"):
-                raise EngineUnavailable(f"{self.error}; {self.remedy}" if self.remedy else self.error)
+                raise EngineUnavailableError(f"{self.error}; {self.remedy}" if self.remedy else self.error)
             await asyncio.sleep(0)
 
     def snapshot(self) -> EngineSnapshot | None:
@@ -116,7 +116,8 @@ class EngineBridge:
         """Settings of a request: a conversation's own over the user's over the model's. ValueError."""
         from ..session import sampling_params
 
-        assert self.engine is not None and self.model is not None, "the engine is ready"
+        assert self.engine is not None, "the engine is ready"
+        assert self.model is not None, "it has a model"
         return sampling_params(own, self._config, self.model, self.engine.info.defaults)
 
     def template_vars(self) -> Mapping[str, Any]:
@@ -138,7 +139,6 @@ class EngineBridge:
             await engine.__aexit__(None, None, None)
 
     async def _start(self, name: str | None, before: asyncio.Task[None] | None) -> None:
-        self._become("loading" if self.registry is not None else "starting")
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
         self._stop_download = False
@@ -193,7 +193,7 @@ class EngineBridge:
 
         def note(progress: Progress) -> None:
             if self._stop_download:
-                raise _DownloadStopped
+                raise _DownloadStoppedError
             self.progress = progress
 
         self._stop_download = False
@@ -202,7 +202,7 @@ class EngineBridge:
         try:
             await in_background(lambda: ensure(registry, entry.name, note))
             await self._load(entry.name)
-        except _DownloadStopped:
+        except _DownloadStoppedError:
             self._become("absent", f"the download of {entry.name} was stopped; what has come is kept")
         except UserError as error:
             log.warning("%s", error)

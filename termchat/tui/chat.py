@@ -24,8 +24,13 @@ class LiveReply:
     """A reply that is being generated. phase: where the engine is with it."""
 
     def __init__(
-        self, writer: ReplyWriter, message: StoredMessage, stream: ResponseStream, splitter: ThinkingSplitter
+        self,
+        writer: ReplyWriter,
+        message: StoredMessage,
+        stream: ResponseStream,
+        splitter: ThinkingSplitter | None,
     ) -> None:
+        """splitter: None if all that comes belongs to the answer."""
         self.message_id = message.id
         self.writer = writer
         self.stream = stream
@@ -51,11 +56,11 @@ class LiveReply:
 
     def push(self, text: str) -> tuple[str, str]:
         """Take in new text; what is new of the answer and of the thinking."""
-        return self._add(*self._splitter.push(text))
+        return self._add(*(self._splitter.push(text) if self._splitter is not None else ("", text)))
 
     def finish(self) -> tuple[str, str]:
         """What was held back, at the end."""
-        return self._add(*self._splitter.finish())
+        return self._add(*(self._splitter.finish() if self._splitter is not None else ("", "")))
 
     def _add(self, thinking: str, answer: str) -> tuple[str, str]:
         if answer:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import UserError
 from ..store import Conversation, NotFoundError, ReplyWriter, Store, StoredMessage, prompt_of
 from ..thinking import OPEN, ThinkingSplitter
-from .bridge import EngineBridge, EngineUnavailable
+from .bridge import EngineBridge
 from .chat import Chat, LiveReply
 from .history import History
 
@@ -167,7 +167,6 @@ class Controller:
     def submit(self, chat: Chat, text: str) -> None:
         """Send a text, or queue it while the conversation is busy."""
         chat.queue.append(text)
-        chat.stopping = False
         self._listener.chat_changed(chat)
         if not chat.busy:
             self._spawn(chat, self._pump(chat))
@@ -254,7 +253,6 @@ class Controller:
             turn.close()
             self._listener.notify_user("this conversation is busy; Esc stops it")
             return
-        chat.stopping = False
         self._spawn(chat, self._pump(chat, turn))
 
     def _spawn(self, chat: Chat, pump: Coroutine[Any, Any, None]) -> None:
@@ -266,11 +264,14 @@ class Controller:
 
     async def _pump(self, chat: Chat, turn: Coroutine[Any, Any, None] | None = None) -> None:
         try:
-            if turn is not None:
-                await turn
-            while chat.queue and not chat.stopping and not chat.error:
-                user = await self._commit(chat, chat.queue[0])
-                await self._answer(chat, user.id, 1)
+            while (turn is not None or chat.queue) and not chat.error:
+                step, turn = turn, None
+                if step is not None:
+                    await step
+                else:
+                    user = await self._commit(chat, chat.queue[0])
+                    await self._answer(chat, user.id, 1)
+                chat.stopping = False  # what is queued now came after the stop
         except (UserError, OSError, ValueError) as error:
             chat.error = str(error)
         except Exception as error:
@@ -315,10 +316,11 @@ class Controller:
         chat.take(await self.history.call(lambda store: store.conversation(id)))
 
     async def _engine(self, chat: Chat) -> AsyncEngine | None:
-        """The engine, once it is loaded; None if the user stopped waiting. EngineUnavailable."""
-        chat.waiting = asyncio.ensure_future(self.bridge.ready())
+        """The engine, once it is loaded; None if the user stopped waiting. EngineUnavailableError."""
+        waiting: asyncio.Future[AsyncEngine] = asyncio.ensure_future(self.bridge.ready())
+        chat.waiting = waiting
         try:
-            return await chat.waiting
+            return await waiting
         except asyncio.CancelledError:
             if chat.stopping:
                 return None
@@ -365,10 +367,7 @@ class Controller:
         inside = bool(message.thinking) and not message.text
         said: list[Message] = prompt_of(chat.branch(message.parent_id), chat.system)
         said.append(Message("assistant", f"{OPEN}{message.thinking}" if inside else message.text))
-        # A tag in the middle of an answer is text: the splitter is past its beginning.
-        splitter = ThinkingSplitter(inside=inside)
-        if not inside:
-            splitter.push("x")
+        splitter = ThinkingSplitter(inside=True) if inside else None  # a tag inside an answer is text
         writer = await self.history.call(lambda store: store.resume_reply(message.id))
         stream = engine.generate(said, params, continue_final=True, template_vars=self.bridge.template_vars())
         reply = LiveReply(writer, message, stream, splitter)
@@ -398,10 +397,12 @@ class Controller:
                 raise result
 
     async def _relay(self, chat: Chat, reply: LiveReply) -> None:
+        from engine import TextDelta
+
         finished: Finished | None = None
         try:
             async for event in reply.stream:
-                if not hasattr(event, "reason"):
+                if isinstance(event, TextDelta):
                     if reply.phase != "decode":
                         reply.phase = "decode"
                         self._listener.chats_changed()
@@ -468,6 +469,3 @@ def _stored(chat: Chat) -> str:
     if chat.id is None:
         raise NotFoundError("this conversation has no message yet")
     return chat.id
-
-
-__all__ = ["Controller", "EngineUnavailable", "Listener"]

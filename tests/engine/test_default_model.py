@@ -219,6 +219,30 @@ async def test_replies_to_one_prompt_share_its_blocks(engine: AsyncEngine) -> No
     assert sum(final.usage.cached_tokens >= 32 for final in finals) >= 3
 
 
+async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
+    engine: AsyncEngine, count_text: str
+) -> None:
+    seed = random.randrange(10**9)
+    print("seed", seed)
+    rng = random.Random(seed)
+    reasons = []
+    for _ in range(200):
+        prompt = [rng.randrange(17, 49000) for _ in range(rng.choice([5, 40, 120]))]
+        stream = engine.generate(prompt, SamplingParams(temperature=0, max_tokens=rng.choice([2, 60])))
+        await asyncio.sleep(rng.choice([0, 0.002, 0.01, 0.04]))
+        stream.abort()
+        finals = [event async for event in stream if isinstance(event, Finished)]
+        assert len(finals) == 1
+        reasons.append(finals[0].reason)
+    assert reasons.count("aborted") > 50
+    core = engine._core
+    await engine.run_between_steps(lambda: core.pool.audit(core.scheduler.tables))
+    snapshot = engine.snapshot()
+    assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total
+    assert (snapshot.running, snapshot.waiting) == (0, 0)
+    assert (await run(engine, COUNT, GREEDY)).text == count_text
+
+
 async def test_sixteen_conversations_share_each_step(default_model: Path) -> None:
     """All rows in one step, hardly more steps than the longest reply, hardly a slot of the cache unused."""
     length = 470

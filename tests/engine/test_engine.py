@@ -262,6 +262,16 @@ async def test_after_the_end_of_the_engine_requests_fail_at_once(default_model: 
     assert engine.snapshot().state == "closed"
 
 
+def state_of(engine: AsyncEngine, stream: ResponseStream) -> str:
+    """What a request is doing at this very moment, looked up behind the engine's back."""
+    request = engine._core._requests.get(stream.id)
+    if request is None or request.sequence is None:
+        return "done or not yet submitted"
+    if request.token_times:
+        return "decode"
+    return "prefill" if request.sequence.table.blocks else "waiting"
+
+
 async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path) -> None:
     seed = random.randrange(10**9)
     print("seed", seed)
@@ -279,8 +289,7 @@ async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path)
             stream = engine.generate(prompt, SamplingParams(max_tokens=rng.choice([1, 100])))
             for _ in range(rng.randint(0, 4)):
                 await asyncio.sleep(rng.choice([0, 0, 0.001, 0.003]))
-            rows = {row.id: row.state for row in engine.snapshot().conversations}
-            kinds.add(rows.get(stream.id, "unseen or done"))
+            kinds.add(state_of(engine, stream))
             stream.abort()
             stream.abort()
             _, final = await read(stream)
@@ -293,7 +302,7 @@ async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path)
         snapshot = engine.snapshot()
         assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total == 40
         assert snapshot.running == snapshot.waiting == 0
-        assert len(kinds) > 1, kinds
+        assert kinds >= {"waiting", "prefill", "decode", "done or not yet submitted"}, kinds
         _, final = await read(engine.generate([5], SamplingParams(max_tokens=20)))
         assert final.reason in ("length", "stop")
 

@@ -8,7 +8,7 @@ SEED = 20240711
 
 
 def first_stop(text: str, stops: list[str]) -> tuple[str, str | None]:
-    """What is shown of a whole text: up to the first place where a stop is complete, the longest if several are."""
+    """A whole text up to the first place where a stop is complete, the longest if several are."""
     for end in range(1, len(text) + 1):
         ended = [stop for stop in stops if text[:end].endswith(stop)]
         if ended:

@@ -17,7 +17,8 @@ from engine.types import EngineError, Message
 SEED = 8
 CONTROL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|pad|>"]
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{{ bos_token }}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
@@ -42,7 +43,9 @@ def byte_level(default_model: Path) -> Pipeline:
     merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
     pipeline = Pipeline(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     digits = pre_tokenizers.Digits(individual_digits=True)
-    pipeline.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    pipeline.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     pipeline.decoder = decoders.ByteLevel()
     pipeline.add_special_tokens([special(token) for token in tokens[:17]])
     pipeline.add_tokens([AddedToken("<tool>", normalized=False)])
@@ -74,11 +77,25 @@ def random_text(rng: random.Random, parts: list[str]) -> str:
 
 def test_byte_level_as_transformers_reads_it(tmp_path: Path, byte_level: Pipeline):
     config = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "chat_template": TEMPLATE}
-    folder = write(tmp_path / "m", byte_level, tokenizer_config=config, generation_config={"eos_token_id": [2, 0]})
+    folder = write(
+        tmp_path / "m", byte_level, tokenizer_config=config, generation_config={"eos_token_id": [2, 0]}
+    )
     tokenizer = load_tokenizer(folder)
     oracle = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     rng = random.Random(SEED)
-    parts = ["<|im_start|>", "<|im_end|>", "Hello", " world", "123", "\n", "é漢🙂", "  ", "<tool>", "<|im_", "'s"]
+    parts = [
+        "<|im_start|>",
+        "<|im_end|>",
+        "Hello",
+        " world",
+        "123",
+        "\n",
+        "é漢🙂",
+        "  ",
+        "<tool>",
+        "<|im_",
+        "'s",
+    ]
     for case in range(300):
         text = random_text(rng, parts)
         ids = oracle.encode(text, add_special_tokens=False)
@@ -97,7 +114,9 @@ def test_same_tokens_as_the_gguf_file(tmp_path: Path, byte_level: Pipeline, defa
     assert [tokenizer.token_bytes(i) for i in range(49152)] == [gguf.token_bytes(i) for i in range(49152)]
 
 
-@pytest.mark.parametrize("options", [{"scheme": "first"}, {"scheme": "always"}, {"scheme": "never"}, {"normalizer": True}])
+@pytest.mark.parametrize(
+    "options", [{"scheme": "first"}, {"scheme": "always"}, {"scheme": "never"}, {"normalizer": True}]
+)
 def test_sentencepiece_as_transformers_reads_it(tmp_path: Path, options: dict[str, Any]):
     folder = write(tmp_path / "m", sentencepiece(**options))
     tokenizer = load_tokenizer(folder)
@@ -133,7 +152,7 @@ def test_chat_as_transformers_renders_and_encodes_it(tmp_path: Path, byte_level:
         ({"tokenizer_config": {"bos_token": "<s>"}}, 1, True),  # as the library itself does
         ({"tokenizer_config": {"bos_token": "<s>", "add_bos_token": False}}, 1, False),
         ({"config": {"bos_token_id": 1}}, 1, True),
-        ({"tokenizer_config": {"bos_token": None}}, None, False),
+        ({"tokenizer_config": {"bos_token": None}, "config": {"bos_token_id": 1}}, None, False),
     ],
 )
 def test_B013_start_token(tmp_path: Path, files: dict[str, Any], bos_id: int | None, add_bos: bool):
@@ -169,7 +188,10 @@ def test_truncation_and_padding_in_the_file_are_off(tmp_path: Path, byte_level: 
     pipeline.enable_truncation(4)
     pipeline.enable_padding(length=8)
     tokenizer = load_tokenizer(write(tmp_path / "m", pipeline))
-    assert tokenizer.encode("One two three four five six") == byte_level.encode("One two three four five six").ids
+    assert (
+        tokenizer.encode("One two three four five six")
+        == byte_level.encode("One two three four five six").ids
+    )
     assert len(tokenizer.encode("a")) == 1
 
 
@@ -195,7 +217,10 @@ def word_level() -> Pipeline:
         (b"[" * 100_000, "is not a valid tokenizer"),
         (word_level().to_str().encode(), "WordLevel are not supported"),
         (Pipeline(models.BPE({"a": 0}, [])).to_str().encode(), "neither byte-level nor SentencePiece"),
-        (Pipeline(models.BPE({"a": 1 << 31}, [])).to_str().encode(), "token ids up to"),
+        (
+            Pipeline(models.BPE({"a": 777}, [])).to_str().replace("777", "4000000000").encode(),
+            "token ids up to",
+        ),
         (Pipeline(models.BPE({}, [])).to_str().encode(), "token ids up to"),
     ],
 )
@@ -213,6 +238,13 @@ def test_broken_settings_are_refused_by_name(tmp_path: Path):
     folder = write(tmp_path / "m", sentencepiece(normalizer=True), tokenizer_config={"bos_token": 7})
     with pytest.raises(EngineError, match=r"tokenizer_config.json: bos_token must be a token's text"):
         load_tokenizer(folder)
+
+
+def test_control_tokens_as_whole_words_are_refused(tmp_path: Path):
+    pipeline = sentencepiece(scheme="never")
+    pipeline.add_special_tokens([special("<word>", single_word=True)])
+    with pytest.raises(EngineError, match="single_word of '<word>' is not supported"):
+        load_tokenizer(write(tmp_path / "m", pipeline))
 
 
 def test_every_cut_of_a_file_is_refused(tmp_path: Path):

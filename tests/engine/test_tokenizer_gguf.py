@@ -46,7 +46,13 @@ def small(words: Iterable[str], pre: str, control: Iterable[str] = (), **more: A
                 tokens.append(word[:end])
                 merges.append(f"{word[: end - 1]} {word[end - 1]}")
     kinds = [Kind.NORMAL] * len(tokens) + [Kind.CONTROL] * len(list(control))
-    values = {"model": "gpt2", "pre": pre, "tokens": [*tokens, *control], "merges": merges, "token_type": kinds}
+    values = {
+        "model": "gpt2",
+        "pre": pre,
+        "tokens": [*tokens, *control],
+        "merges": merges,
+        "token_type": kinds,
+    }
     return made({}, **values | {"token_type": np.array(kinds, np.int32)} | more)
 
 
@@ -93,7 +99,9 @@ def test_decoding_undoes_encoding(tokenizer: Tokenizer):
     for case in range(500):
         text = "".join(rng.choices(CHARACTERS, k=rng.randint(0, 40)))
         if case % 3 == 0:
-            text = "".join(chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x40000)])) for _ in text)
+            text = "".join(
+                chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x40000)])) for _ in text
+            )
         assert tokenizer.decode(tokenizer.encode(text, special=False)) == text, (SEED, case)
 
 
@@ -235,7 +243,12 @@ def test_B013_start_token_once(more: dict[str, Any], text: str, starts: int):
 
 def test_end_tokens_of_a_file():
     tokenizer = small(
-        [], "gpt-2", control=["<x>", "<y>", "<z>", "</s>"], eos_token_id=256, eot_token_id=257, eom_token_id=258
+        [],
+        "gpt-2",
+        control=["<x>", "<y>", "<z>", "</s>"],
+        eos_token_id=256,
+        eot_token_id=257,
+        eom_token_id=258,
     )
     assert tokenizer.eos_id == 256
     assert tokenizer.end_ids == {256, 257, 258, 259}

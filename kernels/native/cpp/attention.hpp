@@ -91,13 +91,13 @@ static void attend_group(const AttentionArgs& a, const Scratch& s, int first, in
     const float* q = s.q + first * s.q_stride;
     float* weights = s.weights + first * kGroup;
     float* values = s.span + first * s.partial_stride;
-    for (int strip = 0; strip < kGroup; strip += kLanes) {
-        if (strip + kLanes <= low || strip >= high) continue;
-        int position = group * kGroup + strip;
+    for (int i = 0; i < vectors * kGroup; i += kLanes) store(weights + i, splat(0.0f));
+    int width = a.block_size < kGroup ? a.block_size : kGroup;
+    for (int key = 0; key < high; key += width) {
+        int position = group * kGroup + key;
         const Type* keys = (const Type*)a.keys + a.table[position / a.block_size] * a.block_stride;
-        for (int i = 0; i < vectors; i++) store(weights + i * kGroup + strip, splat(0.0f));
-        accumulate_any<Format>(vectors, weights + strip, kGroup, q, s.q_stride, keys + position % a.block_size,
-                               a.block_size, a.head_dim);
+        accumulate_any<Format>(vectors, weights + key, kGroup, q, s.q_stride, keys + position % a.block_size,
+                               a.block_size, a.head_dim, width / kLanes);
     }
     for (int i = 0; i < vectors; i++)
         soften(weights + i * kGroup, {values + i * s.partial_stride, a.value_stride}, low, high, a.scale);
@@ -105,9 +105,21 @@ static void attend_group(const AttentionArgs& a, const Scratch& s, int first, in
         int position = group * kGroup + key, offset = position % a.block_size;
         count = high - key < a.block_size - offset ? high - key : a.block_size - offset;
         const Type* lines = (const Type*)a.values + a.table[position / a.block_size] * a.block_stride;
-        for (int i = 0; i < a.value_stride; i += kLanes)
-            accumulate_any<Format>(vectors, values + i, s.partial_stride, weights + key, kGroup,
-                                   lines + offset * a.value_stride + i, a.value_stride, count);
+        accumulate_any<Format>(vectors, values, s.partial_stride, weights + key, kGroup, lines + offset * a.value_stride,
+                               a.value_stride, count, a.value_stride / kLanes);
+    }
+}
+
+// The pages of a group lie apart, where the hardware's prefetching ends.
+template <class Format>
+INLINE void prefetch_group(const AttentionArgs& a, int group) {
+    using Type = typename Format::Type;
+    constexpr int line = 64 / sizeof(Type);
+    for (int key = 0; key < kGroup; key += a.block_size) {
+        ptrdiff_t block = a.table[(group * kGroup + key) / a.block_size] * a.block_stride;
+        const Type *keys = (const Type*)a.keys + block, *values = (const Type*)a.values + block;
+        for (int i = 0; i < a.head_dim * a.block_size; i += line) __builtin_prefetch(keys + i);
+        for (int i = 0; i < a.value_stride * a.block_size; i += line) __builtin_prefetch(values + i);
     }
 }
 
@@ -118,6 +130,7 @@ static void attend_span(const AttentionArgs& a, const Scratch& s, int span) {
     int end = newest < (span + 1) * kSpan - 1 ? newest : (span + 1) * kSpan - 1;  // inclusive
     for (int group = begin / kGroup; group <= end / kGroup; group++) {
         int key = group * kGroup;
+        if (key + 2 * kGroup <= end) prefetch_group<Format>(a, group + 1);
         if (key > newest - a.window && key + kGroup - 1 <= a.position) {  // every row sees the whole group
             attend_group<Format>(a, s, 0, a.rows * a.heads, group, 0, kGroup);
             continue;

@@ -44,11 +44,11 @@ static void quantized_linear(const LinearArgs& a) {
 
 template <class Format, int Rows>
 static void plain_block(const LinearArgs& a, int tile, int row) {
-    Vec acc[Rows];
-    for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
+    Vec acc[Rows][1];
+    for (int j = 0; j < Rows; j++) acc[j][0] = splat(0.0f);
     const auto* w = (const typename Format::Type*)a.tiles + (size_t)tile * a.columns * kLanes;
-    accumulate<Format, Rows>(acc, a.x + row * a.x_stride, a.x_stride, w, kLanes, a.columns);
-    finish<Rows>(a, tile, row, acc);
+    accumulate<Format, Rows, 1>(acc, a.x + row * a.x_stride, a.x_stride, w, kLanes, a.columns);
+    finish<Rows>(a, tile, row, acc[0]);
 }
 
 template <class Format>

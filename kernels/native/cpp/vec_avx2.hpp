@@ -1,6 +1,8 @@
 // Sixteen float or int32 lanes in two AVX2 registers.
 #pragma once
 
+constexpr int kSums = 6;
+
 #define INLINE static inline __attribute__((always_inline))
 
 struct Vec {

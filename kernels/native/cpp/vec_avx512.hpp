@@ -1,6 +1,8 @@
 // Sixteen float or int32 lanes in one AVX-512 register.
 #pragma once
 
+constexpr int kSums = 16;  // vectors that a loop can keep in registers beside its operands
+
 #define INLINE static inline __attribute__((always_inline))
 
 struct Vec {

@@ -1,6 +1,8 @@
 // Sixteen float or int32 lanes in plain C++: any machine, the same bits.
 #pragma once
 
+constexpr int kSums = 2;
+
 #define INLINE static inline
 
 struct Vec {

@@ -116,7 +116,7 @@ class Helpers:
     @staticmethod
     def packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
         groups = group_count(columns)
-        scales = (rng.random((rows, groups), np.float32) * 0.02).astype(np.float16)
+        scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(np.float16)
         if form == "q8":
             codes = rng.integers(-128, 128, (rows, groups, 32)).astype(np.int8)
             return Packed("q8", (rows, columns), codes, scales)

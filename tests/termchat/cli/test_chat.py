@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ from termchat.store import Store
 
 
 class Terminal:
-    """A person at a terminal: waits for words, types a line."""
+    """A person at a terminal: waits until words are shown, then types a line or sends a signal."""
 
     def __init__(self, *script):
         self.main, self.side = pty.openpty()
@@ -27,23 +28,29 @@ class Terminal:
         self._script = script
         self._thread = threading.Thread(target=self._play)
 
+    def _read(self):
+        """More of what is shown; False at the end."""
+        try:
+            self.shown += os.read(self.main, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
+        except OSError:
+            return False
+        return True
+
     def _play(self):
+        position, deadline = 0, time.monotonic() + 60
         for expected, action in self._script:
-            deadline = time.monotonic() + 60
-            while expected not in self.shown and time.monotonic() < deadline:
-                try:
-                    self.shown += os.read(self.main, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
-                except OSError:
+            while (found := self.shown.find(expected, position)) < 0:
+                if time.monotonic() > deadline:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                if select.select([self.main], [], [], 1)[0] and not self._read():
                     return
+            position = found + len(expected)
             if isinstance(action, int):
                 os.kill(os.getpid(), action)
             else:
                 os.write(self.main, action)
-        while True:
-            try:
-                self.shown += os.read(self.main, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
-            except OSError:
-                return
+        while self._read():
+            pass
 
     def run(self, monkeypatch, *arguments):
         """Run the program here; its exit code."""

@@ -1,0 +1,60 @@
+"""What a command is, and how a typed line finds one. The slash commands, the palette, the keys and the help
+are all made of one list of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ...errors import UserError
+from ...settings import nearest
+
+if TYPE_CHECKING:
+    from ..screens.main import MainScreen
+
+Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
+
+
+class CommandError(UserError):
+    """A typed command that means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something the user can do.
+
+    id: stable, for the settings' [keys]. run: gets the screen and what follows the command's name.
+    title: one line for palette and help. slash: its name after `/`; "" has none. argument: what may follow,
+    for the help. key: default keys, separated by commas. palette: whether the palette lists it.
+    """
+
+    id: str
+    run: Callable[[MainScreen, str], Awaitable[None]]
+    title: str
+    group: Group
+    slash: str = ""
+    argument: str = ""
+    key: str = ""
+    palette: bool = True
+
+    @property
+    def usage(self) -> str:
+        """How to type it."""
+        return f"/{self.slash} {self.argument}".rstrip() if self.slash else ""
+
+
+def is_command(text: str) -> bool:
+    """Whether a typed text is a command; `//` begins a message with a slash."""
+    return text.startswith("/") and not text.startswith("//")
+
+
+def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
+    """The command of a typed line, and its argument. CommandError: names the nearest one."""
+    name, _, argument = line[1:].strip().partition(" ")
+    known = {command.slash: command for command in commands if command.slash}
+    if name.lower() in known:
+        return known[name.lower()], argument.strip()
+    near = nearest(name.lower(), known)
+    raise CommandError(f"there is no command /{name[:40]}; did you mean /{near}? F1 lists them all")

@@ -1,0 +1,112 @@
+"""Small questions above the main screen. All text in them is literal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static, TextArea
+from textual.widgets.option_list import Option
+
+T = TypeVar("T")
+
+DIALOG_CSS = """
+.dialog-screen { align: center middle; background: $background 60%; }
+.dialog {
+    width: 72; max-width: 95%; height: auto; max-height: 95%;
+    background: $surface; border: round $primary 60%; padding: 1 2;
+}
+.dialog .dialog-title { text-style: bold; color: $foreground; height: auto; margin-bottom: 1; }
+.dialog .dialog-text { height: auto; color: $text-muted; margin-bottom: 1; }
+.dialog .dialog-hint { height: 1; color: $text-muted; margin-top: 1; }
+.dialog OptionList { height: auto; max-height: 16; background: $surface; border: none; padding: 0; }
+.dialog OptionList:focus { border: none; }
+.dialog OptionList > .option-list--option { padding: 0 1; }
+.dialog Input { background: $panel; border: none; padding: 0 1; height: 1; }
+.dialog Input:focus { border: none; }
+.dialog TextArea { background: $panel; border: none; padding: 0 1; height: 8; }
+.dialog TextArea:focus { border: none; }
+"""
+
+
+class Dialog(ModalScreen[T | None]):
+    """A box in the middle of the screen; Esc closes it without an answer."""
+
+    DEFAULT_CSS = DIALOG_CSS
+    BINDINGS = [Binding("escape", "dismiss_none", "close", show=False)]
+
+    def __init__(self) -> None:
+        super().__init__(classes="dialog-screen")
+
+    def action_dismiss_none(self) -> None:
+        """Close without an answer."""
+        self.dismiss(None)
+
+
+class Choose(Dialog[int]):
+    """A question with a few answers; the index of the chosen one."""
+
+    def __init__(self, title: str, text: str, answers: Sequence[str]) -> None:
+        super().__init__()
+        self._title, self._text, self._answers = title, text, answers
+
+    def compose(self) -> ComposeResult:
+        """Title, text, answers."""
+        with Vertical(classes="dialog"):
+            yield Static(self._title, classes="dialog-title", markup=False)
+            if self._text:
+                yield Static(self._text, classes="dialog-text", markup=False)
+            yield OptionList(*(Option(Content(answer)) for answer in self._answers))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Answer."""
+        self.dismiss(event.option_index)
+
+
+class AskLine(Dialog[str]):
+    """A question answered with one line."""
+
+    def __init__(self, title: str, text: str = "", value: str = "") -> None:
+        super().__init__()
+        self._title, self._text, self._value = title, text, value
+
+    def compose(self) -> ComposeResult:
+        """Title, text, line."""
+        with Vertical(classes="dialog"):
+            yield Static(self._title, classes="dialog-title", markup=False)
+            if self._text:
+                yield Static(self._text, classes="dialog-text", markup=False)
+            yield Input(self._value)
+            yield Static("⏎ done   esc cancel", classes="dialog-hint", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Answer."""
+        self.dismiss(event.value)
+
+
+class AskText(Dialog[str]):
+    """A question answered with a text of several lines."""
+
+    BINDINGS = [Binding("ctrl+s", "done", "done", show=False, priority=True)]
+
+    def __init__(self, title: str, text: str = "", value: str = "") -> None:
+        super().__init__()
+        self._title, self._text, self._value = title, text, value
+
+    def compose(self) -> ComposeResult:
+        """Title, text, lines."""
+        with Vertical(classes="dialog"):
+            yield Static(self._title, classes="dialog-title", markup=False)
+            if self._text:
+                yield Static(self._text, classes="dialog-text", markup=False)
+            yield TextArea(self._value, soft_wrap=True)
+            yield Static("^S done   esc cancel", classes="dialog-hint", markup=False)
+
+    def action_done(self) -> None:
+        """Answer."""
+        self.dismiss(self.query_one(TextArea).text)

@@ -1,0 +1,131 @@
+"""The list of conversations: sign, title, speed. Only the rows on screen are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.cells import set_cell_size
+from textual.binding import Binding
+from textual.content import Content
+from textual.events import Click
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+
+from ...render import sanitize
+from ..chat import Chat
+from ..format import rate
+from ..glyphs import STYLES, UNICODE, Glyphs
+
+
+class ChatList(ScrollView, can_focus=True):
+    """Conversations, one a row. `shown` is the one on screen, `cursor` the row the keys are at."""
+
+    DEFAULT_CSS = """
+    ChatList { width: 26; background: $surface; scrollbar-size-vertical: 1; padding: 0; }
+    """
+    BINDINGS = [
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("pageup", "move(-10)", show=False),
+        Binding("pagedown", "move(10)", show=False),
+        Binding("home", "move(-100000)", show=False),
+        Binding("end", "move(100000)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+
+    class Chosen(Message):
+        """A conversation was chosen with Enter or the mouse."""
+
+        def __init__(self, chat: Chat) -> None:
+            super().__init__()
+            self.chat = chat
+
+    cursor: reactive[int] = reactive(0)
+
+    def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._glyphs = glyphs
+        self._chats: Sequence[Chat] = ()
+        self._shown: Chat | None = None
+        self._rates: Mapping[int, float | None] = {}
+
+    def update(self, chats: Sequence[Chat], shown: Chat | None, rates: Mapping[int, float | None]) -> None:
+        """Show these. rates: tokens a second by the engine's request ids."""
+        moved = shown is not self._shown
+        self._chats, self._shown, self._rates = list(chats), shown, rates
+        if moved and shown in self._chats:
+            self.cursor = self._chats.index(shown)
+        self.cursor = max(0, min(self.cursor, len(self._chats) - 1))
+        self.virtual_size = Size(self.size.width, len(self._chats))
+        self.refresh()
+
+    def watch_cursor(self, cursor: int) -> None:
+        """Keep it in sight."""
+        if self.is_attached:
+            self.scroll_to_region(Region(0, cursor, 1, 1), animate=False, force=True)
+            self.refresh()
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Hide the cursor."""
+        self.refresh()
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self.cursor = max(0, min(self.cursor + rows, len(self._chats) - 1))
+
+    def action_choose(self) -> None:
+        """Choose the row of the cursor."""
+        if self.cursor < len(self._chats):
+            self.post_message(self.Chosen(self._chats[self.cursor]))
+
+    def on_click(self, event: Click) -> None:
+        """Choose the row under the mouse."""
+        row = event.y + self.scroll_offset.y
+        if row < len(self._chats):
+            self.cursor = row
+            self.action_choose()
+
+    def render_line(self, y: int) -> Strip:
+        """One row."""
+        width = self.size.width
+        index = y + self.scroll_offset.y
+        if index >= len(self._chats):
+            return Strip.blank(width, self.rich_style)
+        chat = self._chats[index]
+        row = self._row(chat, width)
+        if chat is self._shown:
+            row = row.stylize_before("$foreground on $primary 22%")
+        if self.has_focus and index == self.cursor:
+            row = row.stylize("reverse")
+        strips = Visual.to_strips(self, row, width, 1, self.visual_style)
+        return strips[0] if strips else Strip.blank(width, self.rich_style)
+
+    def _row(self, chat: Chat, width: int) -> Content:
+        state = chat.state
+        sign = self._glyphs.of(state, chat.unread)
+        speed = sum(self._rates.get(reply.stream.id) or 0.0 for reply in chat.live.values())
+        end = rate(speed) if speed else f"+{len(chat.queue)}" if chat.queue else ""
+        title = sanitize(chat.title).replace("\n", " ")
+        room = max(0, width - 4 - len(end) - 1)
+        style = "bold" if chat.unread else "" if chat.id is not None else "italic $chat-muted"
+        return Content.assemble(
+            (f" {sign} ", "$primary" if chat.unread and state == "idle" else STYLES[state]),
+            (_cut(title, room), style),
+            (f"{end:>{len(end) + 1}} ", "$chat-muted"),
+        )
+
+
+def _cut(text: str, width: int) -> str:
+    """Exactly `width` cells, with an ellipsis where something was left out."""
+    cut = set_cell_size(text, width)
+    if width > 1 and cut.rstrip() != text.rstrip() and len(text) > 1:
+        cut = set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
+    return cut

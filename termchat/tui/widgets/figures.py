@@ -1,0 +1,171 @@
+"""The panel's lines: each a label and figures, right-aligned. Pure functions of the statistics."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+
+from ...render import sanitize
+from ..format import NOT_YET, count, milliseconds, percent, rate, size
+from ..glyphs import STYLES, Glyphs
+from ..stats import EngineStats
+
+MUTED = "$chat-muted"
+MOST_SHARES = 6
+"""Conversations listed one by one; of more only their number is shown."""
+
+
+def pair(label: str, value: str, width: int, style: str = "", label_style: str = MUTED) -> Content:
+    """A label on the left, a value on the right; the label gives way."""
+    room = max(0, width - cell_len(value) - 1)
+    return Content.assemble((cut(label, room), label_style), " ", (value, style))
+
+
+def cut(text: str, width: int) -> str:
+    """Exactly `width` cells of one line, with an ellipsis where something was left out."""
+    text = sanitize(text).replace("\n", " ")
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(set_cell_size(text, max(0, width - 1)).rstrip() + "…", width)
+
+
+def bar(share: float | None, width: int, glyphs: Glyphs, style: str = "$primary") -> Content:
+    """A bar, `share` of it full."""
+    full = round(min(1.0, max(0.0, share or 0.0)) * width)
+    return Content.assemble(
+        (glyphs.bar_full * full, style), (glyphs.bar_empty * (width - full), "$chat-muted 40%")
+    )
+
+
+def heading(name: str, value: str, width: int) -> Content:
+    """The first line of a section."""
+    return pair(name, value, width, MUTED, "bold $primary")
+
+
+def speed_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Content]:
+    """Tokens a second, in total and of each conversation; who runs and waits."""
+    snapshot = stats.snapshot
+    fade = MUTED if stats.idle else ""
+    at_work = f"{snapshot.running} running"
+    if snapshot.waiting:
+        at_work += f" {snapshot.waiting} waiting"
+    lines = [
+        heading("tok/s", "idle" if stats.idle else at_work, width),
+        pair("all conversations", rate(snapshot.tokens_per_second), width, fade or "bold"),
+    ]
+    shares = stats.shares[:MOST_SHARES] if len(stats.shares) > 1 else ()
+    for share in shares:
+        state = share.chat.state
+        sign = glyphs.of(state, unread=False)
+        room = max(0, width - 2)
+        lines.append(
+            Content.assemble(
+                (f"{sign} ", STYLES[state]), pair(share.chat.title, rate(share.tokens_per_second), room)
+            )
+        )
+    if len(stats.shares) > MOST_SHARES:
+        lines.append(Content.styled(f"  and {len(stats.shares) - MOST_SHARES} more", MUTED))
+    if snapshot.last_step_rows > 1 and not stats.idle:
+        lines.append(pair("rows in the last step", str(snapshot.last_step_rows), width))
+    return lines
+
+
+def latency_lines(stats: EngineStats, width: int) -> list[Content]:
+    """First token and time between tokens."""
+    snapshot = stats.snapshot
+    fade = MUTED if stats.idle else ""
+    lines = [
+        heading("latency", "", width),
+        pair("first token", milliseconds(snapshot.ttft_ms), width, fade),
+    ]
+    if snapshot.queue_ms is not None and snapshot.prefill_ms is not None:
+        split = f"{milliseconds(snapshot.queue_ms)} + {milliseconds(snapshot.prefill_ms)}"
+        lines.append(pair("  queue + prefill", split, width, MUTED))
+    if snapshot.ttft_p50_ms is not None:
+        lines.append(pair("  median", milliseconds(snapshot.ttft_p50_ms), width, MUTED))
+    lines.append(pair("between tokens", milliseconds(snapshot.itl_ms), width, fade))
+    if snapshot.itl_p95_ms is not None:
+        worst = max(snapshot.itl_recent_ms, default=None)
+        lines.append(
+            pair("  p95 / max", f"{milliseconds(snapshot.itl_p95_ms)} / {milliseconds(worst)}", width, MUTED)
+        )
+    return lines
+
+
+def bandwidth_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Content]:
+    """Achieved memory bandwidth against what was measured on this machine."""
+    snapshot = stats.snapshot
+    fade = MUTED if stats.idle else ""
+    lines = [heading("bandwidth", "", width)]
+    if snapshot.bandwidth_gbs is None and snapshot.bandwidth_peak_gbs is None:
+        return [*lines, Content.styled("not measured yet", MUTED)]
+    achieved = NOT_YET if snapshot.bandwidth_gbs is None else f"{snapshot.bandwidth_gbs:.1f} GB/s"
+    lines.append(pair("achieved", achieved, width, fade))
+    if snapshot.bandwidth_peak_gbs is None:
+        lines.append(pair("peak", "measured when idle", width, MUTED))
+        return lines
+    share = stats.bandwidth_share
+    lines.append(
+        pair(f"of {snapshot.bandwidth_peak_gbs:.1f} measured", percent(share), width, fade or "bold")
+    )
+    lines.append(bar(share, width, glyphs, MUTED if stats.idle else "$primary"))
+    lines.append(pair("ceiling, one conversation", f"{rate(stats.ceiling)} tok/s", width, MUTED))
+    return lines
+
+
+def cache_lines(stats: EngineStats, width: int) -> list[Content]:
+    """The KV cache in numbers, below its map."""
+    snapshot = stats.snapshot
+    lines = [
+        pair(
+            "used / cached / free",
+            f"{snapshot.blocks_used} / {snapshot.blocks_cached} / {snapshot.blocks_free}",
+            width,
+        ),
+        pair("slots filled", percent(snapshot.kv_utilisation), width, MUTED),
+        pair("room for more like this", NOT_YET if stats.fits is None else str(stats.fits), width, MUTED),
+        pair("prefix tokens saved", count(snapshot.prefix_tokens_saved), width, MUTED),
+    ]
+    if snapshot.preemptions:
+        lines.append(pair("preemptions", count(snapshot.preemptions), width, "$warning"))
+    return lines
+
+
+def draft_lines(stats: EngineStats, width: int) -> list[Content]:
+    """Speculative decoding; nothing without it."""
+    snapshot = stats.snapshot
+    if not snapshot.draft_tokens:
+        return []
+    each = (
+        snapshot.tokens_total / (snapshot.tokens_total - snapshot.accepted_tokens)
+        if snapshot.tokens_total > snapshot.accepted_tokens
+        else None
+    )
+    return [
+        heading("drafts", f"{percent(stats.kept)} kept", width),
+        pair("tokens a step", NOT_YET if each is None else f"{each:.2f}", width),
+    ]
+
+
+def engine_lines(stats: EngineStats, width: int) -> list[Content]:
+    """What runs, on what."""
+    snapshot = stats.snapshot
+    exact = "exact" if snapshot.exact else "not exact"
+    return [
+        heading("engine", f"{snapshot.backend}, {exact}", width),
+        pair("memory", size(snapshot.memory_bytes), width, MUTED),
+    ]
+
+
+def one_line(stats: EngineStats) -> Content:
+    """The whole panel in one line."""
+    snapshot = stats.snapshot
+    parts = [f"{rate(snapshot.tokens_per_second)} tok/s"]
+    if not stats.idle:
+        parts.append(f"{snapshot.running} run" + (f" {snapshot.waiting} wait" if snapshot.waiting else ""))
+    parts.append(f"first {milliseconds(snapshot.ttft_ms)}")
+    if stats.bandwidth_share is not None:
+        parts.append(f"mem {percent(stats.bandwidth_share)}")
+    total = snapshot.blocks_total
+    parts.append(f"kv {percent(snapshot.blocks_used / total if total else None)}")
+    return Content.styled(" · ".join(parts), MUTED)

@@ -1,0 +1,186 @@
+"""Opening a backend: names, devices, threads, memory; and what it measures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.backends import open_backend
+from kernels.interface import BackendSettings, CacheShape
+from kernels.reference import self_check
+from kernels.threads import cgroup_cpus, usable_cpus
+
+
+@pytest.fixture(autouse=True)
+def torch_threads():
+    """Leaves torch's threads as they were."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_reference_opens_on_the_cpu():
+    backend = open_backend("reference", BackendSettings(device="cpu"))
+    assert (backend.name, backend.device) == ("reference", "cpu")
+    assert backend.weight_bytes == backend.cache_bytes == 0
+    backend.close()
+
+
+def test_an_unknown_backend_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"auto, .*reference.* not 'tpu'"):
+        open_backend("tpu", BackendSettings())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_told():
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(ValueError, match=f"{device}.*no CUDA GPU"):
+            open_backend("reference", BackendSettings(device=device))
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="needs a machine without an Apple GPU")
+def test_a_missing_apple_gpu_is_told():
+    with pytest.raises(ValueError, match=r"mps.*no Apple GPU"):
+        open_backend("reference", BackendSettings(device="mps"))
+
+
+def test_missing_torch_is_told(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("kernels.reference")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ValueError, match="needs torch"):
+        open_backend("reference", BackendSettings())
+
+
+def test_importing_the_factory_imports_no_torch():
+    code = "import sys, kernels.backends; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_are_those_of_the_setting_also_in_another_thread():
+    seen = []
+
+    def look() -> None:
+        seen.append(torch.get_num_threads())
+
+    for threads in (1, 2):
+        open_backend("reference", BackendSettings(threads=threads))
+        worker = threading.Thread(target=look)
+        worker.start()
+        worker.join()
+    open_backend("reference", BackendSettings())
+    look()
+    assert seen == [1, 2, usable_cpus()]
+
+
+def test_a_cache_that_cannot_fit_is_a_memory_error_with_the_bytes():
+    backend = open_backend("reference", BackendSettings())
+    shape = CacheShape(30, 1 << 28, 32, 8, 128, "float32")
+    with pytest.raises(MemoryError, match=str(shape.nbytes)):
+        backend.allocate_cache(shape)
+    assert backend.cache_bytes == 0
+
+
+def test_an_odd_block_size_is_refused():
+    with pytest.raises(ValueError, match="block_size must divide 128"):
+        open_backend("reference", BackendSettings()).allocate_cache(CacheShape(1, 4, 48, 1, 8, "float32"))
+
+
+def test_cache_bytes_follow_the_cache():
+    backend = open_backend("reference", BackendSettings())
+    shape = CacheShape(2, 10, 16, 3, 8, "float16")
+    backend.allocate_cache(shape)
+    assert backend.cache_bytes == shape.nbytes == 2 * 2 * 10 * 16 * 3 * 8 * 2
+    backend.close()
+    assert backend.cache_bytes == 0
+
+
+def test_read_bandwidth_is_a_figure_of_this_machine():
+    backend = open_backend("reference", BackendSettings())
+    assert 1e6 < backend.read_bandwidth(8 << 20) < 1e13
+    assert 0 < backend.read_bandwidth(0) < 1e13
+
+
+def test_the_self_check_finds_a_product_that_depends_on_the_rows(monkeypatch):
+    device = torch.device("cpu")
+    assert self_check.rows_are_independent(device, torch.float32)
+    sound = self_check.linear
+    monkeypatch.setattr(self_check, "linear", lambda x, w: sound(x, w) + (len(x) == 5) * 1e-6)
+    assert not self_check.rows_are_independent(device, torch.float32)
+
+
+def test_the_self_check_finds_attention_that_depends_on_its_neighbours(monkeypatch):
+    sound = self_check.attend
+    monkeypatch.setattr(
+        self_check, "attend", lambda cache, layer, q, *rest: sound(cache, layer, q, *rest) * len(q)
+    )
+    assert not self_check.rows_are_independent(torch.device("cpu"), torch.float32)
+
+
+def group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_the_least_quota_of_nested_groups_holds(tmp_path):
+    group(tmp_path, cpu__max="max 100000\n")
+    group(tmp_path / "a", cpu__max="350000 100000\n")
+    group(tmp_path / "a/b", cpu__max="max 100000\n")
+    assert cgroup_cpus("0::/a/b\n", tmp_path) == 3.5
+    group(tmp_path / "a/b", cpu__max="150000 100000\n")
+    assert cgroup_cpus("0::/a/b\n", tmp_path) == 1.5
+    assert cgroup_cpus("0::/\n", tmp_path) is None
+
+
+def test_a_container_sees_its_own_group_at_the_root(tmp_path):
+    group(tmp_path, cpu__max="200000 100000")
+    assert cgroup_cpus("0::/system.slice/docker-1.scope\n", tmp_path) == 2
+    assert cgroup_cpus("0::/../../elsewhere\n", tmp_path) == 2
+
+
+def test_version_1_quota(tmp_path):
+    group(tmp_path / "cpu/job", cpu__cfs_quota_us="50000\n", cpu__cfs_period_us="100000\n")
+    group(tmp_path / "cpu", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    assert cgroup_cpus("11:memory:/job\n4:cpu,cpuacct:/job\n", tmp_path) == 0.5
+    assert cgroup_cpus("4:cpu,cpuacct:/\n2:memory:/job\n", tmp_path) is None
+
+
+def test_no_groups_set_no_limit(tmp_path):
+    assert cgroup_cpus("", tmp_path) is None
+    assert cgroup_cpus("0::/gone\n", tmp_path) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs processor affinity")
+def test_usable_cpus_follow_affinity():
+    before = os.sched_getaffinity(0)
+    assert 1 <= usable_cpus() <= len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cpus() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(0.5, 1), (1.9, 1), (None, 2), (64.0, 2)])
+def test_usable_cpus_round_a_quota_down_but_not_to_nothing(quota, threads, monkeypatch):
+    monkeypatch.setattr("kernels.threads.cgroup_cpus", lambda membership, root: quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5}, raising=False)
+    assert usable_cpus() == threads
+
+
+def test_vectors_are_copies():
+    backend = open_backend("reference", BackendSettings())
+    values = np.arange(4, dtype=np.float32)
+    values.flags.writeable = False
+    vector = backend.place_vector(values)
+    vector[0] = 9
+    assert values[0] == 0
+    assert backend.weight_bytes == 16

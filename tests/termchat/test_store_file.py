@@ -1,0 +1,265 @@
+"""The store and its file: private, damaged, foreign, read-only, on a full disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from termchat.files import PathError
+from termchat.store import Store, StoreError, StoreReadOnlyError
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    old = os.umask(0o022)
+    yield
+    os.umask(old)
+
+
+@contextmanager
+def powerless() -> Iterator[None]:
+    """Run without the rights of root, which no file mode holds back."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[bytes]:
+    head = "import sys, time, pathlib\nfrom termchat.store import *\npath = pathlib.Path(sys.argv[1])\n"
+    command = [sys.executable, "-c", head + code, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def end(process: subprocess.Popen[bytes]) -> bytes:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err.decode()
+    return out
+
+
+def line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {f.name: hashlib.sha256(f.read_bytes()).digest() for f in folder.iterdir() if f.is_file()}
+
+
+KILLED = """
+import os, signal
+store = Store(path)
+store.get_or_create("c")
+store.add_message("c", "user", "the question")
+reply = store.begin_reply("c", flush_every=0)
+for piece in range(50):
+    reply.append(f"word{piece} ")
+print("streamed", flush=True)
+if sys.argv[2:] == ["now"]:
+    os._exit(0)
+sys.stdin.read()
+"""
+
+
+def test_B099_the_database_and_its_side_files_are_private_from_the_first_moment(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "t.db"
+    code = """
+import os
+real = os.open
+def watch(name, flags, mode=0o777, **rest):
+    fd = real(name, flags, mode, **rest)
+    if "t.db" in os.fspath(name):
+        print(name, oct(os.fstat(fd).st_mode & 0o777), flush=True)
+    return fd
+os.open = watch
+store = Store(path)
+store.get_or_create("c")
+store.begin_reply("c")
+print("open", flush=True)
+sys.stdin.read()
+"""
+    process = start(code, path)
+    opened = []
+    while (said := line(process)) != b"open":
+        opened.append(said.decode().split())
+    assert all(bits == "0o600" for _, bits in opened)
+    assert opened[0][0] == str(path)
+    assert mode(path.parent) == 0o700
+    for suffix in ("", "-wal", "-shm"):
+        assert mode(path.with_name(f"t.db{suffix}")) == 0o600
+    writers = path.with_name("t.db-writers")
+    assert mode(writers) == 0o700
+    assert [mode(file) for file in writers.iterdir()] == [0o600]
+    end(process)
+
+
+def test_B099_an_existing_database_of_0644_is_tightened(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    end(start(KILLED, path, "now"))  # leaves -wal and -shm behind
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(f"t.db{suffix}").chmod(0o644)
+    with Store(path) as store:
+        for suffix in ("", "-wal", "-shm"):
+            assert mode(path.with_name(f"t.db{suffix}")) == 0o600
+        assert len(store.path("c")) == 2
+
+
+def test_B099_a_database_linked_to_dev_null_keeps_the_devices_mode(tmp_path: Path) -> None:
+    before = mode(Path("/dev/null"))
+    (tmp_path / "t.db").symlink_to("/dev/null")
+    with pytest.raises(StoreError, match="/dev/null is not a regular file, so nothing is saved"):
+        Store(tmp_path / "t.db")
+    assert mode(Path("/dev/null")) == before
+    assert (tmp_path / "t.db").is_symlink()
+
+
+def test_a_link_to_a_database_elsewhere_works(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "t.db"
+    link.symlink_to("elsewhere/real.db")
+    with Store(link) as store:
+        store.get_or_create("c")
+        assert (tmp_path / "elsewhere" / "real.db-wal").exists()
+    assert link.is_symlink()
+    link.unlink()
+    link.symlink_to("gone/real.db")
+    with pytest.raises(StoreError, match=r"cannot create .*gone/real\.db: No such file"):
+        Store(link)
+
+
+@pytest.mark.parametrize(
+    "content", [b"this is no database, but long enough to be one" * 99, b"x", b"\0" * 4096]
+)
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"t\.db is .*no database \(.*\); move it away"):
+        Store(path)
+    assert path.read_bytes() == content
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE cookies(x)")
+        db.commit()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="is the database of another program"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_damaged_in_the_middle_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Store(path) as store:
+        for number in range(300):
+            store.create_conversation(f"c{number}", system="s" * 500)
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xa5" * (len(content) - 8192 - 4096)
+    path.write_bytes(content)
+
+    def use() -> None:
+        with Store(path) as store:
+            store.list_conversations()
+            store.create_conversation("new")
+
+    with pytest.raises(StoreError, match="damaged or no database"):
+        use()
+    assert path.exists()
+
+
+def test_rows_of_a_tampered_database_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Store(path) as store:
+        store.get_or_create("c")
+        ids = [store.add_message("c", "user", str(n)).id for n in range(4)]
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE message SET parent_id = ? WHERE id = ?", (ids[3], ids[0]))  # a circle
+        db.execute(
+            "UPDATE message SET role = x'ff', status = 7, metrics = '[[[', created = 'x' WHERE id = ?",
+            ids[1:2],
+        )
+        db.execute("UPDATE message SET status = 'streaming', writer = '../../t.db' WHERE id = ?", ids[2:3])
+        db.execute("UPDATE message SET thinking = x'fffe00', finish_reason = CAST(x'c328' AS TEXT)")
+        db.execute("UPDATE conversation SET params = '7', title = CAST(x'ff41' AS TEXT), created = 'x'")
+        db.commit()
+    with Store(path) as store:
+        messages = store.path("c")
+        assert [m.text for m in messages] == ["0", "1", "2", "3"]
+        assert (messages[1].role, messages[1].status, messages[1].metrics) == ("user", "error", {})
+        assert messages[2].status == "interrupted"
+        assert store.conversation("c").title == "\ufffdA"
+        assert store.select(ids[0]) in ids
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE conversation SET leaf_id = 'x'")
+            db.commit()
+        assert store.path("c") == []
+    assert path.exists()
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing_that_was_saved(tmp_path: Path) -> None:
+    with Store(tmp_path / "t.db") as store:
+        store.get_or_create("c")
+        store.add_message("c", "user", "saved")
+        pages = store.database.query("PRAGMA page_count")[0][0]
+        store.database.query(f"PRAGMA max_page_count = {pages + 2}")
+        with pytest.raises(StoreError, match="the disk is full"):
+            store.add_message("c", "user", "x" * 100_000)
+        assert [m.text for m in store.path("c")] == ["saved"]
+        store.database.query("PRAGMA max_page_count = 1000000")
+        store.add_message("c", "user", "again")
+        assert len(store.path("c")) == 2
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    path = tmp_path / "t.db"
+    with powerless(), pytest.raises(StoreError, match=r"cannot create .*t\.db: Permission denied"):
+        Store(path)
+    with powerless(), pytest.raises(PathError, match="cannot create the folder"):
+        Store(tmp_path / "sub" / "t.db")
+    with Store(path) as store:
+        store.get_or_create("c")
+        store.add_message("c", "user", "to be read")
+    path.chmod(0o444)
+    if os.geteuid() == 0:
+        tmp_path.chmod(0o755)
+    else:
+        tmp_path.chmod(0o555)
+    before = files(tmp_path)
+    with powerless(), Store(path) as store:
+        assert store.notice is not None
+        assert "cannot be written, so nothing is saved" in store.notice
+        assert [m.text for m in store.path("c")] == ["to be read"]
+        with pytest.raises(StoreReadOnlyError, match="cannot be written"):
+            store.add_message("c", "user", "x")
+    tmp_path.chmod(0o755)
+    assert files(tmp_path) == before
+
+
+def test_the_store_is_light_to_import() -> None:
+    code = "import sys, termchat.store, termchat.registry, termchat.config, termchat.logs, termchat.paths\n"
+    code += (
+        "heavy = {'torch', 'textual', 'numpy', 'huggingface_hub', 'pip', 'http.client', 'click', 'tomlkit'}\n"
+    )
+    code += "print(sorted(heavy & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"[]\n"

@@ -1,0 +1,325 @@
+"""The conversation state machine, with the real engine, scheduler and store around a scripted model."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from termchat.store import Store, StoreError
+from termchat.tui.chat import Chat
+
+LONG = " ".join(str(number) for number in range(400))
+
+
+def texts(chat: Chat) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in chat.messages]
+
+
+async def test_a_turn_runs_through_its_states_and_is_stored(stage: Callable[..., Any], script: Any) -> None:
+    async with stage(script("Hello there.", step=0.02)) as s:
+        chat = s.controller.new_chat()
+        assert chat.state == "idle"
+        s.controller.submit(chat, "Hi")
+        assert chat.state == "queued"
+        seen = set()
+        while chat.busy:
+            seen.add(chat.state)
+            s.controller.observe()
+            await asyncio.sleep(0.005)
+        assert {"queued", "decode"} <= seen
+        assert chat.state == "idle"
+        assert texts(chat) == [("user", "Hi"), ("assistant", "Hello there.")]
+        assert chat.title == "Hi"
+        assert chat.messages[1].metrics["completion_tokens"] > 1
+        rows = await s.history.call(lambda store: store.path(chat.id))
+        assert rows == chat.messages
+
+
+async def test_prompts_typed_before_the_engine_is_there_are_answered(stage: Any, script: Any) -> None:
+    async with stage(script("One.", "Two."), start=False) as s:
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "first")
+        s.controller.submit(chat, "second")
+        await s.until(lambda: chat.id is not None)
+        assert chat.state == "queued"
+        assert chat.queue == ["second"]
+        stored = await s.history.call(lambda store: store.path(chat.id))
+        assert [message.text for message in stored] == ["first"]
+        s.bridge.start()
+        await s.until(lambda: not chat.busy)
+        assert [text for _, text in texts(chat)] == ["first", "One.", "second", "Two."]
+
+
+async def test_enter_while_busy_queues_and_stop_hands_back(stage: Any, script: Any) -> None:
+    async with stage(script(LONG, "Next.", step=0.01)) as s:
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "count")
+        await s.until(lambda: any(reply.text for reply in chat.live.values()))
+        s.controller.submit(chat, "queued one")
+        s.controller.submit(chat, "queued two")
+        assert chat.queue == ["queued one", "queued two"]
+        assert s.controller.stop(chat) == ["queued one", "queued two"]
+        await s.until(lambda: not chat.busy)
+        assert chat.state == "interrupted"
+        reply = chat.messages[-1]
+        assert reply.text
+        assert LONG.startswith(reply.text)
+        assert reply.status == "interrupted"
+        await s.ask("go on", chat)
+        assert chat.messages[-1].text == "Next."
+
+
+async def test_a_text_sent_right_after_a_stop_is_answered(stage: Any, script: Any) -> None:
+    async with stage(script("One."), start=False) as s:
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "first")
+        await s.until(lambda: chat.waiting is not None)
+        assert s.controller.stop(chat) == []
+        s.controller.submit(chat, "second")
+        s.bridge.start()
+        await s.until(lambda: not chat.busy)
+        assert texts(chat)[-2:] == [("user", "second"), ("assistant", "One.")]
+
+
+async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: Any, script: Any) -> None:
+    async with stage(script(LONG[:600], LONG[:300], step=0.01)) as s:
+        one, two = s.controller.new_chat(), None
+        s.controller.submit(one, "a")
+        await s.until(lambda: one.id is not None)
+        two = s.controller.new_chat()
+        assert two is not one
+        await s.controller.show(two)
+        s.controller.submit(two, "b")
+        await s.until(lambda: one.state == two.state == "decode")
+        ids = {reply.stream.id for chat in (one, two) for reply in chat.live.values()}
+        await s.until(lambda: {row.id for row in s.bridge.snapshot().conversations} == ids)
+        await s.until(lambda: not two.busy)
+        assert two.messages[-1].text == LONG[:300]
+        assert not two.unread
+        await s.until(lambda: not one.busy)
+        assert one.unread
+        assert one.messages[-1].text == LONG[:600]
+
+
+async def test_B087_regenerate_makes_a_sibling_and_cancelling_keeps_the_old_reply(
+    stage: Any, script: Any
+) -> None:
+    async with stage(script("First.", "Second.", LONG, step=0.005)) as s:
+        chat = await s.ask("say")
+        first = chat.messages[-1]
+        s.controller.regenerate(chat, first)
+        await s.until(lambda: not chat.busy)
+        assert texts(chat) == [("user", "say"), ("assistant", "Second.")]
+        assert chat.siblings(first) == [first.id, chat.messages[-1].id]
+        await s.controller.select(chat, first.id)
+        assert chat.messages[-1] == first
+        s.controller.regenerate(chat, first)
+        s.controller.stop(chat)
+        await s.until(lambda: not chat.busy)
+        assert chat.tree[first.id] == first
+        stored = await s.history.call(lambda store: store.tree(chat.id))
+        assert {message.id: message for message in stored} == chat.tree
+        shown = await s.history.call(lambda store: store.path(chat.id))
+        assert shown == chat.messages
+
+
+async def test_edit_makes_a_branch_and_keeps_the_old_one(stage: Any, script: Any) -> None:
+    async with stage(script("A.", "B.", "C.")) as s:
+        chat = await s.ask("one")
+        await s.ask("two", chat)
+        question = chat.messages[0]
+        s.controller.edit(chat, question, "uno")
+        await s.until(lambda: not chat.busy)
+        assert texts(chat) == [("user", "uno"), ("assistant", "C.")]
+        await s.controller.select(chat, question.id)
+        assert [text for _, text in texts(chat)] == ["one", "A.", "two", "B."]
+
+
+async def test_several_answers_at_once_share_the_prompt(stage: Any, script: Any) -> None:
+    async with stage(script("A.", "B1.", "B2.", "B3.", step=0.005)) as s:
+        chat = await s.ask("say")
+        s.controller.regenerate(chat, chat.messages[0], count=3)
+        await s.until(lambda: len(chat.live) == 3)
+        assert chat.leaf_id == min(chat.live)
+        await s.until(lambda: not chat.busy)
+        ids = chat.siblings(chat.messages[-1])
+        assert [chat.tree[id].text for id in ids] == ["A.", "B1.", "B2.", "B3."]
+
+
+async def test_an_interrupted_reply_goes_on_where_it_stopped(stage: Any, script: Any) -> None:
+    async with stage(script(LONG, " and so on", step=0.01)) as s:
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "count")
+        await s.until(lambda: any(len(reply.text) > 10 for reply in chat.live.values()))
+        s.controller.stop(chat)
+        await s.until(lambda: not chat.busy)
+        part = chat.messages[-1]
+        s.controller.resume(chat, part)
+        await s.until(lambda: not chat.busy)
+        whole = chat.messages[-1]
+        assert whole.id == part.id
+        assert whole.text == part.text + " and so on"
+        assert whole.status == "done"
+
+
+async def test_thinking_is_kept_apart(stage: Any, script: Any) -> None:
+    async with stage(script("<think>well, hm</think>\n\nYes.")) as s:
+        chat = await s.ask("?")
+        assert (chat.messages[-1].thinking, chat.messages[-1].text) == ("well, hm", "Yes.")
+
+
+async def test_a_prompt_too_long_is_an_error_with_the_numbers_and_the_next_turn_works(
+    stage: Any, script: Any
+) -> None:
+    async with stage(script("unused", "Fine.", context=128)) as s:
+        chat = await s.ask("word " * 300)
+        assert chat.state == "error"
+        assert chat.full
+        assert "128" in chat.error
+        assert [message.role for message in chat.messages] == ["user"]
+        other = s.controller.new_chat()
+        await s.ask("short", other)
+        assert other.messages[-1].role == "assistant"
+
+
+async def test_fork_rename_delete_undelete(stage: Any, script: Any) -> None:
+    async with stage(script("A.")) as s:
+        chat = await s.ask("one")
+        copy = await s.controller.fork(chat, chat.messages[0].id)
+        await s.controller.read(copy)
+        assert texts(copy) == [("user", "one")]
+        await s.controller.rename(copy, "[red]Copy[/red]")
+        assert copy.title == "[red]Copy[/red]"
+        await s.controller.delete(copy)
+        assert copy not in s.controller.chats
+        back = await s.controller.undelete()
+        assert back.title == "[red]Copy[/red]"
+
+
+async def test_an_engine_that_cannot_be_loaded_says_why(stage: Any, tmp_path: Path, script: Any) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    async with stage(None, start=False) as s:
+        s.bridge.start(str(broken))
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "hello")
+        await s.until(lambda: not chat.busy)
+        assert s.bridge.state == "failed"
+        assert chat.state == "error"
+        assert "broken.gguf" in chat.error
+        assert "choose another model" in chat.error
+        assert texts(chat) == [("user", "hello")]
+
+
+async def test_switching_the_model_keeps_conversations(stage: Any, script: Any) -> None:
+    model = script("One.", "Two.")
+    async with stage(model) as s:
+        chat = await s.ask("first")
+        s.bridge.start()
+        assert s.bridge.state == "loading"
+        s.controller.submit(chat, "second")
+        await s.until(lambda: not chat.busy)
+        assert chat.messages[-1].text == "One."  # a new engine counts its requests from one
+
+
+async def test_a_store_that_cannot_be_used_does_not_stop_the_chat(
+    stage: Any, script: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "termchat.db").write_bytes(b"not a database, but long enough to look like one" * 40)
+    async with stage(script("A.")) as s:
+        assert s.history.notice is not None
+        chat = await s.ask("one")
+        assert chat.messages[-1].text == "A."
+
+
+async def test_a_locked_database_does_not_hold_up_the_stream(stage: Any, script: Any) -> None:
+    async with stage(script(LONG[:200], step=0.005)) as s:
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "go")
+        await s.until(lambda: any(reply.text for reply in chat.live.values()))
+        other = sqlite3.connect(s.database, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        length = sum(len(text) for text in s.listener.grown)
+        await s.until(lambda: sum(len(text) for text in s.listener.grown) > length)
+        other.execute("ROLLBACK")
+        other.close()
+        await s.until(lambda: not chat.busy)
+        assert chat.messages[-1].text == LONG[:200]
+
+
+async def test_stop_before_the_first_word_leaves_the_question(stage: Any, script: Any) -> None:
+    async with stage(script(LONG, step=0.05)) as s:
+        chat = s.controller.new_chat()
+        s.controller.submit(chat, "go")
+        await s.until(lambda: bool(chat.live))
+        s.controller.stop(chat)
+        await s.until(lambda: not chat.busy)
+        assert texts(chat)[0] == ("user", "go")
+        assert all(text for _, text in texts(chat))
+
+
+def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path) -> None:
+    """A process is killed in mid-reply; the next start finds the text, marked as interrupted."""
+    program = textwrap.dedent(
+        """
+        import asyncio, os, signal, sys
+        from pathlib import Path
+        from engine import EngineConfig
+        from engine.testing import ScriptedModel
+        from engine.tokenization import load_tokenizer
+        from termchat.config import Config
+        from termchat.registry import Registry
+        from termchat.tui.bridge import EngineBridge
+        from termchat.tui.controller import Controller
+        from termchat.tui.history import History
+
+        folder, model = Path(sys.argv[1]), sys.argv[2]
+        text = " ".join(map(str, range(500)))
+        script = ScriptedModel([load_tokenizer(model).encode(text)], model, step_seconds=0.01)
+
+        class Nobody:
+            def __getattr__(self, name): return lambda *args, **more: None
+
+        async def main():
+            bridge = EngineBridge(Config.load(folder / "c"), lambda: Registry({}, model, folder),
+                                  lambda: None, engine_config=lambda m: EngineConfig(model=script))
+            history = History(folder / "termchat.db", print)
+            await history.open()
+            controller = Controller(bridge, history, Nobody())
+            bridge.start()
+            chat = controller.new_chat()
+            controller.submit(chat, "count")
+            while not chat.live or next(iter(chat.live.values())).tokens < 120:
+                await asyncio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(main())
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(default_model)],
+        env={**os.environ},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -9
+    with Store(tmp_path / "termchat.db") as store:
+        question, reply = store.path(store.list_conversations()[0].id)
+    assert question.text == "count"
+    assert reply.status == "interrupted"
+    assert len(reply.text) > 40
+    assert LONG.startswith(reply.text) or reply.text.startswith(LONG)
+
+
+async def test_errors_of_the_store_are_told(stage: Any, script: Any) -> None:
+    async with stage(script("A.")) as s:
+        chat = s.controller.new_chat()
+        with pytest.raises(StoreError):
+            await s.controller.fork(chat)
