@@ -1,10 +1,12 @@
-"""The optional C++ library; everything else stands in pyproject.toml."""
+"""The packages and the optional C++ library; everything else stands in pyproject.toml."""
 
 from glob import glob
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
 setup(
+    # termchat._data is this folder (models.toml, themes): see package-dir in pyproject.toml.
+    packages=[*find_packages(include=["termchat*", "engine*", "kernels*"]), "termchat._data"],
     ext_modules=[
         Extension(
             # Loaded with ctypes, so it works with every Python; the name only says where the file goes.

@@ -6,6 +6,7 @@ Everything here is frozen and validated on creation, so nothing invalid can reac
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -58,18 +59,18 @@ def _number(name: str, value: object, low: float, high: float, *, low_open: bool
     """Reject a value outside [low, high] (or (low, high]) with the field, the value and the range."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} must be a number, not {value!r}")
-    inside = (low < value if low_open else low <= value) and value <= high
-    if not inside:  # NaN is inside of nothing
+    largest = min(high, sys.float_info.max)  # an integer may be larger than any float
+    if not (low < value if low_open else low <= value) or not value <= largest:
         opening = "(" if low_open else "["
         closing = ")" if high == math.inf else "]"
-        raise ValueError(f"{name} must be in {opening}{low:g}, {high:g}{closing}, not {value!r}")
+        raise ValueError(f"{name} must be in {opening}{low:g}, {high:g}{closing}, not {value!r:.40}")
 
 
 def _integer(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name} must be an integer, not {value!r}")
     if not low <= value <= high:
-        raise ValueError(f"{name} must be in [{low}, {high}], not {value!r}")
+        raise ValueError(f"{name} must be in [{low}, {high}], not {value!r:.40}")
 
 
 @dataclass(frozen=True, slots=True)

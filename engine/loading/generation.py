@@ -41,7 +41,7 @@ class Generation:
 def _checked(fields: Fields, settings: dict[str, Any]) -> dict[str, float | int]:
     try:
         SamplingParams(**settings)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         fields.refuse(str(error))
     return settings
 

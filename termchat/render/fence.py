@@ -146,12 +146,13 @@ def _highlight(lines: list[str], language: str) -> list[list[Fragment]]:
     if lexer is None:
         return plain
     highlighted: list[list[Fragment]] = [[]]
-    for token, value in lexer.get_tokens("\n".join(lines)):
+    for token, value in lexer.get_tokens("".join(f"{line}\n" for line in lines)):
         style = f"block {_style(token)}".strip()
         for index, part in enumerate(value.split("\n")):
             if index:
                 highlighted.append([])
             if part:
                 highlighted[-1].append((part, style))
+    highlighted.pop()  # what follows the last newline
     # Not so if the lexer drops or changes characters.
     return highlighted if [line_text(line) for line in highlighted] == lines else plain

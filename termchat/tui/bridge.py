@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 State = Literal["starting", "absent", "downloading", "loading", "ready", "failed", "closed"]
 
 CHOOSE = "choose another model"
+AGAIN = "⏎ goes on with it"
 
 
 class EngineUnavailableError(UserError):
@@ -203,30 +204,28 @@ class EngineBridge:
             await in_background(lambda: ensure(registry, entry.name, note))
             await self._load(entry.name)
         except _DownloadStoppedError:
-            self._become("absent", f"the download of {entry.name} was stopped; what has come is kept")
+            self._become("absent", "the download was stopped; what has come is kept", AGAIN)
         except UserError as error:
             log.warning("%s", error)
-            self._become("absent", str(error))
+            self._become("absent", str(error), AGAIN)
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         log.warning("the engine cannot be loaded", exc_info=error)
         code = getattr(error, "code", "")
-        self.remedy = CHOOSE
+        remedy = CHOOSE
         if code == "out_of_memory":
-            self.remedy = "choose a smaller model, or set engine.kv_memory in the settings"
+            remedy = "choose a smaller model, or set engine.kv_memory in the settings"
         elif code == "model_invalid" and self.model is not None and self.model.entry is not None:
             name = self.model.entry.name
-            self.remedy = f"{CHOOSE}, or delete it (termchat models rm {name}) and download it again"
-        self._become("failed", str(error) or type(error).__name__)
+            remedy = f"{CHOOSE}, or delete it (termchat models rm {name}) and download it again"
+        self._become("failed", str(error) or type(error).__name__, remedy)
 
-    def _become(self, state: State, error: str = "") -> None:
+    def _become(self, state: State, error: str = "", remedy: str = "") -> None:
         if self.state == "closed":
             return
-        self.state, self.error = state, error
-        if state != "failed":
-            self.remedy = ""
+        self.state, self.error, self.remedy = state, error, remedy
         if state in ("ready", "failed"):
             self._settled.set()
         else:

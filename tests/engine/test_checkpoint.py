@@ -305,7 +305,7 @@ def test_generation_config(tmp_path: Path) -> None:
     assert declare(temperature=None, do_sample=True).defaults == {}
     for broken, reason in (
         ({"temperature": -1}, "temperature must be in"),
-        ({"temperature": 10**400}, "too large"),
+        ({"temperature": 10**400}, "temperature must be in"),
         ({"top_k": 2.5}, "top_k must be an integer"),
         ({"top_p": "high"}, "top_p must be a number"),
         ({"eos_token_id": "</s>"}, "eos_token_id must hold token ids"),

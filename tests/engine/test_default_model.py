@@ -245,7 +245,7 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
 
 async def test_sixteen_conversations_share_each_step(default_model: Path) -> None:
     """All rows in one step, hardly more steps than the longest reply, hardly a slot of the cache unused."""
-    length = 470
+    length = 520
     config = EngineConfig(model=default_model, max_sequences=16, context_length=1024)
     async with AsyncEngine(config) as engine:
         params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)

@@ -13,6 +13,8 @@ from engine.types import EngineError, Message, SamplingParams, as_dict
         ("temperature", -1),
         ("temperature", math.nan),
         ("temperature", "hot"),
+        ("temperature", math.inf),
+        ("temperature", 10**400),
         ("top_p", 1.5),
         ("top_p", -0.1),
         ("min_p", -1),

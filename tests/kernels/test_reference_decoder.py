@@ -237,7 +237,7 @@ def test_short_formats_come_close(dtype, digits):
 def test_B031_logits_have_the_same_bits_alone_batched_and_in_any_chunks(seed, spec, dtype, torch_threads):
     print(f"{seed=}")
     draw = np.random.default_rng(seed)
-    lengths = [int(n) for n in draw.integers(1, 160, 4)]
+    lengths = [int(n) for n in draw.integers(1, 140, 3)]
     sequences = prompts(lengths, seed)
     machine = Machine(spec, dtype=dtype)
     want = []

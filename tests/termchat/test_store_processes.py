@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from termchat.store import Store, StoreBusyError, StoreError, StoreReadOnlyError
+from termchat.files import open_private
+from termchat.store import Store, StoreBusyError, StoreError, StoreReadOnlyError, writers
 from termchat.store.database import Database
 from termchat.store.schema import MIGRATIONS
 
@@ -290,6 +291,25 @@ for _ in range(100):
     for process in running:
         end(process)
     assert list((tmp_path / "writers").iterdir()) == []
+
+
+def test_a_claim_that_is_swept_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def slow(path: Path, flags: int) -> int:
+        fd = open_private(path, flags)
+        if not opened:
+            writers.sweep(tmp_path)  # another process looks just now
+        opened.append(path)
+        return fd
+
+    monkeypatch.setattr(writers, "open_private", slow)
+    writer = writers.Writer(tmp_path)
+    assert writers.is_alive(tmp_path, writer.name)
+    assert len(opened) == 2
+    writer.close()
 
 
 def test_closing_a_store_gives_its_replies_up(tmp_path: Path) -> None:

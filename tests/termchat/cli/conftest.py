@@ -58,7 +58,11 @@ def termchat() -> Callable[..., Outcome]:
     """Run the program: `termchat("models", "list", stdin=b"...")`. stdin None is /dev/null."""
 
     def call(*arguments: str, stdin: bytes | None = None) -> Outcome:
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
             given.write(stdin or b"")
             given.seek(0)
             source = given.fileno() if stdin is not None else os.open(os.devnull, os.O_RDONLY)
@@ -87,7 +91,10 @@ def scripted(
     tokenizer = load_tokenizer(default_model)
 
     def install(
-        *replies: str | Sequence[int], step_seconds: float = 0.0, context: int = 8192, blocks: int | None = None
+        *replies: str | Sequence[int],
+        step_seconds: float = 0.0,
+        context: int = 8192,
+        blocks: int | None = None,
     ) -> list[list[int]]:
         ids = [tokenizer.encode(reply) if isinstance(reply, str) else list(reply) for reply in replies]
         model = ScriptedModel(ids, default_model, context_length=context, step_seconds=step_seconds)

@@ -189,7 +189,14 @@ def test_every_command_has_help_that_lists_its_options(termchat, path):
 
 def test_no_option_is_in_the_help_that_has_no_effect(requests, termchat):
     """Every option of a prompt changes what is asked for."""
-    values = {"model": "m", "system": "s", "cid": "c", "kv_memory": "1MB", "stop": "x", "backend": "reference"}
+    values = {
+        "model": "m",
+        "system": "s",
+        "cid": "c",
+        "kv_memory": "1MB",
+        "stop": "x",
+        "backend": "reference",
+    }
     values |= {"quantization": "none", "device": "cpu"}
     ignored = []
     for option in prompt.params:
@@ -211,7 +218,9 @@ def test_version(termchat):
     assert re.fullmatch(r"termchat \d+\.\d+\.\d+\n", outcome.out)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["models", "list"], ["history", "list"], ["config", "show"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["models", "list"], ["history", "list"], ["config", "show"]]
+)
 def test_light_commands_import_no_heavy_library(arguments, home):
     script = (
         "import sys; from termchat.__main__ import main; sys.argv[1:] = sys.argv[1:]; code = main();"

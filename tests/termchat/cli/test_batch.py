@@ -163,7 +163,9 @@ def test_a_rerun_answers_what_is_missing_or_failed(termchat, scripted, tmp_path)
 
 
 def test_ids_of_different_types_are_different(tmp_path):
-    (tmp_path / "out.jsonl").write_bytes(lines({"index": 0, "id": 1, "text": ""}, {"index": 1, "id": "2", "text": ""}))
+    (tmp_path / "out.jsonl").write_bytes(
+        lines({"index": 0, "id": 1, "text": ""}, {"index": 1, "id": "2", "text": ""})
+    )
     assert finished_ids(tmp_path / "out.jsonl") == {"1", '"2"'}
 
 
@@ -311,14 +313,19 @@ def test_a_closed_pipe_stops_the_batch_quietly(scripted):
 def test_standard_input_must_hold_something(scripted):
     with open("/dev/null", "r+b") as null:
         console = Console(
-            Output(null.fileno()), Messages(null.fileno()), stdin=null.fileno(), closed=frozenset({null.fileno()})
+            Output(null.fileno()),
+            Messages(null.fileno()),
+            stdin=null.fileno(),
+            closed=frozenset({null.fileno()}),
         )
         assert run(["batch", "-"], console) == 2
 
 
 def test_lines_that_are_too_long_are_passed_over(monkeypatch):
     monkeypatch.setattr("termchat.cli.batch_lines.LIMIT_BYTES", 32)
-    file = io.BytesIO(b'{"prompt": "a"}\n' + b"x" * 100 + b"\n\n" + b'{"prompt": "b"}\n' + b"y" * 32 + b"\nlast")
+    file = io.BytesIO(
+        b'{"prompt": "a"}\n' + b"x" * 100 + b"\n\n" + b'{"prompt": "b"}\n' + b"y" * 32 + b"\nlast"
+    )
     found = list(read_lines(file))
     assert found == [(0, b'{"prompt": "a"}\n'), (1, None), (3, b'{"prompt": "b"}\n'), (4, None), (5, b"last")]
     assert isinstance(parse_line(1, None), BadLine)

@@ -46,6 +46,7 @@ class Terminal:
                     return
             position = found + len(expected)
             if isinstance(action, int):
+                time.sleep(0.3)  # a signal between the prompt and the read is only seen at the next key
                 os.kill(os.getpid(), action)
             else:
                 os.write(self.main, action)
@@ -155,7 +156,9 @@ def test_the_conversation_goes_on_with_what_was_stored(scripted, home, monkeypat
         reply.append("Hello.")
         reply.finish()
     scripted("Fine.")
-    assert Terminal(("Ctrl-D leaves", b"And you?\n"), ("Fine.", b"\x04")).run(monkeypatch, "-c", "--stats") == 0
+    assert (
+        Terminal(("Ctrl-D leaves", b"And you?\n"), ("Fine.", b"\x04")).run(monkeypatch, "-c", "--stats") == 0
+    )
     assert prompts == [
         [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello."), ("user", "And you?")]
     ]

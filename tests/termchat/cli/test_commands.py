@@ -210,10 +210,14 @@ def test_bench_serves_the_load_exactly(termchat, scripted, monkeypatch):
     seen = []
     generate = AsyncEngine.generate
     monkeypatch.setattr(
-        AsyncEngine, "generate", lambda self, prompt, p, **k: seen.append((prompt, p)) or generate(self, prompt, p, **k)
+        AsyncEngine,
+        "generate",
+        lambda self, prompt, p, **k: seen.append((prompt, p)) or generate(self, prompt, p, **k),
     )
     scripted(*[[2, 0, 2, 0, 2, 0, 2, 0]] * 40)  # nothing but end tokens: they must not end the replies
-    assert termchat(*"bench --concurrency 2 --prompt-tokens 7 --output-tokens 5 --requests 5".split()).code == 0
+    assert (
+        termchat(*"bench --concurrency 2 --prompt-tokens 7 --output-tokens 5 --requests 5".split()).code == 0
+    )
     measured = seen[1:]  # the first warms up
     assert len(measured) == 5
     assert all(len(prompt) == 7 for prompt, _ in measured)
@@ -224,7 +228,9 @@ def test_bench_serves_the_load_exactly(termchat, scripted, monkeypatch):
 @pytest.mark.parametrize("baseline", ["sequential", "static"])
 def test_bench_baseline(termchat, scripted, baseline):
     scripted(*[[33] * 20] * 40)
-    arguments = "bench --concurrency 3 --prompt-tokens 5 --output-tokens 8 --requests 6 --json --baseline".split()
+    arguments = (
+        "bench --concurrency 3 --prompt-tokens 5 --output-tokens 8 --requests 6 --json --baseline".split()
+    )
     found = json.loads(termchat(*arguments, baseline).out)
     assert list(found) == [*BENCH, "baseline"]
     assert list(found["baseline"]) == ["mode", *BENCH, "speedup"]

@@ -62,7 +62,15 @@ def test_raw_text_is_not_touched(termchat, requests):
 
 @pytest.mark.parametrize(
     ("arguments", "data"),
-    [([""], None), (["  \n "], None), ([], None), ([], b""), ([], b"\n"), ([" "], b" \r\n"), ([], b"\xef\xbb\xbf")],
+    [
+        ([""], None),
+        (["  \n "], None),
+        ([], None),
+        ([], b""),
+        ([], b"\n"),
+        ([" "], b" \r\n"),
+        ([], b"\xef\xbb\xbf"),
+    ],
 )
 def test_B027_nothing_to_answer_is_a_usage_error(termchat, requests, arguments, data):
     outcome = termchat(*arguments, stdin=data)
@@ -87,9 +95,7 @@ def test_B077_bad_bytes_in_arguments_are_replaced_and_named(termchat, requests):
     outcome = termchat("--stop", bad, "-s", bad, bad)
     assert outcome.code == 0
     assert requests == [
-        Request(
-            "caf\ufffd au lait", system="caf\ufffd au lait", sampling={"stop": ("caf\ufffd au lait",)}
-        )
+        Request("caf\ufffd au lait", system="caf\ufffd au lait", sampling={"stop": ("caf\ufffd au lait",)})
     ]
     for name in ("PROMPT", "--system", "--stop"):
         assert f"{name} is not valid UTF-8 at byte offset 3;" in outcome.err

@@ -169,7 +169,9 @@ def test_stats_are_words_on_standard_error(termchat, scripted):
     scripted("Hello there.")
     outcome = termchat("--stats", "Hi")
     assert outcome.out == "Hello there.\n"
-    assert outcome.err.startswith("prompt 31 tokens, 0 of them cached; reply 4 tokens (stop)\nfirst token after ")
+    assert outcome.err.startswith(
+        "prompt 31 tokens, 0 of them cached; reply 4 tokens (stop)\nfirst token after "
+    )
     assert "tokens/s" in outcome.err
     assert "exact" in outcome.err
 
@@ -189,7 +191,9 @@ def test_conversations_go_on(termchat, scripted, home, monkeypatch):
 
     generate = AsyncEngine.generate
     monkeypatch.setattr(
-        AsyncEngine, "generate", lambda self, prompt, *a, **k: prompts.append(prompt) or generate(self, prompt, *a, **k)
+        AsyncEngine,
+        "generate",
+        lambda self, prompt, *a, **k: prompts.append(prompt) or generate(self, prompt, *a, **k),
     )
     scripted("Fine.")
     assert termchat("-c", "And you?").out == "Fine.\n"
@@ -242,7 +246,9 @@ def test_settings_of_the_user_and_of_the_conversation_hold(termchat, scripted, h
     params = []
     generate = AsyncEngine.generate
     monkeypatch.setattr(
-        AsyncEngine, "generate", lambda self, prompt, p, **k: params.append(p) or generate(self, prompt, p, **k)
+        AsyncEngine,
+        "generate",
+        lambda self, prompt, p, **k: params.append(p) or generate(self, prompt, p, **k),
     )
     (home / "config" / "termchat").mkdir(parents=True)
     (home / "config" / "termchat" / "config.toml").write_text("[sampling]\ntop_k = 11\nmax_tokens = 3\n")
@@ -252,7 +258,13 @@ def test_settings_of_the_user_and_of_the_conversation_hold(termchat, scripted, h
     assert termchat("--cid", "mine", "--min-p", "0.1", "Hi").code == 0
     # flag, conversation, user's settings, registry (temperature 0.2 and top_p 0.9 for this model)
     found = params[0]
-    assert (found.min_p, found.max_tokens, found.top_k, found.temperature, found.top_p) == (0.1, 2, 11, 0.2, 0.9)
+    assert (found.min_p, found.max_tokens, found.top_k, found.temperature, found.top_p) == (
+        0.1,
+        2,
+        11,
+        0.2,
+        0.9,
+    )
 
 
 def test_B025_a_prompt_beyond_the_context_is_exit_4_and_nothing_is_cut(termchat, scripted, home):
@@ -462,7 +474,9 @@ def test_a_signal_stops_the_reply_and_keeps_what_is_there(scripted, home, number
     scripted(LONG, step_seconds=0.02)
     errors_read, errors_write = os.pipe()
     with Interrupt(number, after=20) as reader:
-        console = Console(Output(reader.write), Messages(errors_write), stdin=os.open(os.devnull, os.O_RDONLY))
+        console = Console(
+            Output(reader.write), Messages(errors_write), stdin=os.open(os.devnull, os.O_RDONLY)
+        )
         assert run(["Hi"], console) == code
     os.close(errors_write)
     with open(errors_read) as errors:
@@ -527,7 +541,9 @@ def test_B075_a_closed_standard_output_ends_at_once(home, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("arguments", [["Hi"], ["--json", "Hi"], ["--jsonl", "Hi"], ["models", "list"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["Hi"], ["--json", "Hi"], ["--jsonl", "Hi"], ["models", "list"], ["--help"]]
+)
 def test_a_full_disk_is_one_line(scripted, arguments):
     scripted("Hello.")
     errors_read, errors_write = os.pipe()

@@ -148,7 +148,9 @@ def test_no_color_and_terminals(monkeypatch):
     os.close(side)
 
 
-@pytest.mark.parametrize(("typed", "yes"), [(b"\n", True), (b"y\n", True), (b"n\n", False), (b"maybe\n", False)])
+@pytest.mark.parametrize(
+    ("typed", "yes"), [(b"\n", True), (b"y\n", True), (b"n\n", False), (b"maybe\n", False)]
+)
 def test_questions(typed, yes):
     main, side = pty.openpty()
     os.write(main, typed)

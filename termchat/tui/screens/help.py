@@ -1,0 +1,78 @@
+"""What can be done, and with which keys: made of the registry of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from ..commands.registry import Command
+from ..keymap import shown
+from .dialogs import Dialog
+
+TYPING = (
+    ("⏎", "send; while a reply comes: queue"),
+    ("^J shift+⏎ alt+⏎", "new line"),
+    ("↑ at the first row", "earlier prompts"),
+    ("@file", "attach a text file"),
+    ("//text", "a message that begins with a slash"),
+    ("mouse", "select text to copy it with ^C; a click on ▸ folds"),
+)
+
+
+class HelpScreen(Dialog[None]):
+    """All commands by group: keys, slash command, what it does."""
+
+    BINDINGS = [Binding("f1,q", "dismiss_none", "close", show=False)]
+    DEFAULT_CSS = """
+    HelpScreen .dialog { width: 96; height: 90%; }
+    HelpScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
+    HelpScreen Static { width: 1fr; height: auto; }
+    """
+
+    def __init__(self, commands: Sequence[Command], keys: Mapping[str, str]) -> None:
+        """keys: the user's own, by command id."""
+        super().__init__()
+        self._commands = commands
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """One long text."""
+        with Vertical(classes="dialog"):
+            yield Static("Keys and commands", classes="dialog-title", markup=False)
+            with VerticalScroll():
+                yield Static(self._text())
+            yield Static("esc close", classes="dialog-hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Let the arrow keys scroll."""
+        self.query_one(VerticalScroll).focus()
+
+    def _text(self) -> Content:
+        lines = [_heading("While typing")]
+        lines += [_line(keys, "", title) for keys, title in TYPING]
+        groups = dict.fromkeys(command.group for command in self._commands)
+        for group in groups:
+            lines.append(_heading(group))
+            for command in self._commands:
+                if command.group == group and (command.key or command.slash):
+                    keys = shown(self._keys.get(command.id, command.key))
+                    lines.append(_line(keys, command.usage, command.title))
+        lines.append(_heading("Your own keys"))
+        lines.append(Content('In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'))
+        lines.append(
+            Content.styled(", ".join(command.id for command in self._commands if command.key), "$chat-muted")
+        )
+        return Content("\n").join(lines)
+
+
+def _heading(text: str) -> Content:
+    return Content.assemble("\n", (text, "bold $primary"))
+
+
+def _line(keys: str, usage: str, title: str) -> Content:
+    return Content.assemble((f"{keys:<18} ", "$accent"), (f"{usage:<26} ", ""), (title, "$chat-muted"))

@@ -1,0 +1,131 @@
+"""A list to choose from, narrowed down by typing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from .dialogs import Dialog
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something to choose. text: what is shown and searched, literal; detail: below it; value: the answer."""
+
+    text: Content
+    value: Any
+    detail: Content | None = None
+
+    def content(self) -> Content:
+        """What the list shows."""
+        return self.text if self.detail is None else Content("\n").join([self.text, self.detail])
+
+
+def matching(items: Sequence[Item], query: str) -> list[Item]:
+    """The items that hold every word of the query."""
+    words = query.lower().split()
+    return [item for item in items if all(word in item.content().plain.lower() for word in words)]
+
+
+class Picker(Dialog[Any]):
+    """Choose one of many.
+
+    search: the items for what was typed. highlighted: called with the value the cursor is at (None: no item),
+    for a preview. hint: the keys, below the list.
+    """
+
+    DEFAULT_CSS = """
+    Picker .dialog { width: 84; }
+    Picker OptionList { margin-top: 1; max-height: 20; }
+    Picker .dialog-title { margin-bottom: 0; }
+    """
+
+    def __init__(
+        self,
+        title: str,
+        search: Callable[[str], Awaitable[Sequence[Item]]],
+        *,
+        query: str = "",
+        selected: Any = None,
+        hint: str = "⏎ choose   esc close",
+        highlighted: Callable[[Any], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._search = search
+        self._query = query
+        self._selected = selected
+        self._hint = hint
+        self._highlighted = highlighted
+        self._items: Sequence[Item] = ()
+
+    def compose(self) -> ComposeResult:
+        """Title, input, list."""
+        with Vertical(classes="dialog"):
+            yield Static(self._title, classes="dialog-title", markup=False)
+            yield Input(self._query, placeholder="type to search")
+            yield OptionList()
+            yield Static(self._hint, classes="dialog-hint", markup=False)
+
+    async def on_mount(self) -> None:
+        """Fill the list."""
+        await self.refill(self._query)
+        self.query_one(Input).focus()
+
+    async def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow the list down."""
+        await self.refill(event.value)
+
+    async def refill(self, query: str) -> None:
+        """Show what matches."""
+        items = await self._search(query)
+        if not self.is_attached or self.query_one(Input).value != query:
+            return  # closed, or typed on meanwhile
+        self._items = items
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options([Option(item.content()) for item in items])
+        if items:
+            values = [item.value for item in items]
+            options.highlighted = values.index(self._selected) if self._selected in values else 0
+        elif self._highlighted is not None:
+            self._highlighted(None)
+
+    def on_key(self, event: events.Key) -> None:
+        """Move in the list while the input has the focus."""
+        moves = {
+            "up": "cursor_up",
+            "down": "cursor_down",
+            "pageup": "page_up",
+            "pagedown": "page_down",
+        }
+        if event.key in moves:
+            event.stop()
+            event.prevent_default()
+            getattr(self.query_one(OptionList), f"action_{moves[event.key]}")()
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Preview."""
+        if self._highlighted is not None and event.option_index < len(self._items):
+            self._highlighted(self._items[event.option_index].value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Choose the item at the cursor."""
+        event.stop()
+        self._choose(self.query_one(OptionList).highlighted)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Choose the item clicked."""
+        self._choose(event.option_index)
+
+    def _choose(self, index: int | None) -> None:
+        if index is not None and index < len(self._items):
+            self.dismiss(self._items[index].value)

@@ -1,0 +1,58 @@
+"""The line above the conversation: its title, its model, and how full the context is."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from ..chat import Chat
+from ..format import count
+from ..glyphs import UNICODE, Glyphs
+from .figures import MUTED, bar, cut
+
+NEARLY_FULL = 0.8
+"""Share of the context above which the user is told."""
+
+_CELLS = 8
+
+
+class TitleLine(Static):
+    """Title on the left; model, own settings and the context meter on the right."""
+
+    DEFAULT_CSS = """
+    TitleLine { height: 1; padding: 0 2; background: $background; color: $foreground; }
+    """
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__("", markup=False)
+        self._glyphs = glyphs
+
+    def show(self, chat: Chat, model: str, used: int | None, context: int | None) -> None:
+        """used: tokens of the conversation; context: the model's most. None is not known."""
+        width = self.size.width - 4
+        if width < 1:
+            return
+        right = Content.assemble(*self._right(chat, model, used, context, width))
+        room = max(0, width - right.cell_length - 1)
+        self.update(Content.assemble((cut(chat.title, room), "bold"), " ", right))
+
+    def _right(
+        self, chat: Chat, model: str, used: int | None, context: int | None, width: int
+    ) -> list[Content]:
+        parts: list[Content] = []
+        if width >= 50:
+            own = [
+                name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given
+            ]
+            words = " · ".join([cut(model, min(len(model), 28)), *own])
+            parts.append(Content.styled(f"{words}  ", MUTED))
+        if context and used is not None:
+            share = used / context
+            style = "$warning" if share >= NEARLY_FULL else "$primary"
+            if width >= 40:
+                parts.append(bar(share, _CELLS, self._glyphs, style))
+            sign = "!" if share >= NEARLY_FULL else " "
+            parts.append(
+                Content.styled(f"{sign}{count(used)}/{count(context)}", style if sign == "!" else MUTED)
+            )
+        return parts

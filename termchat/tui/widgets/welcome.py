@@ -1,0 +1,105 @@
+"""What an empty conversation shows: how the engine is doing; on the first run the offer to fetch a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.content import Content
+from textual.widgets import Static
+
+from ..bridge import EngineBridge
+from ..format import size
+from ..glyphs import UNICODE, Glyphs
+from .figures import MUTED, bar
+
+BAR_CELLS = 40
+
+
+class Welcome(Static):
+    """A few lines in the middle of the screen; nothing has to be answered to begin typing."""
+
+    DEFAULT_CSS = """
+    Welcome { height: 1fr; content-align: center middle; text-align: center; background: $background; }
+    """
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__("", markup=False)
+        self._glyphs = glyphs
+
+    def show(self, bridge: EngineBridge, waiting: int) -> None:
+        """waiting: prompts that are queued already."""
+        lines = [Content.styled("termchat", "bold $primary"), Content("")]
+        lines += {
+            "absent": self._absent,
+            "downloading": self._downloading,
+            "failed": self._failed,
+            "ready": self._ready,
+        }.get(bridge.state, self._loading)(bridge)
+        if waiting and bridge.state != "ready":
+            lines += [
+                Content(""),
+                Content.styled("what you typed is sent as soon as the model is there", MUTED),
+            ]
+        self.update(Content("\n").join(lines))
+
+    def _loading(self, bridge: EngineBridge) -> list[Content]:
+        name = bridge.model.name if bridge.model is not None else "the model"
+        return [Content(f"loading {name}"), Content(""), Content.styled("you can type meanwhile", MUTED)]
+
+    def _ready(self, bridge: EngineBridge) -> list[Content]:
+        assert bridge.model is not None, "the engine is ready"
+        seconds = f"loaded in {bridge.load_seconds:.1f} s" if bridge.load_seconds is not None else ""
+        return [
+            Content(f"{bridge.model.name} is ready"),
+            Content.styled(seconds, MUTED),
+            Content(""),
+            Content.styled("several conversations can run at once: ^N begins another", MUTED),
+            Content.styled("F1 keys   ^P commands   ^L models", MUTED),
+        ]
+
+    def _failed(self, bridge: EngineBridge) -> list[Content]:
+        return [
+            Content.styled("the model cannot be used", "bold $error"),
+            Content(bridge.error),
+            Content(""),
+            Content.styled(f"{bridge.remedy} (^L)" if bridge.remedy else "^L models", MUTED),
+        ]
+
+    def _absent(self, bridge: EngineBridge) -> list[Content]:
+        entry, registry = bridge.entry, bridge.registry
+        if entry is None or registry is None:
+            return [Content(bridge.error)]
+        target = registry.target(entry)
+        if target is None:
+            return [Content(bridge.error), Content(""), Content.styled("^L other models", MUTED)]
+        facts = [size(entry.size) if entry.size is not None else "", entry.licence]
+        lines = [
+            Content.assemble("The model ", (entry.name, "bold"), " answers your prompts, on this machine."),
+            Content.styled(entry.description, MUTED),
+            Content(""),
+            Content(", ".join(fact for fact in facts if fact)),
+            Content.styled(f"to {_short(target.parent)}", MUTED),
+            Content(""),
+            Content.assemble(("⏎", "bold $accent"), " download   ", ("^L", "bold $accent"), " another model"),
+        ]
+        if bridge.remedy:  # a download was tried
+            lines += [Content(""), Content.styled(bridge.error, "$warning")]
+        return lines
+
+    def _downloading(self, bridge: EngineBridge) -> list[Content]:
+        from ...download import format_progress
+
+        progress, name = bridge.progress, bridge.entry.name if bridge.entry is not None else "the model"
+        lines = [Content.assemble("fetching ", (name, "bold")), Content("")]
+        if progress is not None:
+            share = progress.done / progress.total if progress.total else None
+            lines += [bar(share, BAR_CELLS, self._glyphs), Content.styled(format_progress(progress), MUTED)]
+        else:
+            lines += [bar(None, BAR_CELLS, self._glyphs), Content.styled("looking for the file", MUTED)]
+        return [*lines, Content(""), Content.styled("you can type meanwhile   esc stops", MUTED)]
+
+
+def _short(path: Path) -> str:
+    home = str(Path.home())
+    text = str(path)
+    return "~" + text[len(home) :] if text.startswith(home + "/") else text

@@ -1,0 +1,263 @@
+"""The program as it is installed, with the real default model: pipes, signals, crashes, several at once.
+
+Each start costs seconds, so one run checks many things; what needs no real process is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from termchat.cli.signals import Signals
+from termchat.store import Store
+
+PROGRAM = [sys.executable, "-m", "termchat", "--model", "smollm2-135m"]
+QUESTION = "Count from 1 to 10."
+SECONDS = 120
+
+
+@pytest.fixture
+def environment(home, linked_model):
+    """Folders of the test's own; everything that could add noise is on."""
+    return {**os.environ, "PYTHONWARNINGS": "always", "PYTHONUNBUFFERED": "1", "HOME": str(home)}
+
+
+def start(environment, *arguments, **streams):
+    return subprocess.Popen([*PROGRAM, *arguments], env=environment, **streams)
+
+
+def database(home: Path) -> Path:
+    return home / "data" / "termchat" / "termchat.db"
+
+
+def messages(home):
+    with Store(database(home)) as store:
+        return [
+            [(message.role, message.text, message.status) for message in store.path(item.id)]
+            for item in store.list_conversations()
+        ]
+
+
+def quiet(text: str) -> bool:
+    return "Traceback" not in text and "Exception ignored" not in text
+
+
+def test_B079_the_reply_alone_is_on_standard_output(environment, home, count_text):
+    log = home / "config" / "termchat" / "config.toml"
+    log.parent.mkdir(parents=True)
+    log.write_text('log_level = "debug"\n')
+    with open(home / "out", "wb") as out, open(home / "err", "wb") as err:
+        process = start(
+            environment, "-t", "0", "-n", "51", QUESTION, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        )
+        assert process.wait(SECONDS) == 0
+    assert (home / "out").read_text() == count_text + "\n"
+    assert quiet((home / "err").read_text())
+    assert messages(home) == [[("user", QUESTION, "done"), ("assistant", count_text, "done")]]
+
+
+def test_B013_B075_B077_bad_bytes_through_pipes(environment, home):
+    """JSON is valid UTF-8 and strict, the database too, and a prompt is counted as the engine sees it."""
+    process = start(
+        environment,
+        "--json",
+        "-t",
+        "0",
+        "-n",
+        "2",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, err = process.communicate(b"\xef\xbb\xbfcaf\xe9 au\x00 lait\r\n", SECONDS)
+    assert process.returncode == 0
+    reply = json.loads(out.decode("utf-8"))
+    assert reply["finish_reason"] == "length"
+    assert reply["metrics"]["bandwidth_peak_gbs"] > 0
+    assert "standard input is not valid UTF-8 at byte offset 6" in err.decode()
+    assert quiet(err.decode())
+    assert messages(home)[0][0] == ("user", "caf\ufffd au\x00 lait", "done")
+    db = sqlite3.connect(database(home))
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_B075_head_takes_four_bytes(environment, home):
+    script = 'set -o pipefail; "$@" -t 0 "Count from 1 to 10." | head -c 4; echo " ${PIPESTATUS[0]}"'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *PROGRAM],
+        env=environment,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.stdout == b"1. 1 141\n"
+    assert done.stderr == b""
+    assert messages(home)[0][1][2] == "interrupted"
+
+
+def test_B075_closed_standard_streams(environment, home):
+    for closed, code in ((">&-", 141), (">&- 2>&-", 141), ("2>&- >/dev/full", 1)):
+        started = time.monotonic()
+        done = subprocess.run(
+            [
+                "bash",
+                "-c",
+                f'"$@" models list {closed}; echo $? >"$HOME/code"',
+                "bash",
+                sys.executable,
+                "-m",
+                "termchat",
+            ],
+            env=environment,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.stdout == done.stderr == b"", closed
+        assert (home / "code").read_text() == f"{code}\n", closed
+        assert time.monotonic() - started < SECONDS
+    assert not database(home).exists()
+
+
+def test_B025_a_text_longer_than_the_context_is_exit_4(environment, home):
+    process = start(
+        environment,
+        "--json",
+        "What is the code word?",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    text = b"The code word is heliotrope.\n" + b"one two three four five\n" * 2_000
+    out, err = process.communicate(text, SECONDS)
+    assert process.returncode == 4
+    assert out == b""
+    assert err.count(b"\n") == 1
+    assert b"8192" in err
+    assert messages(home) == []
+
+
+def read_some(process, count):
+    data = b""
+    while len(data) < count:
+        piece = os.read(process.stdout.fileno(), 4096)
+        assert piece, "the program ended early"
+        data += piece
+    return data
+
+
+def test_an_interrupt_keeps_the_partial_reply(environment, home):
+    process = start(
+        environment,
+        "-t",
+        "0",
+        QUESTION,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    begun = read_some(process, 8)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert err == b""
+    text = (begun + rest).decode()
+    assert text.startswith("1. 1\n2. ")
+    assert text.endswith("\n")
+    assert messages(home) == [[("user", QUESTION, "done"), ("assistant", text[:-1], "interrupted")]]
+
+
+def test_an_interrupt_while_loading_leaves_at_once_and_quietly(environment, home):
+    process = start(
+        environment, QUESTION, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    while not database(home).exists():  # made right before the model is loaded
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out, err) == (143, b"", b"")
+    assert messages(home) == []
+
+
+def test_B083_kill_9_leaves_what_was_said(environment, home):
+    process = start(
+        environment,
+        "-t",
+        "0",
+        "Tell me a long story.",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    shown = read_some(process, 100)
+    shown += read_some(process, 300)
+    process.kill()
+    rest, _ = process.communicate(timeout=SECONDS)
+    shown = (shown + rest).decode()
+    question, answer = messages(home)[0]
+    assert question == ("user", "Tell me a long story.", "done")
+    assert answer[2] == "interrupted"
+    assert answer[1] and shown.startswith(answer[1])
+
+
+def test_B081_several_at_once_with_no_database_yet(environment, home):
+    processes = [
+        start(
+            environment,
+            "-n",
+            "2",
+            f"Say {number}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(4)
+    ]
+    for process in processes:
+        out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, err
+        assert err == b""
+        assert out.strip()
+    found = messages(home)
+    assert sorted(conversation[0][1] for conversation in found) == [f"Say {number}" for number in range(4)]
+    assert all(len(conversation) == 2 for conversation in found)
+    assert sqlite3.connect(database(home)).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_batch_gives_each_line_its_own_reply(environment, home, count_text):
+    lines = [
+        {"id": "count", "prompt": QUESTION, "max_tokens": 51},
+        {"prompt": " "},
+        {"prompt": "Hi", "max_tokens": 3},
+    ]
+    (home / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = subprocess.run(
+        [sys.executable, "-m", "termchat", "batch", str(home / "in.jsonl"), "-t", "0"],
+        env=environment,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {record["id"]: record for record in map(json.loads, done.stdout.splitlines())}
+    assert found["count"]["text"] == count_text
+    assert found["count"]["usage"]["prompt_tokens"] == 39
+    assert found[1]["error"]["code"] == "empty_prompt"
+    assert found[2]["usage"]["completion_tokens"] == 3
+
+
+def test_ignored_signals_stay_ignored():
+    """As under nohup, or in the background of a shell without job control."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    Signals().install()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert callable(signal.getsignal(signal.SIGINT))
