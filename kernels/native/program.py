@@ -62,7 +62,7 @@ class NativeProgram:
         self._message = ctypes.create_string_buffer(_MESSAGE_BYTES)
 
     def _rows_of(self, buffer: int) -> Float32:
-        stride = -(-self._vocabulary // 16) * 16
+        stride = (-(-self._vocabulary // 16) | 1) * 16  # row_stride of formats.hpp
         values = ctypes.c_float * (self._limits.samples * stride)
         memory = values.from_address(load().native_buffer(self._address, buffer))
         return np.ctypeslib.as_array(memory).reshape(self._limits.samples, stride)[:, : self._vocabulary]

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..arithmetic import exp32
 from .cache import PagedCache
 from .linear import products
+from .numerics import exp_, tree_sum
 from .plan import KEYS, TILE, Work, stacked_rows
-from .sums import tree_sum
 
 
 def attend(cache: PagedCache, layer: int, q: Tensor, works: list[Work], scale: float) -> Tensor:
@@ -38,7 +37,8 @@ def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work) -> Tensor:
     queries = q.view(work.segments, work.rows, kv_heads, sharing, head_dim).transpose(1, 2)
     queries = pad(queries.reshape(n, used, head_dim), (0, 0, 0, stacked - used)).view(n, -1, TILE, head_dim)
 
-    weights, total = _softmax(_scores(cache, layer, queries, work), work.hidden)
+    weights = _scores(cache, layer, queries, work)
+    total = _softmax_(weights, work.hidden)
     mixed = _mix(cache, layer, weights, work)
     if not mixed.abs().amax() < math.inf:
         mixed = _mix(cache, layer, weights, work, shielded=True)
@@ -56,15 +56,15 @@ def _scores(cache: PagedCache, layer: int, queries: Tensor, work: Work) -> Tenso
     return scores
 
 
-def _softmax(scores: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(score - best score) in the shape of scores, 0 if hidden, and its sum [..., 1]; uses scores up."""
+def _softmax_(scores: Tensor, hidden: Tensor) -> Tensor:
+    """Turn scores into weights exp(score - best score), 0 if hidden; returns their sum, [n, tiles, TILE, 1]."""
     by_head = scores.view(*hidden.shape[:2], -1, scores.shape[2] * TILE, KEYS)
     by_head.masked_fill_(hidden, -math.inf)
-    weights = exp32(scores.sub_(scores.amax(0).amax(-1, keepdim=True)), torch.int32)
-    lanes = weights[0].clone()
-    for weight in weights[1:]:
-        lanes += weight
-    return weights, tree_sum(lanes)
+    scores -= scores.amax(0).amax(-1, keepdim=True)
+    lanes = torch.zeros_like(scores[0])
+    for weights in exp_(scores):
+        lanes += weights
+    return tree_sum(lanes)
 
 
 def _mix(cache: PagedCache, layer: int, weights: Tensor, work: Work, *, shielded: bool = False) -> Tensor:

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import sampling as rules
-from ..arithmetic import exp32
 from ..interface import Batch, Float32, Inputs, Int32, RopeLayout, SamplingBatch
 from .attention import attend
 from .cache import PagedCache
 from .linear import linear
+from .numerics import exp_, tree_sum
 from .plan import Rows, Work, plan
-from .sums import tree_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class ReferenceOperations:
         return table.index_select(0, tokens).float()
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Root mean square norm (arXiv 1910.07467); the squares are summed by `tree_sum`."""
+        """Root mean square norm (arXiv 1910.07467); the squares are added by `tree_sum`."""
         runs = x.view(len(x), x.shape[1] // len(weight), len(weight))
         mean = tree_sum(runs * runs) * (1 / len(weight))
         return (runs / (mean + eps).sqrt() * weight).flatten(1)
@@ -115,7 +114,7 @@ class ReferenceOperations:
     def gated(self, x: Tensor) -> Tensor:
         """The quotient gate / (1 + exp(-gate)), times up."""
         gate, up = x.chunk(2, dim=1)
-        return gate / (exp32(-gate, torch.int32) + 1.0) * up
+        return gate / (exp_(-gate) + 1.0) * up
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """Elementwise sum."""

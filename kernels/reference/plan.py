@@ -24,7 +24,7 @@ SEGMENT_ROWS = 64
 """Most rows of a segment. Keys that none of its rows may see are not touched."""
 
 WORK_SCORES = 1 << 20
-"""Scores that one piece of work may hold: with what the softmax needs besides, they stay in a CPU's cache."""
+"""Scores that one piece of work may hold at a time."""
 
 PART_VALUES = 1 << 19
 """Keys (or values) gathered at a time, in float32 values."""

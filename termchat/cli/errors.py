@@ -31,7 +31,6 @@ CODES = {
     "RegistryError": "registry",
     "DownloadError": "download",
     "StoreError": "store",
-    "ConfigError": "config",
     "PathError": "path",
     "OutputError": "output",
 }

@@ -69,7 +69,7 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
 @click.pass_obj
 def show_conversation(console: Console, id: str, as_json: bool) -> None:
     """Show a conversation; the beginning of its id is enough. With --json, all its branches."""
-    from ..render.sanitize import sanitize
+    from ..sanitize import sanitize
     from ..store import conversation_as_dict, export
 
     with closing(open_store()) as store:

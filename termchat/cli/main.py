@@ -39,6 +39,7 @@ from .options import (
 from .output import Output, ReaderClosed, guard_descriptors
 from .plan import plan
 from .signals import Interrupted
+from .themes import themes
 
 PROMPT_COMMAND = "\0prompt"
 """Name of the command behind `termchat PROMPT`; no argument can be this."""
@@ -181,7 +182,7 @@ def program() -> None:
     """Stands for `termchat` itself; the help text is the prompt command's."""
 
 
-for command in (models, history, batch, bench, plan, doctor, config, completion):
+for command in (models, history, batch, bench, plan, doctor, themes, config, completion):
     program.add_command(command)
 
 

@@ -45,6 +45,8 @@ def obtain(console: Console, registry: Registry, name: str | None, *, yes: bool)
     try:
         return registry.resolve(name)
     except NotDownloadedError as error:
+        if registry.target(error.entry) is None:  # a file of the user's own that is missing
+            raise
         if not yes and not _wanted(console, registry, error.entry):
             raise CliError("model_not_downloaded", f"{error}, or add --yes") from error
         pull(console, registry, error.entry)
@@ -66,8 +68,6 @@ def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:
 
 def _wanted(console: Console, registry: Registry, entry: ModelEntry) -> bool:
     """Ask on a terminal; without one only the default model comes unasked."""
-    if registry.target(entry) is None:
-        return False
     if console.stdin_kind == "terminal" and console.messages.is_terminal:
         return console.ask(f"{_described(entry)} is not downloaded yet. Download it?")
     return entry.name == registry.default

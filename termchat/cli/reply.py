@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from engine import Finished, as_dict
 
-from ..render.sanitize import Sanitizer
+from ..sanitize import Sanitizer
 from .console import Console, to_json
 from .errors import Failure
 

@@ -41,11 +41,16 @@ class Document:
         self._settled = 0  # leaves that no text to come can change, but for the last
         self._closed = 0  # leaves whose rows are in `_rows`
         self._rows: list[Row] = []
-        self._first_line = first_line
+        self.first_line = first_line
         self._base = first_line  # where the logical lines of the next leaf begin
         self.append(text)
         if complete:
             self.finish()
+
+    def renumber(self, first_line: int) -> None:
+        """Number the logical lines from here on; they are laid out again."""
+        if first_line != self.first_line:
+            self.first_line, self._width = first_line, 0
 
     def append(self, text: str) -> None:
         """Add text at the end."""
@@ -82,7 +87,7 @@ class Document:
         self._parse()
         self._unlaid = False
         if width != self._width:
-            self._width, self._rows, self._closed, self._base = width, [], 0, self._first_line
+            self._width, self._rows, self._closed, self._base = width, [], 0, self.first_line
         first = None
         top, base = len(self._rows), self._base
         for index, leaf in enumerate(self._tail, self._closed):
@@ -114,10 +119,10 @@ class Document:
         Leaves that are selected as a whole give their source, others the text that is shown of them, tables
         whole rows; line breaks made by wrapping are never in it.
         """
-        if selection.start is None and selection.end is None:
-            return self.source
-        start = selection.start.transpose if selection.start is not None else (0, 0)
+        start = selection.start.transpose if selection.start is not None else (self.first_line, 0)
         end = selection.end.transpose if selection.end is not None else (sys.maxsize, 0)
+        if start <= (self.first_line, 0) and selection.end is None:
+            return self.source
         leaves = self._parser.leaves
         source = [*self._lines, self._partial]
         stops = [*(leaf.start for leaf in leaves[1:]), len(source)]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.selection import Selection
 from textual.strip import Strip
 
 Fragment = tuple[str, str]
@@ -28,6 +30,13 @@ class Palette:
         self.base = base
         self._styles = styles
         self._cache: dict[str, Style] = {"": base}
+        self._under: dict[str, Palette] = {}
+
+    def under(self, name: str) -> Palette:
+        """Return the palette of text that is all in one style."""
+        if name not in self._under:
+            self._under[name] = Palette(self._styles, self.style(name))
+        return self._under[name]
 
     def style(self, name: str) -> Style:
         """Return the style of a name; words the theme does not know change nothing."""
@@ -101,3 +110,15 @@ class Row:
                 segments.append(Segment(text, at))
                 offset += len(text)
         return Strip(segments).adjust_cell_length(width, palette.style(self.fill))
+
+    def selected_cells(self, selection: Selection) -> tuple[int, int] | None:
+        """Return from where to where the row is selected, in cells, or None."""
+        span = selection.get_span(self.line) if self.line >= 0 else None
+        if span is None:
+            return None
+        content = self.content
+        start, end = (0, -1) if self.whole else span
+        start = max(0, start - self.offset)
+        end = len(content) if end == -1 else min(len(content), end - self.offset)
+        lead = cell_len(line_text(self.fragments[: self.lead]))
+        return (lead + cell_len(content[:start]), lead + cell_len(content[:end])) if start < end else None

@@ -25,7 +25,14 @@ NAMES = {
 def bindings(commands: Iterable[Command]) -> list[BindingType]:
     """A binding for each command that has a key; its id is the command's."""
     return [
-        Binding(command.key, f"command('{command.id}')", command.title, show=False, id=command.id)
+        Binding(
+            command.key,
+            f"command('{command.id}')",
+            command.title,
+            show=False,
+            priority=command.priority,
+            id=command.id,
+        )
         for command in commands
         if command.key
     ]

@@ -1,176 +1,255 @@
-"""The messages of the open conversation. Only those near the screen are widgets; the others are text."""
+"""The open conversation: one widget that draws the rows of all its messages.
+
+A widget for each message would take 0.3 s to mount 200 turns and as much to switch the theme, before anything
+is rendered. Here only the messages near the screen are laid out; of the others the height is an estimate, put
+right before they come on screen, and what is on screen stays in place when it is.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from itertools import accumulate
 
-from textual.containers import VerticalScroll
-from textual.geometry import Size
-from textual.layout import DockArrangeResult
-from textual.widget import Widget
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
 
-from termchat.widgets.message import Message, Role
+from termchat.render import Palette
+from termchat.render.styles import text_styles
+from termchat.widgets.message import GLYPHS, Message, Role
 
-_SCREENS = 2  # of older messages are made into widgets at a time
-_MOST_WIDGETS = 60  # above this, widgets far above the screen are removed again
-
-
-@dataclass(slots=True)
-class Entry:
-    """A message as plain data (see `Message`)."""
-
-    id: str
-    role: Role
-    text: str = ""
-    thinking: str = ""
-    label: str = ""
-    note: str = ""
-    complete: bool = True
-
-    def rows(self, width: int) -> int:
-        """About how many rows it takes."""
-        return 4 + self.text.count("\n") + len(self.text) // max(1, width)
+_MARGIN = 2  # columns left of the text, where the cursor is
+_GAP = 1  # rows after a message
 
 
-class Transcript(VerticalScroll):
-    """Shows entries, newest at the bottom, and stays there until the user scrolls up.
+class Transcript(ScrollView, can_focus=True):
+    """Messages, the newest at the bottom; it stays there until the user scrolls up.
 
-    `append` may be called per token; `flush` from a timer shows what has come.
+    Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.
+    cursor: number of the message that keys act on, None without one.
     """
 
+    COMPONENT_CLASSES = {
+        "transcript--user",
+        "transcript--assistant",
+        "transcript--system",
+        "transcript--error",
+        "transcript--cursor",
+    }
     DEFAULT_CSS = """
-    Transcript { height: 1fr; scrollbar-gutter: stable; }
+    Transcript {
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-gutter: stable;
+        color: $foreground;
+        & > .transcript--user { background: $surface; color: $foreground; }
+        & > .transcript--assistant { color: $foreground; }
+        & > .transcript--system { color: $chat-muted; }
+        & > .transcript--error { color: $error; }
+        & > .transcript--cursor { color: $accent; }
+    }
     """
+
+    cursor: reactive[int | None] = reactive(None)
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._entries: dict[str, Entry] = {}
-        self._messages: dict[str, Message] = {}  # of the last entries, in order
-        self._live: set[str] = set()
-        self._tops: dict[Widget, int] = {}
+        self._messages: list[Message] = []
+        self._width = 0  # of the text, as of the last layout
+        self._heights: list[int] = []
+        self._tops: list[int] = [0]  # the row each message begins at, and where the last one ends
+        self._following = True
+        self._settling = False
+        self._palettes: dict[str, Palette] = {}
 
-    async def show(self, entries: Iterable[Entry]) -> None:
-        """Show these entries in place of what was there, from the newest."""
-        with self.app.batch_update():
-            await self.remove_children()
-            self._entries = {entry.id: entry for entry in entries}
-            self._messages = {}
-            self._tops = {}
-            self._live = {entry.id for entry in self._entries.values() if not entry.complete}
-            await self._extend(_SCREENS)
-        self.anchor()
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages from top to bottom."""
+        return tuple(self._messages)
 
-    def add(self, entry: Entry) -> None:
-        """Show one more entry at the bottom."""
-        self._entries[entry.id] = entry
-        if not entry.complete:
-            self._live.add(entry.id)
-        message = self._messages[entry.id] = _message(entry)
-        self.mount(message)
-        if self.is_vertical_scroll_end:
-            self._trim()
+    @property
+    def current(self) -> Message | None:
+        """The message with the cursor."""
+        return None if self.cursor is None else self._messages[self.cursor]
 
-    def append(self, id: str, text: str = "", thinking: str = "") -> None:
-        """Store what has come for an entry; `flush` shows it."""
-        entry = self._entries[id]
-        entry.text += text
-        entry.thinking += thinking
-        if id in self._messages:
-            self._messages[id].append(text, thinking)
+    def show(self, messages: Iterable[Message]) -> None:
+        """Show these messages in place of what was there, from the newest."""
+        self.cursor = None
+        self._messages = list(messages)
+        for number, message in enumerate(self._messages):
+            message.place(number)
+        self._heights = []
+        self._following = True
+        self._settle(0, 0)
+        self.refresh()
 
-    def finish(self, id: str, note: str = "") -> None:
-        """Mark an entry as complete."""
-        entry = self._entries[id]
-        entry.complete, entry.note = True, note
-        self._live.discard(id)
-        if id in self._messages:
-            self._messages[id].finish(note)
+    def add(self, message: Message) -> None:
+        """Show one more message at the bottom."""
+        message.place(len(self._messages))
+        self._messages.append(message)
+        self.flush()
+
+    def follow(self) -> None:
+        """Go to the bottom and stay there."""
+        self._following = True
+        self.flush()
+
+    def reveal(self, number: int) -> None:
+        """Put the cursor on a message and its first row at the top of the screen."""
+        self.cursor = number
+        self._following = False
+        self._settle(number, 0)
+
+    def move_cursor(self, step: int) -> None:
+        """Move the cursor by so many messages, from the last one if there was none, and scroll to it."""
+        if not self._messages:
+            return
+        number = len(self._messages) if self.cursor is None else self.cursor
+        self.cursor = max(0, min(number + step, len(self._messages) - 1))
+        top, bottom = self._tops[self.cursor], self._tops[self.cursor + 1]
+        if top < self.scroll_offset.y or bottom > self.scroll_offset.y + self.size.height:
+            self.reveal(self.cursor)
 
     def flush(self) -> None:
-        """Render what was stored since the last time."""
-        for id in self._live & self._messages.keys():
-            self._messages[id].flush()
+        """Render what has changed in the messages since the last time."""
+        number = min(bisect_right(self._tops, self.scroll_offset.y), len(self._messages)) - 1
+        self._settle(max(0, number), self.scroll_offset.y - self._tops[max(0, number)])
 
-    def message(self, id: str) -> Message | None:
-        """The widget of an entry, if it has one now."""
-        return self._messages.get(id)
+    def _settle(self, pinned: int, offset: int) -> None:
+        """Lay out the messages near the screen.
 
-    async def reveal(self, id: str) -> Message:
-        """Scroll to an entry; KeyError if there is none."""
-        if id not in self._entries:
-            raise KeyError(id)
-        if id not in self._messages:
-            await self._extend(None)
-        message = self._messages[id]
-        self.call_after_refresh(self.scroll_to_widget, message, animate=False, top=True)
-        return message
+        What is on screen stays there: row `offset` of message `pinned` at its top, or the bottom if following.
+        """
+        region = self.scrollable_content_region
+        width, height = region.width - _MARGIN, region.height
+        if width < 1 or height < 1 or self._settling:
+            return
+        share = None  # how far into the pinned message, if its rows are going to be others
+        if width != self._width:
+            share = offset / self._heights[pinned] if pinned < len(self._heights) else 0
+            self._width, self._heights = width, []
+        self._heights += [message.rows(width) + _GAP for message in self._messages[len(self._heights) :]]
+        settled: set[int] = set()
+        changes: list[tuple[int, int]] = []  # numbers of messages, and their first row that is not as before
+        while True:
+            self._tops = [0, *accumulate(self._heights)]
+            if self._following or not self._messages:
+                top = self._tops[-1] - height
+            else:
+                top = self._tops[pinned] + (offset if share is None else round(share * self._heights[pinned]))
+            top = max(0, min(top, self._tops[-1] - height))
+            first, last = (
+                bisect_right(self._tops, top - height) - 1,
+                bisect_left(self._tops, top + 2 * height),
+            )
+            near = set(range(max(0, first), min(last, len(self._messages)))) - settled
+            if not near:
+                break
+            settled |= near
+            for number in near:
+                message = self._messages[number]
+                row = message.layout(width)
+                if row < message.height or message.height + _GAP != self._heights[number]:
+                    changes.append((number, row))
+                    self._heights[number] = message.height + _GAP
+        self._move(top, region.width)
+        for number, row in changes:
+            y = max(0, self._tops[number] + row - top)
+            if y < height:
+                self.refresh(Region(0, y, region.width, height - y))
 
-    def action_scroll_home(self) -> None:
-        """Go to the very first message."""
-        self.run_worker(self._go_home(), exclusive=True, group="extend")
-
-    async def _go_home(self) -> None:
-        await self._extend(None)
-        self.scroll_home(animate=False)
+    def _move(self, top: int, width: int) -> None:
+        """Make row `top` the first on screen."""
+        self._settling = True
+        self.virtual_size = Size(width, self._tops[-1])
+        self.scroll_target_y = self.scroll_y = top
+        self._settling = False
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Make widgets of older messages before the user gets to them."""
+        """Lay out what comes near the screen; at the bottom, follow."""
         super().watch_scroll_y(old_value, new_value)
-        if (
-            new_value < old_value
-            and new_value < self.size.height
-            and len(self._messages) < len(self._entries)
-        ):
-            self.run_worker(self._extend(_SCREENS), exclusive=True, group="extend")
+        if not self._settling and round(old_value) != round(new_value):
+            self._following = new_value >= self.max_scroll_y
+            self.flush()
 
-    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """Arrange the messages; whatever changes above the screen, what is on it stays where it is."""
-        result = super().arrange(size, optimal)
-        tops = {placement.widget: placement.region.y for placement in result.placements}
-        if not (self.is_anchored and self.is_vertical_scroll_end):
-            seen = [widget for widget, top in self._tops.items() if top <= self.scroll_y and widget in tops]
-            if seen and (moved := tops[seen[-1]] - self._tops[seen[-1]]):
-                self.set_scroll(None, self.scroll_y + moved)
-                self.set_reactive(Widget.scroll_target_y, self.scroll_y)
-        self._tops = tops
-        return result
+    def watch_cursor(self) -> None:
+        """Draw the cursor where it is now."""
+        self.refresh()
 
-    async def _extend(self, screens: int | None) -> None:
-        """Make widgets of so many screens of older messages, or of all."""
-        ids = list(self._entries)
-        start = stop = len(ids) - len(self._messages)
-        rows = 0
-        height = self.size.height or self.app.size.height
-        width = self.size.width or self.app.size.width
-        while start > 0 and (screens is None or rows < screens * height):
-            start -= 1
-            rows += self._entries[ids[start]].rows(width)
-        if start == stop:
-            return
-        older = {id: _message(self._entries[id]) for id in ids[start:stop]}
-        first = next(iter(self._messages.values()), None)
-        self._messages = older | self._messages
-        await self.stop_animation("scroll_y")  # it would scroll to where the old rows were
-        await self.mount(*older.values(), before=first)
+    def on_resize(self) -> None:
+        """Wrap to the new width."""
+        self.flush()
 
-    def _trim(self) -> None:
-        """Remove widgets far above the screen, if there are many."""
-        if len(self._messages) <= _MOST_WIDGETS:
-            return
-        far = self.scroll_y - _SCREENS * self.size.height
-        old = [id for id, message in self._messages.items() if message.virtual_region.bottom < far]
-        with self.app.batch_update():
-            for id in old:
-                self._messages.pop(id).remove()
+    def notify_style_update(self) -> None:
+        """Draw in the colours of the new theme; rows that are not on screen follow when they are."""
+        super().notify_style_update()
+        self._palettes.clear()
 
+    def on_click(self, event: events.Click) -> None:
+        """Fold or unfold the thinking by a click on its line."""
+        y = event.y - self.gutter.top + self.scroll_offset.y
+        number = bisect_right(self._tops, y) - 1
+        if number < len(self._messages) and self._messages[number].is_fold(y - self._tops[number]):
+            self._messages[number].fold_thinking()
+            self.flush()
 
-def _message(entry: Entry) -> Message:
-    return Message(
-        entry.role,
-        entry.text,
-        thinking=entry.thinking,
-        label=entry.label,
-        note=entry.note,
-        complete=entry.complete,
-    )
+    def render_line(self, y: int) -> Strip:
+        """Return a row of the screen."""
+        width = self.scrollable_content_region.width
+        y += self.scroll_offset.y
+        number = bisect_right(self._tops, y) - 1
+        if number >= len(self._messages) or y - self._tops[number] >= self._heights[number] - _GAP:
+            return Strip.blank(width, self.rich_style)
+        message = self._messages[number]
+        before, row = message.row(y - self._tops[number])
+        palette = self._palette(message.role)
+        cursor = "▌" if number == self.cursor else ""
+        margin = [
+            Segment(cursor.ljust(_MARGIN), palette.style("cursor")),
+            Segment(before, palette.style("bar")),
+        ]
+        if before:
+            palette = palette.under("thinking")
+        strip = row.strip(palette, max(1, width - _MARGIN - len(before)))
+        selection = self.text_selection
+        if selection is not None and (cells := row.selected_cells(selection)) is not None:
+            style = self.screen.get_component_rich_style("screen--selection")
+            marked = [Segment(text, (own or Style()) + style) for text, own, _ in strip.crop(*cells)]
+            strip = Strip([*strip.crop(0, cells[0]), *marked, *strip.crop(cells[1])])
+        return Strip([*margin, *strip])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return the selected text as it was written, also of messages that are not on screen."""
+        parts = [message.selected(selection) for message in self._messages]
+        return "\n\n".join(part for part in parts if part), "\n"
+
+    def _palette(self, role: Role) -> Palette:
+        if not self._palettes:
+            styles = text_styles(self.app.theme_variables)
+            styles["cursor"] = self.get_component_rich_style("transcript--cursor", partial=True)
+            for name in GLYPHS:
+                self._palettes[name] = Palette(styles, self.get_component_rich_style(f"transcript--{name}"))
+        return self._palettes[role]
+
+    # Pages are not animated: the rows on the way have estimated heights.
+    def action_page_up(self) -> None:
+        """Scroll up by a page."""
+        self.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        """Scroll down by a page."""
+        self.scroll_page_down(animate=False)
+
+    def action_scroll_home(self) -> None:
+        """Scroll to the first message."""
+        self.scroll_home(animate=False)
+
+    def action_scroll_end(self) -> None:
+        """Scroll to the bottom and stay there."""
+        self.follow()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels.arithmetic import exp32
-from kernels.reference.sums import tree_sum
+from kernels.reference.numerics import exp_, tree_sum
 
 
 def bits(values) -> np.ndarray:

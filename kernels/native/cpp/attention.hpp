@@ -112,11 +112,11 @@ static void attend_group(const AttentionArgs& a, const Scratch& s, int first, in
 
 // The pages of a group lie apart, where the hardware's prefetching ends.
 template <class Format>
-INLINE void prefetch_group(const AttentionArgs& a, int group) {
+INLINE void prefetch_group(const AttentionArgs& a, int group, int last_key) {
     using Type = typename Format::Type;
     constexpr int line = 64 / sizeof(Type);
-    for (int key = 0; key < kGroup; key += a.block_size) {
-        ptrdiff_t block = a.table[(group * kGroup + key) / a.block_size] * a.block_stride;
+    for (int key = group * kGroup; key < (group + 1) * kGroup && key <= last_key; key += a.block_size) {
+        ptrdiff_t block = a.table[key / a.block_size] * a.block_stride;
         const Type *keys = (const Type*)a.keys + block, *values = (const Type*)a.values + block;
         for (int i = 0; i < a.head_dim * a.block_size; i += line) __builtin_prefetch(keys + i);
         for (int i = 0; i < a.value_stride * a.block_size; i += line) __builtin_prefetch(values + i);
@@ -128,9 +128,10 @@ static void attend_span(const AttentionArgs& a, const Scratch& s, int span) {
     int newest = a.position + a.rows - 1, oldest = a.position - a.window + 1;
     int begin = oldest > span * kSpan ? oldest : span * kSpan;
     int end = newest < (span + 1) * kSpan - 1 ? newest : (span + 1) * kSpan - 1;  // inclusive
+    if (begin <= end) prefetch_group<Format>(a, begin / kGroup, end);
     for (int group = begin / kGroup; group <= end / kGroup; group++) {
         int key = group * kGroup;
-        if (key + 2 * kGroup <= end) prefetch_group<Format>(a, group + 1);
+        prefetch_group<Format>(a, group + 1, end);
         if (key > newest - a.window && key + kGroup - 1 <= a.position) {  // every row sees the whole group
             attend_group<Format>(a, s, 0, a.rows * a.heads, group, 0, kGroup);
             continue;

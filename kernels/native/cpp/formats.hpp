@@ -11,6 +11,11 @@ constexpr int kGroup = 32;     // inputs that share a scale; also the keys of on
 constexpr int kBlockRows = 8;  // activation rows that one pass over a tile serves
 
 static constexpr int padded(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
+// Floats from one row of a buffer to the next: an odd number of cache lines, or the rows that one tile writes to would
+// crowd into a few sets of the cache.
+static constexpr int row_stride(int columns) { return ((columns + kLanes - 1) / kLanes | 1) * kLanes; }
+
 static constexpr int groups_of(int columns) { return (columns + kGroup - 1) / kGroup; }
 
 enum class Format : int32_t { q4 = 0, q8 = 1, f32 = 2, f16 = 3, bf16 = 4 };

@@ -29,19 +29,6 @@ static void quantized_block(const LinearArgs& a, int tile, int row) {
     finish<Rows>(a, tile, row, acc);
 }
 
-template <class Tile, int Planes>
-static void quantized_linear(const LinearArgs& a) {
-    for (int tile = a.tile_begin; tile < a.tile_end; tile++) {
-        for (int row = a.row_begin; row < a.row_end; row += kBlockRows) {
-#define CALL(n)                                     \
-    quantized_block<Tile, Planes, n>(a, tile, row); \
-    break
-            WITH_ROWS(a.row_end - row, CALL)
-#undef CALL
-        }
-    }
-}
-
 template <class Format, int Rows>
 static void plain_block(const LinearArgs& a, int tile, int row) {
     Vec acc[Rows][1];
@@ -51,15 +38,28 @@ static void plain_block(const LinearArgs& a, int tile, int row) {
     finish<Rows>(a, tile, row, acc[0]);
 }
 
+// Blocks of rows within tiles within rows that stay close.
+#define FOR_EACH_BLOCK(call)                                                                       \
+    for (int near = a.row_begin; near < a.row_end; near += a.near_rows) {                          \
+        int near_end = near + a.near_rows < a.row_end ? near + a.near_rows : a.row_end;            \
+        for (int tile = a.tile_begin; tile < a.tile_end; tile++)                                   \
+            for (int row = near; row < near_end; row += kBlockRows) WITH_ROWS(near_end - row, call) \
+    }
+
+template <class Tile, int Planes>
+static void quantized_linear(const LinearArgs& a) {
+#define CALL(n)                                     \
+    quantized_block<Tile, Planes, n>(a, tile, row); \
+    break
+    FOR_EACH_BLOCK(CALL)
+#undef CALL
+}
+
 template <class Format>
 static void plain_linear(const LinearArgs& a) {
-    for (int tile = a.tile_begin; tile < a.tile_end; tile++) {
-        for (int row = a.row_begin; row < a.row_end; row += kBlockRows) {
 #define CALL(n)                           \
     plain_block<Format, n>(a, tile, row); \
     break
-            WITH_ROWS(a.row_end - row, CALL)
+    FOR_EACH_BLOCK(CALL)
 #undef CALL
-        }
-    }
 }

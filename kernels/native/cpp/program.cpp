@@ -7,14 +7,15 @@ namespace {
 
 constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
 constexpr size_t kTaskBytes = 24576;   // of weights: below this, claiming costs more than it balances
-constexpr int kLinearRows = 64;        // rows whose activations stay in a core's cache beside the weights
+constexpr int kLinearRows = 64;        // rows of a task: its weights are read once for so many
+constexpr int kNearBytes = 24576;      // of activations that stay in the first-level cache beside a tile
 
 int divided(int n, int unit) { return (n + unit - 1) / unit; }
 
 bool is_row_operation(OpKind kind) { return kind <= OpKind::quantize; }
 
 size_t bytes_of(const Buffer& buffer, int rows) {
-    if (buffer.planes == 0) return (size_t)padded(buffer.columns, kLanes) * sizeof(float) * (size_t)rows;
+    if (buffer.planes == 0) return (size_t)row_stride(buffer.columns) * sizeof(float) * (size_t)rows;
     size_t group = buffer.planes == 1 ? sizeof(Activation<1>) : sizeof(Activation<2>);
     return group * (size_t)groups_of(buffer.columns) * (size_t)rows;
 }
@@ -65,7 +66,7 @@ void Program::cut_into_stages() {
 }
 
 Program::Rows Program::rows_of(const View& view) const {
-    ptrdiff_t stride = padded(buffers_[(size_t)view.buffer].columns, kLanes);
+    ptrdiff_t stride = row_stride(buffers_[(size_t)view.buffer].columns);
     return {(float*)storage_[(size_t)view.buffer] + view.offset, stride};
 }
 
@@ -128,7 +129,7 @@ int Program::tasks(int stage) {
     if (op.kind == OpKind::linear) return linear_tasks(op);
     rows_per_task_ = divided(rows, kTasksPerThread * threads_);
     // Quantized rows stand in blocks: whole blocks keep the threads off each other's cache lines.
-    if (rows_per_task_ > 1) rows_per_task_ = padded(rows_per_task_, kBlockRows);
+    if (rows_per_task_ > kBlockRows / 2) rows_per_task_ = padded(rows_per_task_, kBlockRows);
     return divided(rows, rows_per_task_);
 }
 
@@ -170,6 +171,7 @@ void Program::run_linear(const Op& op, int task) {
     args.columns = matrix.columns();
     args.groups = groups_of(matrix.columns());
     args.rows = row_count(op);
+    args.near_rows = std::max(1, kNearBytes / (args.groups * (int)sizeof(Activation<1>)) / kBlockRows) * kBlockRows;
     args.row_begin = task / tile_tasks_ * kLinearRows;
     args.row_end = std::min(args.row_begin + kLinearRows, args.rows);
     Rows out = rows_of(op.out), none{nullptr, 0};

@@ -84,25 +84,33 @@ static void add(const float* a, const float* b, int columns, float* out) {
 static void rotate_half(const float* x, const float* cos, const float* sin, int heads, int head_dim, float* out) {
     int half = head_dim / 2;
     for (; heads > 0; heads--, x += head_dim, out += head_dim) {
-        for (int i = 0; i < half; i += kLanes) {
-            int n = half - i < kLanes ? half - i : kLanes;
-            Vec a = load_first(x + i, n), b = load_first(x + half + i, n);
-            Vec c = load_first(cos + i, n), s = load_first(sin + i, n);
-            store_first(out + i, a * c - b * s, n);
-            store_first(out + half + i, b * c + a * s, n);
+        int i = 0;
+        for (; i + kLanes <= half; i += kLanes) {
+            Vec a = load(x + i), b = load(x + half + i), c = load(cos + i), s = load(sin + i);
+            store(out + i, a * c - b * s);
+            store(out + half + i, b * c + a * s);
+        }
+        for (; i < half; i++) {
+            float a = x[i], b = x[half + i];
+            out[i] = a * cos[i] - b * sin[i];
+            out[half + i] = b * cos[i] + a * sin[i];
         }
     }
 }
 
-// Column 2 i turns with column 2 i + 1.
+// Column 2 i turns with column 2 i + 1: (a, b) becomes (a, b) (cos, cos) + (b, a) (-sin, sin).
 static void rotate_interleaved(const float* x, const float* cos, const float* sin, int heads, int head_dim,
                                float* out) {
-    for (int head = 0; head < heads; head++) {
-        for (int i = 0; i < head_dim / 2; i++) {
-            int at = head * head_dim + 2 * i;
-            float a = x[at], b = x[at + 1];
-            out[at] = a * cos[i] - b * sin[i];
-            out[at + 1] = b * cos[i] + a * sin[i];
+    int whole = head_dim / kLanes * kLanes;
+    for (; heads > 0; heads--, x += head_dim, out += head_dim) {
+        for (int i = 0; i < whole; i += kLanes) {
+            Vec v = load(x + i), sines = negate_even(load_doubled(sin + i / 2));
+            store(out + i, v * load_doubled(cos + i / 2) + swap_pairs(v) * sines);
+        }
+        for (int i = whole; i < head_dim; i += 2) {
+            float a = x[i], b = x[i + 1];
+            out[i] = a * cos[i / 2] - b * sin[i / 2];
+            out[i + 1] = b * cos[i / 2] + a * sin[i / 2];
         }
     }
 }

@@ -67,6 +67,16 @@ INLINE void store_f16(uint16_t* p, Vec a) {
     _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
 }
 
+INLINE __m256 double_lanes(__m128 a) {
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(a), _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0));
+}
+INLINE Vec load_doubled(const float* p) { return {double_lanes(_mm_loadu_ps(p)), double_lanes(_mm_loadu_ps(p + 4))}; }
+INLINE Vec swap_pairs(Vec a) { return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)}; }
+INLINE Vec negate_even(Vec a) {
+    __m256 signs = _mm256_castsi256_ps(_mm256_set1_epi64x(0x80000000));
+    return {_mm256_xor_ps(a.lo, signs), _mm256_xor_ps(a.hi, signs)};
+}
+
 INLINE Int splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 INLINE Int load_int(const int32_t* p) {
     return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 8))};

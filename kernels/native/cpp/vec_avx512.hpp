@@ -41,6 +41,13 @@ INLINE void store_f16(uint16_t* p, Vec a) {
     _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
 
+INLINE Vec load_doubled(const float* p) {  // p[0] p[0] p[1] p[1] ...
+    __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    return {_mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)))};
+}
+INLINE Vec swap_pairs(Vec a) { return {_mm512_permute_ps(a.v, 0xb1)}; }
+INLINE Vec negate_even(Vec a) { return {_mm512_xor_ps(a.v, _mm512_castsi512_ps(_mm512_set1_epi64(0x80000000)))}; }
+
 INLINE Int splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 INLINE Int load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 INLINE void store_int(int32_t* p, Int a) { _mm512_storeu_si512(p, a.v); }

@@ -48,6 +48,10 @@ INLINE void store_f16(uint16_t* p, Vec a) {
     for (int i = 0; i < kLanes; i++) p[i] = half_of_float(a.v[i]);
 }
 
+INLINE Vec load_doubled(const float* p) { EACH_LANE(Vec, p[i / 2]); }
+INLINE Vec swap_pairs(Vec a) { EACH_LANE(Vec, a.v[i ^ 1]); }
+INLINE Vec negate_even(Vec a) { EACH_LANE(Vec, i % 2 ? a.v[i] : -a.v[i]); }
+
 // Rounds to nearest even for |x| < 2^22: the sum with 1.5 * 2^23 has no room for a fraction.
 INLINE int32_t round_lane(float x) { return (int32_t)bits_of_float(x + 0x1.8p23f) - 0x4b400000; }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import Screen
@@ -24,7 +24,7 @@ from ..commands.registry import Command, find, is_command
 from ..keymap import bindings, shown
 from ..stats import EngineStats, StatsHistory, derive, rates
 from ..widgets.chat_list import ChatList
-from ..widgets.conversation import ChatMessage, ConversationView, Earlier
+from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import NEARLY_FULL, TitleLine
 from ..widgets.prompt_box import PromptBox
@@ -50,7 +50,7 @@ AGAIN_SECONDS = 1.0
 class MainScreen(Screen[None]):
     """Puts controller, bridge and widgets together; it is the controller's listener."""
 
-    BINDINGS: list[BindingType] = bindings(COMMANDS)
+    BINDINGS = bindings(COMMANDS)
     DEFAULT_CSS = """
     MainScreen { background: $background; layers: base; }
     MainScreen #columns { height: 1fr; }
@@ -70,12 +70,14 @@ class MainScreen(Screen[None]):
         self.history = StatsHistory()
         self.panel_mode = "full"
         self.list_wanted = True
+        self._list_instead = False
         self._stale = False
         self._list_stale = False
         self._escaped = 0.0
         self._asked_model: set[Chat] = set()
         self._told_full: set[Chat] = set()
         self._peak_asked: object = None
+        self._code = (0, 0)
 
     # Parts
 
@@ -171,7 +173,7 @@ class MainScreen(Screen[None]):
         if empty:
             self.query_one(Welcome).show(self.ui.bridge, len(chat.messages) + len(chat.queue))
         else:
-            await self.conversation.show(chat)
+            self.conversation.show(chat)
         self._draw_frame()
 
     def _draw_frame(self) -> None:
@@ -270,11 +272,14 @@ class MainScreen(Screen[None]):
 
     def fold(self, width: int, height: int) -> None:
         """Show what there is room for and the user wants."""
-        low = height < LOW_ROWS
+        low, narrow = height < LOW_ROWS, width < LIST_COLUMNS
         full = self.panel_mode == "full" and width >= PANEL_COLUMNS
         self.query_one(EnginePanel).display = full
         self.query_one(EngineLine).display = self.panel_mode != "off" and not full and not low
-        self.query_one("#side").display = self.list_wanted and width >= LIST_COLUMNS
+        side = self.query_one("#side")
+        side.display = self._list_instead if narrow else self.list_wanted
+        side.styles.width = "1fr" if narrow else None
+        self.query_one("#middle").display = not (narrow and self._list_instead)
         self.query_one(TitleLine).display = not low
         self.query_one("#status").display = not low
         self.call_after_refresh(self.poll)
@@ -299,7 +304,7 @@ class MainScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that are letters belong to messages: elsewhere they are typed."""
         if action == "command" and str(parameters[0]).startswith("message."):
-            on_message = isinstance(self.focused, ChatMessage)
+            on_message = self.conversation.focused is not None
             return on_message or str(parameters[0]) in ("message.previous", "message.next")
         return True
 
@@ -310,16 +315,15 @@ class MainScreen(Screen[None]):
             controller.shown.draft = self.prompt.text
         self.editing = None
         self.prompt.load(chat.draft)
+        if self._list_instead:
+            self._list_instead = False
+            self.fold(self.size.width, self.size.height)
         await controller.show(chat)
         self.prompt.focus()
 
     async def on_chat_list_chosen(self, event: ChatList.Chosen) -> None:
         """A row of the list."""
         await self.switch_to(event.chat)
-
-    async def on_earlier_wanted(self, event: Earlier.Wanted) -> None:
-        """Messages above the first one shown."""
-        await self.conversation.show_earlier()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys in the status line depend on the focus."""
@@ -365,10 +369,16 @@ class MainScreen(Screen[None]):
             self.ui.controller.submit(chat, text)
 
     async def _right_model(self, chat: Chat) -> bool:
-        """Ask once whether a conversation goes on with another model than it was held with; whether to send."""
+        """Whether to send: a conversation held with another model goes on with it only if the user says so."""
         bridge = self.ui.bridge
         loaded = bridge.reference
-        if chat.id is None or not chat.model or not loaded or chat.model == loaded or chat in self._asked_model:
+        if (
+            chat.id is None
+            or not chat.model
+            or not loaded
+            or chat.model == loaded
+            or chat in self._asked_model
+        ):
             return True
         before = chat.model.rpartition("/")[2]
         answer = await self.app.push_screen_wait(
@@ -392,6 +402,35 @@ class MainScreen(Screen[None]):
                 self.ui.controller.stop(chat)
         self.ui.bridge.start(name)
 
+    async def fetch_if_absent(self) -> None:
+        """Fetch a model that was asked for by name, once it turns out not to be here."""
+        bridge = self.ui.bridge
+        while bridge.state in ("starting", "loading") and bridge.model is None:
+            await asyncio.sleep(0.02)
+        if bridge.state == "absent":
+            bridge.download()
+
+    def toggle_list(self) -> None:
+        """Show or hide the list; where both have no room it takes the place of the conversation."""
+        if self.size.width >= LIST_COLUMNS:
+            self.list_wanted = not self.list_wanted
+        else:
+            self._list_instead = not self._list_instead
+        self.fold(self.size.width, self.size.height)
+        listed = self.query_one("#side").display
+        (self.query_one(ChatList) if listed else self.prompt).focus()
+
+    def go_to_message(self, message_id: int) -> None:
+        """Put the keys at a message, once it is drawn."""
+        self.call_after_refresh(self.conversation.go_to, message_id)
+
+    def next_code(self, message_id: int, count: int) -> int:
+        """Which of a message's code blocks to copy: the last one, then with each press the one before."""
+        known, before = self._code
+        at = (before - 1) % count if known == message_id else count - 1
+        self._code = (message_id, at)
+        return at
+
     # Esc and Ctrl-C
 
     def escape(self) -> None:
@@ -405,7 +444,7 @@ class MainScreen(Screen[None]):
         elif self.focused is not self.prompt:
             self.prompt.focus()
         elif chat.busy:
-            self._hand_back(controller.stop(chat))
+            self.hand_back(controller.stop(chat))
         elif self.ui.bridge.state == "downloading":
             self.ui.bridge.stop_download()
         elif again and not self.prompt.text.strip():
@@ -422,11 +461,11 @@ class MainScreen(Screen[None]):
             self.app.copy_to_clipboard(selected)
             self.notify_user("copied")
         elif self.chat.busy:
-            self._hand_back(self.ui.controller.stop(self.chat))
+            self.hand_back(self.ui.controller.stop(self.chat))
         else:
             self.notify_user(f"{shown(self.ui.keys['quit'])} quits")
 
-    def _hand_back(self, texts: list[str]) -> None:
+    def hand_back(self, texts: list[str]) -> None:
         """Put queued texts back where they can be edited."""
         if texts:
             typed = [self.prompt.text] if self.prompt.text.strip() else []

@@ -133,6 +133,21 @@ def test_config(termchat, home):
     assert {"key": "log_level", "value": "debug", "source": "config"} in found
 
 
+def test_themes_list(termchat, home):
+    folder = home / "config" / "termchat" / "themes"
+    folder.mkdir(parents=True)
+    (folder / "broken.toml").write_text("name = 5")
+    mine = '[colors]\nprimary = "#ff0000"\nforeground = "#ffffff"\nbackground = "#000000"\n'
+    (folder / "mine.toml").write_text('name = "mine"\ndark = true\n' + mine)
+    outcome = termchat("themes", "list")
+    assert outcome.code == 0
+    assert outcome.err.count("\n") == 1
+    assert "broken.toml" in outcome.err
+    assert ["mine", "dark", str(folder)] in [row.split() for row in outcome.out.splitlines()]
+    found = {item["name"]: item for item in json.loads(termchat("themes", "list", "--json").out)}
+    assert found["paper"] == {"name": "paper", "dark": False, "source": "termchat"}
+
+
 def test_plan_reads_headers_only(termchat, linked_model, monkeypatch):
     monkeypatch.setattr("engine.core.load_model", lambda config: pytest.fail("loaded"))
     outcome = termchat("plan", "--kv-memory", "100MB", "--tokens", "1000", "--json")

@@ -154,6 +154,25 @@ def read_some(process, count):
     return data
 
 
+def test_a_one_shot_on_the_native_backend_imports_neither_torch_nor_textual(environment, home):
+    script = (
+        "import sys; from termchat.__main__ import main; code = main();"
+        "heavy = {'torch', 'textual', 'rich'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--backend", "native", "-n", "2", "--stats", "Hi"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "% of the measured peak of" in done.stderr
+
+
 def test_an_interrupt_keeps_the_partial_reply(environment, home):
     process = start(
         environment,
@@ -189,24 +208,30 @@ def test_an_interrupt_while_loading_leaves_at_once_and_quietly(environment, home
 
 
 def test_B083_kill_9_leaves_what_was_said(environment, home):
+    numbers = " ".join(map(str, range(20)))
     process = start(
         environment,
         "-t",
         "0",
-        "Tell me a long story.",
+        "--raw",
+        "-n",
+        "2000",
+        numbers,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    shown = read_some(process, 100)
-    shown += read_some(process, 300)
+    shown, started = b"", time.monotonic()
+    while time.monotonic() - started < 1 or len(shown) < 100:
+        shown += read_some(process, 20)
     process.kill()
     rest, _ = process.communicate(timeout=SECONDS)
-    shown = (shown + rest).decode()
     question, answer = messages(home)[0]
-    assert question == ("user", "Tell me a long story.", "done")
+    assert question == ("user", numbers, "done")
     assert answer[2] == "interrupted"
-    assert answer[1] and shown.startswith(answer[1])
+    assert len(answer[1]) > 20
+    assert (shown + rest).decode().startswith(answer[1][: len(shown)])
+    assert sqlite3.connect(database(home)).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_B081_several_at_once_with_no_database_yet(environment, home):

@@ -1,0 +1,193 @@
+"""The application: puts store, engine and screens together, paints first and loads afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from ..config import Config
+from ..errors import UserError
+from ..paths import Paths, data_file
+from ..themes import load_themes, variable_defaults
+from .bridge import EngineBridge
+from .commands import COMMANDS
+from .controller import Controller
+from .glyphs import ASCII, UNICODE
+from .history import History
+from .keymap import checked
+from .palette import CommandProvider
+from .screens.main import MainScreen
+from .screens.stats import StatsScreen
+from .stats import EngineStats, StatsHistory
+
+if TYPE_CHECKING:
+    from engine import EngineConfig
+
+    from ..registry import Registry, ResolvedModel
+
+log = logging.getLogger(__name__)
+
+DEFAULT_THEME = "dusk"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asked for. sampling, engine: only what was given."""
+
+    model: str | None = None
+    system: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    save: bool = True
+    newest: bool = False
+    conversation: str | None = None
+
+
+class TermchatApp(App[None]):
+    """termchat on a terminal."""
+
+    TITLE = "termchat"
+    COMMANDS = {CommandProvider}
+    CSS = """
+    Toast { background: $panel; padding: 0 1; }
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        config: Config,
+        options: Options,
+        *,
+        load_registry: Callable[[], Registry] | None = None,
+        engine_config: Callable[[ResolvedModel], EngineConfig] | None = None,
+    ) -> None:
+        """load_registry, engine_config: for tests, instead of the user's."""
+        super().__init__()
+        self.config = config
+        self.options = options
+        self.folder = Path.cwd()
+        self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
+        given, self._warnings = checked(config.keys, COMMANDS)
+        self.keys = {command.id: command.key for command in COMMANDS if command.key} | given
+        self.set_keymap(given)
+        self._themes, problems = load_themes([data_file("themes"), paths.themes])
+        self._warnings += [*config.warnings, *problems]
+        if config.options["ui.reduced_motion"]:
+            self.animation_level = "none"
+        self._paths = paths
+        self._main = MainScreen()
+        self.bridge = EngineBridge(
+            config,
+            load_registry or (lambda: _load_registry(paths)),
+            self._main.engine_changed,
+            options.engine,
+            engine_config,
+        )
+        self.history = History(paths.database if options.save else None, self._tell)
+        self.controller = Controller(
+            self.bridge, self.history, self._main, system=options.system, params=options.sampling
+        )
+
+    @property
+    def theme_names(self) -> list[str]:
+        """The themes that can be chosen: the files', then Textual's."""
+        return [*self._themes, *(name for name in self.available_themes if name not in self._themes)]
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables for themes that do not set them."""
+        return variable_defaults(self.current_theme)
+
+    def on_mount(self) -> None:
+        """Choose the theme, paint, then load."""
+        for theme in self._themes.values():
+            self.register_theme(theme)
+        wanted = self.config.options["ui.theme"]
+        if isinstance(wanted, str) and wanted not in self.theme_names:
+            self._warnings.append(f"there is no theme {wanted!r}; {DEFAULT_THEME} is used")
+            wanted = None
+        names = [name for name in (wanted, DEFAULT_THEME) if name in self.theme_names]
+        if names and isinstance(names[0], str):
+            self.theme = names[0]
+        panel = self.config.options["ui.panel"]
+        self._main.panel_mode = panel if isinstance(panel, str) else "full"
+        self.push_screen(self._main)
+        self.call_after_refresh(self._start)
+
+    async def _start(self) -> None:
+        """After the first frame: open the store, load the engine."""
+        options = self.options
+        for warning in self._warnings:
+            self._main.notify_user(warning)
+        await self.history.open()
+        if self.history.notice is not None:
+            self._main.notify_user(self.history.notice, error=True)
+        await self.controller.load()
+        chat = self.controller.chats[0] if options.newest and self.controller.chats else None
+        if options.conversation is not None:
+            name = options.conversation
+            chat = self.controller.find(name)
+            if chat is None:
+                chat = await self.controller.add_conversation(
+                    lambda store: store.get_or_create(name, system=options.system)
+                )
+        await self.controller.show(chat or self.controller.new_chat())
+        name_of = chat.model if chat is not None and chat.model else None
+        self.bridge.start(options.model or name_of)
+
+    def show_stats(self, stats: EngineStats | None, history: StatsHistory) -> None:
+        """For the screen with the plots, if it is open."""
+        if isinstance(self.screen, StatsScreen):
+            self.screen.update(stats, history)
+
+    def open_stats(self) -> None:
+        """Open the screen with the plots."""
+        self.push_screen(StatsScreen(self.glyphs))
+        self.call_after_refresh(self.show_stats, self._main.stats, self._main.history)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """None of Textual's own: ours have their place."""
+        return ()
+
+    async def action_quit(self) -> None:
+        """Stop and save what runs, then leave."""
+        await self.controller.close()
+        await self.bridge.close()
+        self.exit()
+
+    def _tell(self, text: str) -> None:
+        """A sentence from another thread."""
+        self.call_later(self._main.notify_user, text, error=True)
+
+
+def _load_registry(paths: Paths) -> Registry:
+    from ..registry import Registry
+
+    return Registry.load(paths)
+
+
+def run(paths: Paths, config: Config, options: Options) -> int:
+    """Run the interface until the user leaves; the exit code. UserError: it cannot be started."""
+    app = TermchatApp(paths, config, options)
+
+    async def main() -> None:
+        await app.run_async()
+        loading = app.bridge.engine is None
+        app.history.close()
+        if loading:  # a load cannot be stopped half-way, and nothing is left to be saved
+            sys.stdout.flush()
+            os._exit(app.return_code or 0)
+
+    asyncio.run(main())
+    return app.return_code or 0
+
+
+__all__ = ["Options", "TermchatApp", "UserError", "run"]

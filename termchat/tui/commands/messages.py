@@ -1,0 +1,107 @@
+"""Commands for the message the keys are at."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...store import StoredMessage
+from .registry import Command, CommandError
+from .replies import last_reply, regenerate
+
+if TYPE_CHECKING:
+    from ..screens.main import MainScreen
+
+
+async def step(rows: int, ui: MainScreen, argument: str) -> None:
+    """Move the keys to another message; below the last one is the prompt."""
+    if not ui.conversation.step(rows):
+        ui.prompt.focus()
+
+
+async def copy(ui: MainScreen, argument: str) -> None:
+    """Copy a message, or with `code` its last code block."""
+    if argument == "code":
+        await copy_code(ui, "")
+        return
+    message = last_reply(ui)
+    live = ui.chat.live.get(message.id)
+    ui.app.copy_to_clipboard(live.text if live is not None else message.text)
+    ui.notify_user("the message is copied")
+
+
+async def copy_code(ui: MainScreen, argument: str) -> None:
+    """Copy the code blocks of a message, one with each press, the last one first."""
+    message = last_reply(ui)
+    blocks = ui.conversation.code_blocks(message.id)
+    if not blocks:
+        raise CommandError("this message has no code block")
+    at = ui.next_code(message.id, len(blocks))
+    ui.app.copy_to_clipboard(blocks[at])
+    ui.notify_user(f"code block {at + 1} of {len(blocks)} is copied")
+
+
+async def edit(ui: MainScreen, argument: str) -> None:
+    """Edit a message of the user: the one the keys are at, the last one, or number N."""
+    asked = [message for message in ui.chat.messages if message.role == "user"]
+    if argument:
+        if not argument.isdecimal() or not 1 <= int(argument) <= len(asked):
+            raise CommandError(f"/edit takes a number from 1 to {len(asked)}, not {argument[:40]!r}")
+        ui.edit_message(asked[int(argument) - 1])
+        return
+    chosen: StoredMessage | None = ui.conversation.focused
+    if chosen is not None and chosen.role != "user":
+        parent = chosen.parent_id
+        chosen = next((each for each in asked if each.id == parent), None)
+    if chosen is None and asked:
+        chosen = asked[-1]
+    if chosen is None:
+        raise CommandError("there is no message of yours to edit")
+    ui.edit_message(chosen)
+
+
+async def version(step: int, ui: MainScreen, argument: str) -> None:
+    """Show the previous or next version of a message."""
+    message = last_reply(ui)
+    ids = ui.chat.siblings(message)
+    at = ids.index(message.id) + step
+    if not 0 <= at < len(ids):
+        return
+    await ui.ui.controller.select(ui.chat, ids[at])
+    ui.go_to_message(ids[at])
+
+
+async def fold(ui: MainScreen, argument: str) -> None:
+    """Fold or unfold the thinking of a message."""
+    focused = ui.conversation.focused
+    if focused is not None:
+        ui.conversation.fold_thinking(focused.id)
+
+
+async def branch(ui: MainScreen, argument: str) -> None:
+    """Copy the conversation up to this message into a new one."""
+    copy = await ui.ui.controller.fork(ui.chat, last_reply(ui).id)
+    await ui.switch_to(copy)
+    ui.notify_user("this is the copy")
+
+
+MESSAGES = (
+    Command(
+        "message.previous", partial(step, -1), "go up one message", "Messages", key="alt+up", palette=False
+    ),
+    Command(
+        "message.next", partial(step, 1), "go down one message", "Messages", key="alt+down", palette=False
+    ),
+    Command("message.copy", copy, "copy", "Messages", key="y", palette=False),
+    Command("message.code", copy_code, "copy its code block", "Messages", key="c", palette=False),
+    Command("message.edit", edit, "edit as a new version", "Messages", key="e", palette=False),
+    Command("message.again", regenerate, "answer again", "Messages", key="r", palette=False),
+    Command("message.branch", branch, "copy up to here into a new one", "Messages", key="b", palette=False),
+    Command("message.left", partial(version, -1), "previous version", "Messages", key="left", palette=False),
+    Command("message.right", partial(version, 1), "next version", "Messages", key="right", palette=False),
+    Command("message.fold", fold, "fold the thinking", "Messages", key="z", palette=False),
+    Command("reply.copy", copy, "copy the last reply", "Messages", "copy", "[code]"),
+    Command("reply.edit", edit, "edit your last message, or number N", "Messages", "edit", "[N]"),
+    Command("reply.version_left", partial(version, -1), "previous answer", "Messages", key="alt+left"),
+    Command("reply.version_right", partial(version, 1), "next answer", "Messages", key="alt+right"),
+)

