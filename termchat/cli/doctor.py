@@ -17,6 +17,7 @@ from .options import ENGINE, SectionedCommand, engine_options, given, json_optio
 
 if TYPE_CHECKING:
     from ..session import Setup
+    from .serving import Choice
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "textual", "safetensors", "gguf")
 
@@ -163,17 +164,36 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
         )
         return
     if report.facts["backend"] == "reference":
-        report.problem(
-            "replies are slower than this machine could give them",
-            "the reference backend computes, in torch",
-            "leave --backend at auto; if it is, this version has nothing faster for this device",
-        )
+        what = "replies are slower than this machine could give them: the reference backend computes"
+        if choice.config.backend == "reference":
+            report.problem(what, "it was asked for", "leave --backend and the setting engine.backend at auto")
+        else:
+            mend = "install termchat again where a C++17 compiler is, or see docs/ for this device"
+            report.problem(what, _why_not_native(console, choice), mend)
     if not report.facts["exact"]:
         report.problem(
             "tokens can depend on what else is in the batch",
             f"the backend {report.facts['backend']} computes a row differently in batches of other sizes",
             "use --backend reference where that matters",
         )
+
+
+def _why_not_native(console: Console, choice: Choice) -> str:
+    """What is in the way of the fast CPU backend: the sentence it gives when asked for by name."""
+    import asyncio
+    from dataclasses import replace
+
+    from .serving import serving
+
+    async def load() -> None:
+        async with serving(console, replace(choice, config=replace(choice.config, backend="native"))):
+            pass
+
+    try:
+        asyncio.run(load())
+    except UserError as error:
+        return str(error)
+    return "nothing faster was chosen for this device and these settings"
 
 
 def _cpu(*names: str) -> str:

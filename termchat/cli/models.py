@@ -52,7 +52,7 @@ def list_models(console: Console, as_json: bool) -> None:
 @click.pass_obj
 def pull_model(console: Console, name: str, as_json: bool) -> None:
     """Download a model; an interrupted download goes on where it stopped."""
-    from .obtain import pull
+    from .pull import pull
 
     registry = load_registry(console)
     status = registry.show(name)

@@ -22,7 +22,7 @@ def list_themes(console: Console, as_json: bool) -> None:
     from ..themes import load_themes
 
     own = Paths.default().themes
-    found = {}
+    found: dict[str, dict[str, str | bool]] = {}
     for source, folder in (("termchat", data_file("themes")), (str(own), own)):
         loaded, problems = load_themes([folder])
         found |= {
@@ -34,5 +34,5 @@ def list_themes(console: Console, as_json: bool) -> None:
         console.print_json(list(found.values()))
         return
     rows = [["NAME", "BACKGROUND", "FROM"]]
-    rows += [[item["name"], "dark" if item["dark"] else "light", item["source"]] for item in found.values()]
+    rows += [[name, "dark" if item["dark"] else "light", str(item["source"])] for name, item in found.items()]
     console.print_table(rows)

@@ -124,7 +124,7 @@ class Transcript(ScrollView, can_focus=True):
     def _settle(self, pinned: int, offset: int) -> None:
         """Lay out the messages near the screen.
 
-        What is on screen stays there: row `offset` of message `pinned` at its top, or the bottom if following.
+        What is on screen stays there: row `offset` of message `pinned` at the top, or the end if following.
         """
         region = self.scrollable_content_region
         width, height = region.width - _MARGIN, region.height

@@ -42,9 +42,11 @@ INLINE __m256 half_of(const Vec& a, int half) { return half ? a.hi : a.lo; }
 INLINE __m256 load_half_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Vec acc[Rows]) {
+INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+                     Vec acc[Rows]) {
     const __m256i mask = _mm256_set1_epi8(15);
     for (int k = 0; k < groups; k++, w++, x += Rows) {
+        prefetch(w, sizeof *w);
         for (int half = 0; half < 2; half++) {
             __m256i codes[8];
             for (int i = 0; i < 4; i++) {
@@ -64,9 +66,11 @@ INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, V
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Vec acc[Rows]) {
+INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+                     Vec acc[Rows]) {
     const __m256i top = _mm256_set1_epi8(-128);
     for (int k = 0; k < groups; k++, w++, x += Rows) {
+        prefetch(w, sizeof *w);
         for (int half = 0; half < 2; half++) {
             __m256i codes[8];
             for (int i = 0; i < 8; i++) {

@@ -1,8 +1,6 @@
 // Products of one weight tile with a block of quantized rows, for AVX-512 VNNI.
 #pragma once
 
-constexpr int kPrefetch = 5120;  // bytes ahead; found by measuring
-
 INLINE __m512i broadcast4(const int8_t* p) {
     int32_t four;
     memcpy(&four, p, 4);
@@ -26,12 +24,9 @@ INLINE Int dot_planes(__m512i start, const __m512i codes[8], const Activation<Pl
     return {_mm512_add_epi32(_mm512_slli_epi32(high, 8), dot_group(start, codes, x.planes[Planes - 1]))};
 }
 
-INLINE void prefetch(const void* p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char*)p + kPrefetch + i, _MM_HINT_T0);
-}
-
 template <int Rows, int Planes>
-INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Vec acc[Rows]) {
+INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+                     Vec acc[Rows]) {
     const __m512i mask = _mm512_set1_epi8(15);
     for (int k = 0; k < groups; k++, w++, x += Rows) {
         prefetch(w, sizeof *w);
@@ -51,7 +46,8 @@ INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, V
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Vec acc[Rows]) {
+INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+                     Vec acc[Rows]) {
     for (int k = 0; k < groups; k++, w++, x += Rows) {
         prefetch(w, sizeof *w);
         __m512i codes[8];

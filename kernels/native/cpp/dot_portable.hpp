@@ -23,8 +23,10 @@ INLINE Vec dot_planes(const int16_t* codes, const Activation<Planes>& x) {
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Vec acc[Rows]) {
+INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+                     Vec acc[Rows]) {
     for (int k = 0; k < groups; k++, w++, x += Rows) {
+        prefetch(w, sizeof *w);
         int16_t codes[512];
         for (int i = 0; i < 256; i++) {
             codes[i] = w->codes[i] & 15;
@@ -40,8 +42,10 @@ INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, V
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Vec acc[Rows]) {
+INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+                     Vec acc[Rows]) {
     for (int k = 0; k < groups; k++, w++, x += Rows) {
+        prefetch(w, sizeof *w);
         int16_t codes[512];
         for (int i = 0; i < 512; i++) codes[i] = (int16_t)(w->codes[i] - 128);
         Vec scales = load_f16(w->scales);

@@ -3,6 +3,7 @@
 
 #include "half.hpp"
 #include "kernels.hpp"
+#include "prefetch.hpp"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <immintrin.h>

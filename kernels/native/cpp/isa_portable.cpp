@@ -3,6 +3,7 @@
 
 #include "half.hpp"
 #include "kernels.hpp"
+#include "prefetch.hpp"
 
 namespace native {
 namespace portable {

@@ -21,11 +21,11 @@ INLINE void finish(const LinearArgs& a, int tile, int row, const Vec acc[Rows]) 
 }
 
 template <class Tile, int Planes, int Rows>
-static void quantized_block(const LinearArgs& a, int tile, int row) {
+static void quantized_block(const LinearArgs& a, int tile, int row, Prefetch prefetch) {
     Vec acc[Rows];
     for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
     const Activation<Planes>* x = (const Activation<Planes>*)a.blocks + (size_t)row * a.groups;
-    multiply<Rows, Planes>((const Tile*)a.tiles + (size_t)tile * a.groups, a.groups, x, acc);
+    multiply<Rows, Planes>((const Tile*)a.tiles + (size_t)tile * a.groups, a.groups, x, prefetch, acc);
     finish<Rows>(a, tile, row, acc);
 }
 
@@ -42,14 +42,19 @@ static void plain_block(const LinearArgs& a, int tile, int row) {
 #define FOR_EACH_BLOCK(call)                                                                       \
     for (int near = a.row_begin; near < a.row_end; near += a.near_rows) {                          \
         int near_end = near + a.near_rows < a.row_end ? near + a.near_rows : a.row_end;            \
-        for (int tile = a.tile_begin; tile < a.tile_end; tile++)                                   \
-            for (int row = near; row < near_end; row += kBlockRows) WITH_ROWS(near_end - row, call) \
+        int passes = (near_end - near + kBlockRows - 1) / kBlockRows;                              \
+        for (int tile = a.tile_begin; tile < a.tile_end; tile++) {                                 \
+            for (int pass = 0; pass < passes; pass++) {                                            \
+                int row = near + pass * kBlockRows;                                                \
+                WITH_ROWS(near_end - row, call)                                                    \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 template <class Tile, int Planes>
 static void quantized_linear(const LinearArgs& a) {
-#define CALL(n)                                     \
-    quantized_block<Tile, Planes, n>(a, tile, row); \
+#define CALL(n)                                                             \
+    quantized_block<Tile, Planes, n>(a, tile, row, Prefetch(pass, passes)); \
     break
     FOR_EACH_BLOCK(CALL)
 #undef CALL

@@ -55,7 +55,7 @@ class EnginePanel(VerticalScroll, can_focus=False):
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
-        width = max(8, self.size.width - 5)
+        width = max(8, self.scrollable_content_region.width)
         lines = self._lines(stats, width) if stats is not None else _absent(bridge, width)
         self.query_one(Static).update(Content("\n").join(lines))
 
@@ -66,7 +66,7 @@ class EnginePanel(VerticalScroll, can_focus=False):
         if snapshot.itl_recent_ms:
             lines.append(spark(snapshot.itl_recent_ms, width, stale=stats.idle))
         lines += [gap, *bandwidth_lines(stats, width, self._glyphs), gap]
-        lines.append(heading("KV cache", f"{snapshot.blocks_total} blocks", width))
+        lines.append(heading("KV cache", f"{snapshot.blocks_used} of {snapshot.blocks_total} blocks", width))
         lines += block_map(stats, width, MAP_ROWS)
         lines += cache_lines(stats, width)
         if drafts := draft_lines(stats, width):

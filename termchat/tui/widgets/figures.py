@@ -119,11 +119,7 @@ def cache_lines(stats: EngineStats, width: int) -> list[Content]:
     """The KV cache in numbers, below its map."""
     snapshot = stats.snapshot
     lines = [
-        pair(
-            "used / cached / free",
-            f"{snapshot.blocks_used} / {snapshot.blocks_cached} / {snapshot.blocks_free}",
-            width,
-        ),
+        pair("cached, free to take", count(snapshot.blocks_cached), width, MUTED),
         pair("slots filled", percent(snapshot.kv_utilisation), width, MUTED),
         pair("room for more like this", NOT_YET if stats.fits is None else str(stats.fits), width, MUTED),
         pair("prefix tokens saved", count(snapshot.prefix_tokens_saved), width, MUTED),

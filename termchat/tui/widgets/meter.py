@@ -20,7 +20,7 @@ class TitleLine(Static):
     """Title on the left; model, own settings and the context meter on the right."""
 
     DEFAULT_CSS = """
-    TitleLine { height: 1; padding: 0 2; background: $background; color: $foreground; }
+    TitleLine { height: 2; padding: 1 2 0 2; background: $background; color: $foreground; }
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
@@ -29,7 +29,7 @@ class TitleLine(Static):
 
     def show(self, chat: Chat, model: str, used: int | None, context: int | None) -> None:
         """used: tokens of the conversation; context: the model's most. None is not known."""
-        width = self.size.width - 4
+        width = self.size.width
         if width < 1:
             return
         right = Content.assemble(*self._right(chat, model, used, context, width))

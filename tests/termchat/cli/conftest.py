@@ -1,4 +1,4 @@
-"""The program in this process: its standard streams are files, its model a script, its folders a test's own."""
+"""The program in this process: its standard streams are files, its model a script, its folders its own."""
 
 from __future__ import annotations
 

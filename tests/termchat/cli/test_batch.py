@@ -1,4 +1,4 @@
-"""Batches: lines checked one by one, all answered together, reruns, crashes, bounded memory. Scripted model."""
+"""Batches: lines checked one by one, all answered together, reruns, crashes, bounded memory."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Terminal:
     def run(self, monkeypatch, *arguments):
         """Run the program here; its exit code."""
         self._thread.start()
-        with open(self.side, "r", closefd=False) as keyboard, open(self.side, "w", closefd=False) as screen:
+        with open(self.side, closefd=False) as keyboard, open(self.side, "w", closefd=False) as screen:
             monkeypatch.setattr(sys, "stdin", keyboard)
             monkeypatch.setattr(sys, "__stdout__", screen)
             console = Console(Output(self.side), Messages(self.side), stdin=self.side)

@@ -205,7 +205,18 @@ def test_doctor_fails_for_a_broken_model(termchat, home):
 
 def test_bench_json(termchat, scripted):
     scripted(*[[33] * 20] * 40)
-    arguments = "bench --concurrency 4 --prompt-tokens 50 --output-tokens 10 --requests 6 --json".split()
+    arguments = [
+        "bench",
+        "--concurrency",
+        "4",
+        "--prompt-tokens",
+        "50",
+        "--output-tokens",
+        "10",
+        "--requests",
+        "6",
+        "--json",
+    ]
     outcome = termchat(*arguments)
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
@@ -231,7 +242,20 @@ def test_bench_serves_the_load_exactly(termchat, scripted, monkeypatch):
     )
     scripted(*[[2, 0, 2, 0, 2, 0, 2, 0]] * 40)  # nothing but end tokens: they must not end the replies
     assert (
-        termchat(*"bench --concurrency 2 --prompt-tokens 7 --output-tokens 5 --requests 5".split()).code == 0
+        termchat(
+            *[
+                "bench",
+                "--concurrency",
+                "2",
+                "--prompt-tokens",
+                "7",
+                "--output-tokens",
+                "5",
+                "--requests",
+                "5",
+            ]
+        ).code
+        == 0
     )
     measured = seen[1:]  # the first warms up
     assert len(measured) == 5
@@ -243,9 +267,19 @@ def test_bench_serves_the_load_exactly(termchat, scripted, monkeypatch):
 @pytest.mark.parametrize("baseline", ["sequential", "static"])
 def test_bench_baseline(termchat, scripted, baseline):
     scripted(*[[33] * 20] * 40)
-    arguments = (
-        "bench --concurrency 3 --prompt-tokens 5 --output-tokens 8 --requests 6 --json --baseline".split()
-    )
+    arguments = [
+        "bench",
+        "--concurrency",
+        "3",
+        "--prompt-tokens",
+        "5",
+        "--output-tokens",
+        "8",
+        "--requests",
+        "6",
+        "--json",
+        "--baseline",
+    ]
     found = json.loads(termchat(*arguments, baseline).out)
     assert list(found) == [*BENCH, "baseline"]
     assert list(found["baseline"]) == ["mode", *BENCH, "speedup"]
@@ -285,7 +319,18 @@ def test_bench_modes(monkeypatch, mode, order):
 
 def test_bench_sweep(termchat, scripted):
     scripted(*[[33] * 20] * 80)
-    arguments = "bench --concurrency 5 --prompt-tokens 5 --output-tokens 4 --requests 5 --sweep".split()
+    arguments = [
+        "bench",
+        "--concurrency",
+        "5",
+        "--prompt-tokens",
+        "5",
+        "--output-tokens",
+        "4",
+        "--requests",
+        "5",
+        "--sweep",
+    ]
     found = json.loads(termchat(*arguments, "--json").out)
     assert [item["concurrency"] for item in found] == [1, 2, 4, 5]
     plot = termchat(*arguments).out.splitlines()[-4:]
@@ -303,7 +348,9 @@ def test_bench_refuses_a_load_that_does_not_fit(termchat, scripted, options, cod
 
 def test_bench_stops_when_the_cache_is_too_small(termchat, scripted):
     scripted(*[[33] * 200] * 10, blocks=3)
-    outcome = termchat(*"bench --concurrency 1 --prompt-tokens 60 --output-tokens 100 --requests 1".split())
+    outcome = termchat(
+        *["bench", "--concurrency", "1", "--prompt-tokens", "60", "--output-tokens", "100", "--requests", "1"]
+    )
     assert outcome.code == 1
     assert "--kv-memory" in outcome.err
     assert outcome.err.count("Traceback") == 0

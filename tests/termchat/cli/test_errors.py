@@ -1,4 +1,4 @@
-"""docs/errors.md and the program agree: every message in the table is produced, with its code and exit code."""
+"""docs/errors.md and the program agree: each message of the table is produced, with code and exit code."""
 
 from __future__ import annotations
 
@@ -185,7 +185,9 @@ def too_small_cache(s):
 
 def short_bench(s):
     s.scripted([33] * 200, [33] * 200, [33] * 200, blocks=2)
-    return s.termchat(*"bench --concurrency 1 --requests 1 --prompt-tokens 40 --output-tokens 60".split())
+    return s.termchat(
+        *["bench", "--concurrency", "1", "--requests", "1", "--prompt-tokens", "40", "--output-tokens", "60"]
+    )
 
 
 def long_bench(s):

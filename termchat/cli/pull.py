@@ -1,0 +1,59 @@
+"""A download with its progress on standard error."""
+
+from __future__ import annotations
+
+import time
+
+from ..download.progress import Progress, format_bytes, format_progress
+from ..registry import Registry
+from ..registry_file import ModelEntry
+from .console import Console
+
+BAR_CELLS = 20
+LINE_SECONDS = 5.0
+"""Where standard error is no terminal, progress is a line now and then."""
+
+
+class ProgressLine:
+    """One line that changes on a terminal, else lines every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._messages = console.messages
+        self._phase: str | None = None
+        self._shown = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Show an event."""
+        if self._messages.is_terminal:
+            self._messages.raw(f"\r\x1b[K{format_progress(progress, bar=BAR_CELLS)}")
+            return
+        now = time.monotonic()
+        if progress.phase == self._phase and now - self._shown < LINE_SECONDS:
+            return
+        self._phase, self._shown = progress.phase, now
+        self._messages.note(format_progress(progress))
+
+    def close(self) -> None:
+        """Leave the line."""
+        if self._messages.is_terminal:
+            self._messages.raw("\r\x1b[K")
+
+
+def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:
+    """Download a model, showing its progress. DownloadError, PathError, NotDownloadedError."""
+    from ..download import ensure
+
+    line = ProgressLine(console)
+    console.messages.note(f"{described(entry)} comes to {registry.models / entry.name}")
+    try:
+        path = ensure(registry, entry.name, line)
+    finally:
+        line.close()
+    console.messages.note(f"{entry.name} is ready: {path}")
+
+
+def described(entry: ModelEntry) -> str:
+    """The model with what one wants to know before downloading it."""
+    known = [format_bytes(entry.size) if entry.size is not None else "", entry.licence]
+    details = ", ".join(part for part in known if part)
+    return f"the model {entry.name} ({details})" if details else f"the model {entry.name}"

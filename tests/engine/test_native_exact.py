@@ -1,0 +1,201 @@
+"""Native logits of the default model, bit for bit the same through every path of the engine (design 8)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import AsyncEngine, EngineConfig, SamplingParams
+from engine.runner import StepResult
+from engine.scheduler import StepPlan
+from kernels.native import available, unavailable_reason
+
+Digests = dict[int, str]
+"""Of the float32 logits of a request's sampled rows, by the position of the token drawn from them."""
+
+LENGTHS = (1, 31, 64, 200)
+OUTPUT = 12
+TEXT = random.Random(5)
+PROMPTS = [[TEXT.randrange(17, 49000) for _ in range(length)] for length in LENGTHS]
+SCORED = [TEXT.randrange(17, 49000) for _ in range(150)]
+GREEDY = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
+PARAMS = [GREEDY, replace(GREEDY, temperature=0.8, top_p=0.95, seed=7)] * 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _library() -> None:
+    """With a compiler the library has to be there; without one there is nothing to test."""
+    if not available():
+        compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+        (pytest.fail if compiler else pytest.skip)(unavailable_reason())
+
+
+class Recorder:
+    """Asks every step for its logits and keeps their digests."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.steps: list[StepPlan] = []
+        self.digests: dict[int, Digests] = {}
+        self._runner = engine._core.model.runner
+        self._run = self._runner.run
+        self._runner.run = self.run  # type: ignore[method-assign]
+
+    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
+        result = self._run(plan, logits=True)
+        assert result.logits is not None
+        self.steps.append(plan)
+        for (_, sequence, position), row in zip(plan.samples(), result.logits, strict=True):
+            # A preempted sequence computes positions again: they have to give the same bits, too.
+            digest = blake2b(row.tobytes(), digest_size=16).hexdigest()
+            assert self.digests.setdefault(sequence.id, {}).setdefault(position, digest) == digest
+        return result if logits else StepResult(result.tokens)
+
+
+async def replies(
+    config: EngineConfig, *, seed: int, companions: int, tokens: int, rounds: int = 1
+) -> tuple[list[tuple[Digests, tuple[int, ...]]], AsyncEngine, Recorder]:
+    """Digests and tokens of the prompts' replies, answered among random companions; of the last round."""
+    rng = random.Random(seed)
+    async with AsyncEngine(config) as engine:
+        assert (engine.snapshot().backend, engine.snapshot().exact) == ("native", True)
+        recorder = Recorder(engine)
+        for _ in range(rounds):
+            prompts: list[tuple[list[int], SamplingParams]] = [
+                (prompt, replace(params, max_tokens=tokens))
+                for prompt, params in zip(PROMPTS, PARAMS, strict=True)
+            ]
+            for _ in range(companions):
+                length = rng.choice([1, 2, 20, 33, 90])
+                noise = [rng.randrange(17, 49000) for _ in range(length)]
+                prompts.append((noise, replace(GREEDY, max_tokens=rng.randrange(1, 3 * tokens))))
+            order = rng.sample(range(len(prompts)), len(prompts))
+            streams: dict[int, Any] = {}
+            for index in order:
+                streams[index] = engine.generate(*prompts[index])
+                if companions == 0:
+                    await streams[index].result()
+                elif rng.random() < 0.5:
+                    await asyncio.sleep(rng.random() * 0.02)
+            finals = {index: await stream.result() for index, stream in streams.items()}
+        assert all(final.error is None for final in finals.values()), finals
+        own = range(len(PROMPTS))
+        return [(recorder.digests[streams[i].id], finals[i].token_ids) for i in own], engine, recorder
+
+
+@pytest.fixture(scope="module")
+def config(default_model: Path) -> EngineConfig:
+    return EngineConfig(model=default_model, backend="native", threads=2, context_length=512, kv_blocks=400)
+
+
+@pytest.fixture(scope="module")
+def alone(config: EngineConfig) -> list[tuple[Digests, tuple[int, ...]]]:
+    """Every prompt by itself, on two threads, in chunks as large as they come."""
+    found, _, recorder = asyncio.run(replies(config, seed=0, companions=0, tokens=OUTPUT))
+    assert max(len(plan.rows) for plan in recorder.steps) == 1
+    assert all(len(digests) == OUTPUT for digests, _ in found)
+    assert len({digest for digests, _ in found for digest in digests.values()}) == OUTPUT * len(PROMPTS)
+    return found
+
+
+def drawn() -> int:
+    seed = random.randrange(10**9)
+    print("seed", seed)
+    return seed
+
+
+def same(found: list[tuple[Digests, tuple[int, ...]]], alone: list[tuple[Digests, tuple[int, ...]]]) -> bool:
+    """Whether the tokens and the bits of their logits are those of the replies alone, as far as they go."""
+    return all(
+        tokens == expected_tokens[: len(tokens)]
+        and digests == {position: expected[position] for position in digests}
+        and len(digests) == len(tokens)
+        for (digests, tokens), (expected, expected_tokens) in zip(found, alone, strict=True)
+    )
+
+
+@pytest.mark.parametrize("companions", [1, 6, 28])
+def test_logits_are_the_same_in_any_batch(config: EngineConfig, alone: Any, companions: int) -> None:
+    found, _, recorder = asyncio.run(replies(config, seed=drawn(), companions=companions, tokens=OUTPUT))
+    assert max(len(plan.rows) for plan in recorder.steps) > 1
+    assert same(found, alone)
+
+
+@pytest.mark.parametrize("companions", [0, 5])
+def test_logits_are_the_same_in_any_chunks(config: EngineConfig, alone: Any, companions: int) -> None:
+    rng = random.Random(seed := drawn())
+    small = replace(
+        config,
+        max_batch_tokens=rng.randrange(16, 90),
+        max_sequences=12,
+        prefill_chunk=rng.choice([1, 7, 16, 33, 50]),
+        block_size=rng.choice([16, 32]),
+    )
+    print(small)
+    found, _, recorder = asyncio.run(replies(small, seed=seed, companions=companions, tokens=OUTPUT))
+    assert max(row.count for plan in recorder.steps for row in plan.rows) < max(LENGTHS)
+    assert same(found, alone)
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_logits_are_the_same_with_a_cached_beginning(
+    config: EngineConfig, alone: Any, prefix_cache: bool
+) -> None:
+    cached = replace(config, prefix_cache=prefix_cache)
+    found, engine, _ = asyncio.run(replies(cached, seed=drawn(), companions=3, tokens=OUTPUT, rounds=2))
+    assert (engine.snapshot().prefix_tokens_saved > 0) == prefix_cache
+    assert same(found, alone)
+
+
+def test_logits_are_the_same_after_preemption(config: EngineConfig, alone: Any) -> None:
+    tight = replace(config, block_size=16, kv_blocks=-(-(LENGTHS[-1] + OUTPUT) // 16) + 3)
+    found, engine, _ = asyncio.run(replies(tight, seed=drawn(), companions=6, tokens=OUTPUT))
+    assert engine.snapshot().preemptions > 0
+    assert same(found, alone)
+
+
+def other_machines() -> Iterator[tuple[str, int]]:
+    """Instruction sets this CPU has, the best one on one thread only: two are the baseline."""
+    from kernels.native.library import kernels
+
+    if available():
+        isas = [isa for isa in ("avx512", "avx2", "portable") if kernels(isa)]
+        yield from ((isa, threads) for isa in isas for threads in (1, 2) if (isa, threads) != (isas[0], 2))
+
+
+@pytest.mark.parametrize(("isa", "threads"), other_machines())
+def test_logits_are_the_same_on_any_threads_and_instructions(
+    config: EngineConfig, alone: Any, isa: Any, threads: int
+) -> None:
+    machine = replace(config, threads=threads, cpu_isa=isa)
+    tokens = 3 if isa == "portable" else OUTPUT
+    found, _, _ = asyncio.run(replies(machine, seed=drawn(), companions=2, tokens=tokens))
+    assert same(found, alone)
+
+
+def test_scores_are_the_same_in_any_chunks_and_batch(config: EngineConfig) -> None:
+    """Every position of a prompt, not only those that are sampled from."""
+    rng = random.Random(drawn())
+
+    async def score(config: EngineConfig, companions: int) -> bytes:
+        async with AsyncEngine(config) as engine:
+            others = [
+                engine.generate([rng.randrange(17, 49000) for _ in range(rng.randrange(1, 60))], GREEDY)
+                for _ in range(companions)
+            ]
+            scores = await engine.score(SCORED)
+            for stream in others:
+                assert (await stream.result()).error is None
+        return blake2b(scores.tobytes()).digest()
+
+    expected = asyncio.run(score(config, 0))
+    chunks = replace(config, max_batch_tokens=rng.randrange(16, 60), max_sequences=16, threads=1)
+    assert asyncio.run(score(chunks, 7)) == expected
+    assert asyncio.run(score(replace(config, cpu_isa="avx2"), 3)) == expected
