@@ -1,10 +1,10 @@
-"""Mutated model headers and settings files: each loads or is refused with one sentence, quickly and in little memory.
+"""Mutated model headers and settings: each loads or is refused with one sentence, quickly, in little memory.
 
     python scripts/fuzz.py --model MODEL.gguf [--headers 20000] [--settings 5000] [--seed N]
 
-Headers are mutations of a small GGUF file and of the given model's own header; settings are mutations of config.toml,
-models.toml and theme files. Exits with 1 and the seed of the first file that raises anything but the error for users,
-takes longer than 2 s, or makes the process grow by more than 200 MB.
+Headers are mutations of a small GGUF file and of the given model's own header; settings are mutations of
+config.toml, models.toml and theme files. Exits with 1 and the seed of the first file that raises anything but the
+error for users, takes longer than 2 s, or makes the process grow by more than 200 MB.
 """
 
 from __future__ import annotations
@@ -131,12 +131,11 @@ def small_model() -> bytes:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre("smollm")
         writer.add_token_list([*"abcdefgh"])
-        shapes = {
-            "token_embd.weight": (8, 32), "output_norm.weight": (32,), "blk.0.attn_norm.weight": (32,),
-            "blk.0.attn_q.weight": (32, 32), "blk.0.attn_k.weight": (16, 32), "blk.0.attn_v.weight": (16, 32),
-            "blk.0.attn_output.weight": (32, 32), "blk.0.ffn_norm.weight": (32,),
-            "blk.0.ffn_gate.weight": (32, 32), "blk.0.ffn_up.weight": (32, 32), "blk.0.ffn_down.weight": (32, 32),
-        }  # fmt: skip
+        square = ("attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+        shapes = {"token_embd.weight": (8, 32), "output_norm.weight": (32,)}
+        shapes |= {f"blk.0.{name}.weight": (32,) for name in ("attn_norm", "ffn_norm")}
+        shapes |= {f"blk.0.{name}.weight": (16, 32) for name in ("attn_k", "attn_v")}
+        shapes |= {f"blk.0.{name}.weight": (32, 32) for name in square}
         for name, shape in shapes.items():
             writer.add_tensor(name, np.zeros(shape, np.float32))
         writer.write_header_to_file()

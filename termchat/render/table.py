@@ -16,6 +16,7 @@ _SAMPLE = 64  # rows that decide the widths, the header and its underline includ
 _NARROWEST = 4  # cells a column shrinks to before columns are left out at the right
 _LONGEST = 1000  # characters of a cell; a longer one is shown without its markup
 _GAP = " │ "
+_MORE = " …"  # after a row that has more columns
 
 Align = Literal["left", "center", "right"]
 
@@ -120,7 +121,7 @@ class Table(Leaf):
 
     def _add_whole(self, fragments: list[Fragment]) -> None:
         if len(self._widths) < len(self.aligns):
-            fragments.append((" …", "rule"))
+            fragments.append((_MORE, "rule"))
         self._add_row(fragments)
         self.rows[-1].whole = True
 
@@ -130,10 +131,12 @@ def _column_widths(sample: list[list[list[Fragment]]], room: int) -> list[int]:
     natural = [
         max(1, *(cell_len(line_text(cell)) for cell in column)) for column in zip(*sample, strict=True)
     ]
-    while len(natural) > 1 and len(natural) * (_NARROWEST + len(_GAP)) - len(_GAP) > room:
-        if sum(natural) + len(_GAP) * (len(natural) - 1) <= room:
-            break
-        natural.pop()
+    least = [min(width, _NARROWEST) for width in natural]
+    if sum(least) + len(_GAP) * (len(least) - 1) > room:
+        room = max(1, room - len(_MORE))
+        while len(least) > 1 and sum(least) + len(_GAP) * (len(least) - 1) > room:
+            least.pop()
+    natural = natural[: len(least)]
     room = max(1, room - len(_GAP) * (len(natural) - 1))
     most = max(natural)
     while sum(min(width, most) for width in natural) > room and most > 1:

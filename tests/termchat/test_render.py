@@ -136,8 +136,8 @@ def test_a_table_of_many_columns_leaves_some_out() -> None:
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 def test_narrow_widths(width: int) -> None:
     text = (
-        "# Head\n\n- item\n  - nested\n    - 漢字\n\n> > quote 👩\u200d👩\u200d👧\n\n|a|b|\n|-|-|\n|漢字|x|\n\n"
-        "```\n漢字 code\n```"
+        "# Head\n\n- item\n  - nested\n    - 漢字\n\n> > quote 👩\u200d👩\u200d👧\n\n"
+        "|a|b|\n|-|-|\n|漢字|x|\n\n```\n漢字 code\n```"
     )
     palette = Palette({}, Style())
     for row in rows(text, width):
@@ -152,7 +152,7 @@ def test_deep_nesting_stops() -> None:
 
 
 def test_code_is_kept_as_written() -> None:
-    text = "text\n\n```make\nall:\n\techo hi\n```\n\n- item\n  ~~~\n  in item\n    more\n  ~~~\n\n    indented\n\n    two\n\nend"
+    text = "text\n\n```make\nall:\n\techo hi\n```\n\n- item\n  ~~~\n  in item\n    more\n  ~~~\n\nend"
     document = Document(text, complete=True)
     assert document.code_blocks() == ["all:\n\techo hi", "in item\n  more"]
     assert Document("a\n\n    indented\n\n    two\n\nend").code_blocks() == ["indented\n\ntwo"]
@@ -191,7 +191,8 @@ def test_an_unfinished_underline_does_not_make_a_heading_flash() -> None:
 
 
 def test_B073_an_unclosed_fence_does_not_break_the_rest() -> None:
-    assert shown("- a\n  ```\n  code\n\nafter") == "• a\n  ▏ code\n  ▏ code\n\nafter"
+    assert shown("- a\n  ```\n  code\nafter") == "• a\n  ▏ code\n  ▏ code\n\nafter"
+    assert shown("> ```\n> code\n\nafter") == "▌ ▏ code\n▌ ▏ code\n\nafter"
 
 
 CONTROLS = [

@@ -10,7 +10,8 @@ from termchat.render import Document, Row
 
 WORDS = [
     "alpha", "beta", "**bold", "words**", "*em*", "`code`", "~~gone~~", "[link](http://a.b/c?d=e)",
-    "[red]x[/red]", "[/INST]", "<b>raw</b>", "&amp;", "&#x202e;", "漢字が続く長い文章です。", "مرحبا", "بالعالم",
+    "[red]x[/red]", "[/INST]", "<b>raw</b>", "&amp;", "&#x202e;", "漢字が続く長い文章です。", "مرحبا",
+    "بالعالم",
     "שלום", "🇩🇪", "👍🏽", "👩\u200d👩\u200d👧\u200d👦", "❤\ufe0f", "e\u0301", "\\*", "**", "__x__", "`", "[",
     "![img](u)", "a\u200db", "\u200d", "<http://auto.link>", "supercalifragilisticexpialidocious",
     "https://example.com/a/long/address?with=query&more=1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 
 import pytest
 
@@ -349,7 +350,7 @@ def test_bench_refuses_a_load_that_does_not_fit(termchat, scripted, options, cod
 def test_bench_stops_when_the_cache_is_too_small(termchat, scripted):
     scripted(*[[33] * 200] * 10, blocks=3)
     outcome = termchat(
-        *["bench", "--concurrency", "1", "--prompt-tokens", "60", "--output-tokens", "100", "--requests", "1"]
+        *shlex.split("bench --concurrency 1 --prompt-tokens 60 --output-tokens 100 --requests 1")
     )
     assert outcome.code == 1
     assert "--kv-memory" in outcome.err

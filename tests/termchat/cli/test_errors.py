@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -186,7 +187,7 @@ def too_small_cache(s):
 def short_bench(s):
     s.scripted([33] * 200, [33] * 200, [33] * 200, blocks=2)
     return s.termchat(
-        *["bench", "--concurrency", "1", "--requests", "1", "--prompt-tokens", "40", "--output-tokens", "60"]
+        *shlex.split("bench --concurrency 1 --requests 1 --prompt-tokens 40 --output-tokens 60")
     )
 
 
