@@ -15,18 +15,16 @@ from typing import Any, Self, TypeVar
 
 from kernels.interface import Float32
 
+from .commands import Abort, Call, Stop, Submit
 from .config import EngineConfig
-from .core import Abort, Call, EngineCore, Stop, Submit
+from .core import EngineCore
 from .logprobs import Scores
 from .model import LoadedModel
+from .prompt import Prompt, checked, encode
 from .request import Request
 from .sampling import derive_seed, random_seed
 from .stream import Mailbox, ResponseStream
-from .tokenization import encode_chat
-from .types import EngineError, EngineSnapshot, Event, Message, SamplingParams
-
-Prompt = str | Sequence[int] | Sequence[Message]
-"""Raw text, token ids, or messages that go through the model's chat template."""
+from .types import EngineError, EngineSnapshot, Event, SamplingParams
 
 SHUTDOWN_SECONDS = 30.0
 
@@ -139,8 +137,8 @@ class AsyncEngine:
         self, prompt: Prompt, *, continue_final: bool = False, template_vars: Mapping[str, Any] | None = None
     ) -> list[int]:
         """The prompt ids that `generate` would use. Raises EngineError (template)."""
-        encode = partial(self._encode, _checked(prompt), continue_final, template_vars)
-        return await asyncio.get_running_loop().run_in_executor(self._prepare, encode)
+        ids = partial(encode, self._loaded(), checked(prompt), continue_final, template_vars)
+        return await asyncio.get_running_loop().run_in_executor(self._prepare, ids)
 
     async def score(self, ids: Sequence[int], *, chosen: bool = False) -> Float32:
         """Log-probabilities of a text's tokens through the normal batched path, float32.
@@ -148,7 +146,7 @@ class AsyncEngine:
         [len(ids), vocabulary]: row i is the distribution of the token after ids[: i + 1]. chosen: [len(ids)],
         the log-probability of ids[i] given ids[:i]; NaN for the first. Raises EngineError.
         """
-        tokens = _checked(ids)
+        tokens = checked(ids)
         if not isinstance(tokens, list):
             raise TypeError("score takes a list of token ids")
         scores = Scores(tokens, self._loaded().vocabulary, chosen=chosen)
@@ -205,22 +203,21 @@ class AsyncEngine:
         template_vars: Mapping[str, Any] | None,
         scores: Scores | None = None,
     ) -> ResponseStream:
-        content = _checked(prompt)
+        content = checked(prompt)
         submitted = time.perf_counter()
-        self._loaded()
+        ids = partial(encode, self._loaded(), content, continue_final, template_vars)
         mailbox = Mailbox()
         request = Request(next(self._ids), params, seed, submitted, partial(self._emit, mailbox), scores)
-        encode = partial(self._encode, content, continue_final, template_vars)
         try:
-            self._prepare.submit(self._hand_over, request, encode)
+            self._prepare.submit(self._hand_over, request, ids)
         except RuntimeError:  # the executor is shut down: so is the engine
             self._refuse(request)
         return ResponseStream(request.id, mailbox, partial(_abort, self._core, request))
 
-    def _hand_over(self, request: Request, encode: Callable[[], list[int]]) -> None:
+    def _hand_over(self, request: Request, ids: Callable[[], list[int]]) -> None:
         """Tokenize a prompt and give the request to the engine thread; on the prompt thread."""
         try:
-            command = Submit(request, encode())
+            command = Submit(request, ids())
         except EngineError as error:
             command = Submit(request, [], error)
         except Exception as error:
@@ -233,19 +230,6 @@ class AsyncEngine:
     def _refuse(self, request: Request) -> None:
         request.finish("error", EngineError("engine_failed", "the engine is closed"))
         self._flush()
-
-    def _encode(
-        self, prompt: _CheckedPrompt, continue_final: bool, variables: Mapping[str, Any] | None
-    ) -> list[int]:
-        """Token ids of a prompt; on the prompt thread."""
-        model = self._loaded()
-        if isinstance(prompt, list):
-            return prompt
-        if isinstance(prompt, str):
-            return model.tokenizer.encode(prompt)
-        return encode_chat(
-            model.tokenizer, model.chat_template, prompt, continue_final=continue_final, **(variables or {})
-        )
 
     def _emit(self, mailbox: Mailbox, event: Event) -> None:
         self._outbox.append((mailbox, event))
@@ -284,20 +268,3 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-_CheckedPrompt = str | list[int] | tuple[Message, ...]
-
-
-def _checked(prompt: object) -> _CheckedPrompt:
-    """The prompt as one of its three forms. Raises TypeError for anything else."""
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray)):
-        ids = [item for item in prompt if isinstance(item, int) and not isinstance(item, bool)]
-        if len(ids) == len(prompt):
-            return ids
-        messages = tuple(item for item in prompt if isinstance(item, Message))
-        if len(messages) == len(prompt):
-            return messages
-    raise TypeError(f"a prompt is a string, a list of token ids or a list of Message, not {prompt!r:.60}")

@@ -10,13 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import SimpleQueue
 
 from kernels.interface import Float32
 
 from .blocks import BlockPool
 from .chunking import ChunkBudget
+from .commands import Abort, Call, Command, Stop, Submit
 from .config import EngineConfig
 from .metrics import EngineMetrics
 from .model import LoadedModel, load_model
@@ -31,37 +32,6 @@ log = logging.getLogger(__name__)
 
 PUBLISH_SECONDS = 0.05
 """A busy engine publishes a snapshot this often; besides, whenever a request ends and when it goes idle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Submit:
-    """Start a request on its prompt's token ids; or, with an error, end it at once."""
-
-    request: Request
-    prompt: list[int]
-    error: EngineError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """End a request at the next step boundary; nothing happens if it has ended."""
-
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Run a function on the engine thread between two steps."""
-
-    function: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End every request and the thread."""
-
-
-Command = Submit | Abort | Call | Stop
 
 
 class EngineCore:

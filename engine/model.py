@@ -70,7 +70,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
             f"{checkpoint.name} was made for",
         )
     try:
-        backend = open_backend(config.backend, BackendSettings(config.device, config.dtype, config.threads, config.cpu_isa))
+        backend = open_backend(
+            config.backend, BackendSettings(config.device, config.dtype, config.threads, config.cpu_isa)
+        )
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:

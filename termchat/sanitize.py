@@ -1,8 +1,8 @@
 """Text from outside made safe to show: nothing in it can move, style or script the terminal.
 
 Each control character is replaced by a visible one of its own, so an escape sequence is shown, inert and
-complete, instead of disappearing. That is stateless except where a neighbour
-decides: CR LF, and the joiner inside an emoji.
+complete, instead of disappearing. That is stateless except where a neighbour decides: CR LF, and the joiner
+inside an emoji.
 """
 
 from __future__ import annotations
@@ -63,6 +63,6 @@ class Sanitizer:
         return self._clean(held)
 
     def _clean(self, text: str) -> str:
-        clean = sanitize(self._before + text)[len(self._before) :]
-        self._before = clean[-1:] or self._before
+        clean = sanitize(self._before + text)[len(sanitize(self._before)) :]
+        self._before = text[-1:] or self._before
         return clean

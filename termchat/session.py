@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from engine import AsyncEngine, EngineConfig, SamplingParams
+from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 
 from .config import Config, resolve_sampling
 from .paths import Paths
@@ -69,10 +69,9 @@ def template_vars(model: ResolvedModel) -> Mapping[str, Any]:
 
 async def starts_thinking(engine: AsyncEngine, variables: Mapping[str, Any]) -> bool:
     """Whether the chat template opens the thinking part itself, so that a reply begins inside of it."""
-    from engine import Message
-
     if not engine.info.has_chat_template:
         return False
     prompt = await engine.tokenize([Message("user", "?")], template_vars=variables)
-    endings = [await engine.tokenize(text) for text in (OPEN, OPEN + "\n")]
+    start = len(await engine.tokenize(""))  # a start token, where the tokenizer adds one
+    endings = [(await engine.tokenize(text))[start:] for text in (OPEN, OPEN + "\n")]
     return any(prompt[-len(ending) :] == ending for ending in endings)

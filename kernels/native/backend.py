@@ -143,7 +143,7 @@ class NativeBackend:
 
     def read_bandwidth(self, nbytes: int) -> float:
         """Best of a few reads by the team of a buffer of this size, at most 1 GiB, in bytes a second."""
-        return float(load().native_read_bandwidth(max(1, min(nbytes, _LARGEST_READ)), self.threads))
+        return float(load().native_read_bandwidth(self.address, max(1, min(nbytes, _LARGEST_READ))))
 
     def close(self) -> None:
         """Free weights, cache and programs, and with the last backend of the process the threads."""

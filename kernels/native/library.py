@@ -98,7 +98,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),
     "native_run": (c_int, [c_void_p, c_void_p, c_char_p, c_int]),
     "native_buffer": (c_void_p, [c_void_p, c_int]),
-    "native_read_bandwidth": (c_double, [c_int64, c_int]),
+    "native_read_bandwidth": (c_double, [c_void_p, c_int64]),
 }
 
 

@@ -57,7 +57,7 @@ def _scores(cache: PagedCache, layer: int, queries: Tensor, work: Work) -> Tenso
 
 
 def _softmax_(scores: Tensor, hidden: Tensor) -> Tensor:
-    """Turn scores into weights exp(score - best score), 0 if hidden; returns their sum, [n, tiles, TILE, 1]."""
+    """Turn scores into weights exp(score - best score), 0 if hidden; returns their sum [..., TILE, 1]."""
     by_head = scores.view(*hidden.shape[:2], -1, scores.shape[2] * TILE, KEYS)
     by_head.masked_fill_(hidden, -math.inf)
     scores -= scores.amax(0).amax(-1, keepdim=True)

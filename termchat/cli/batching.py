@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ from .console import Console, to_json
 from .errors import OK, CliError, failure_of
 from .output import ReaderClosed
 from .reply import Reply
-from .serving import Serving, check_flags, choose, load_setup, serving
+from .serving import Serving, check_flags, choose, load_setup, seeded, serving, sized
 
 QUEUED_AHEAD = 2
 """Lines in flight for each conversation computed: the next is ready when a place in the batch gets free."""
@@ -75,10 +75,7 @@ def run_batch(console: Console, request: BatchRequest) -> int:
         source = stack.enter_context(_open(console, request, results))
         setup = load_setup(console)
         choice = choose(console, setup, request.model, yes=request.yes, flags=request.engine)
-        config = replace(choice.config, max_sequences=request.concurrency)
-        if config.max_waiting < request.concurrency:
-            config = replace(config, max_waiting=request.concurrency)
-        choice = replace(choice, config=config)
+        choice = sized(choice, request.concurrency)
 
         async def run() -> Tally:
             async with serving(console, choice) as served:
@@ -161,7 +158,7 @@ class _Batch:
 
     async def _answer(self, job: Job) -> dict[str, Any]:
         try:
-            params = self._served.params({**self._request.sampling, **job.sampling})
+            params = seeded(self._served.params({**self._request.sampling, **job.sampling}))
         except CliError as error:
             return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
         generate = self._served.engine.generate

@@ -18,7 +18,7 @@ from .bench_report import plot, table
 from .console import Console
 from .errors import OK, CliError
 from .reply import finite
-from .serving import Serving, choose, load_setup, serving
+from .serving import Serving, choose, load_setup, serving, sized
 
 Mode = Literal["continuous", "sequential", "static"]
 
@@ -52,8 +52,7 @@ def run_bench(
     """Measure and print; the exit code. UserError: the load does not fit, or the engine failed."""
     setup = load_setup(console)
     choice = choose(console, setup, model, yes=yes, flags=engine)
-    largest = max(load.concurrency, choice.config.max_sequences)
-    choice = replace(choice, config=replace(choice.config, max_sequences=largest))
+    choice = sized(choice, max(load.concurrency, choice.config.max_sequences))
 
     async def run() -> list[dict[str, Any]]:
         async with serving(console, choice) as served:

@@ -9,10 +9,11 @@ import sys
 from dataclasses import replace
 
 from ..errors import UserError
-from ..store import StoredMessage, prompt_of
+from ..store import prompt_of
 from .console import Console
-from .errors import OK
+from .errors import OK, failure_of
 from .oneshot import Past, Request, model_of, open_recording, said_now
+from .output import one_line
 from .recording import Recording
 from .reply import PlainPresenter
 from .serving import Serving, check_flags, choose, load_setup, serving
@@ -33,11 +34,13 @@ Ctrl-C stops an answer and keeps what is there.
 
 def chat(console: Console, request: Request) -> int:
     """Talk until the user leaves; the exit code. UserError: there is no model to talk to."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives `input` line editing and a history
     check_flags(request.sampling)
     setup = load_setup(console)
     recording, past = open_recording(console, setup.paths.database, request)
     with recording, asyncio.Runner() as runner:
-        name = request.model or model_of(console, setup.registry, past.conversation)
+        name = model_of(console, setup.registry, request, past)
         choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
         console.messages.note(f"loading {choice.model.name}")
         context = serving(console, choice)
@@ -73,7 +76,7 @@ class _Chat:
     def run(self) -> None:
         """Read lines and answer them."""
         write = self._console.output.write
-        write(f"{self._served.choice.model.name}: /help lists commands, Ctrl-D leaves\n")
+        write(f"{one_line(self._served.choice.model.name)}: /help lists commands, Ctrl-D leaves\n")
         while True:
             try:
                 line = self._read()
@@ -110,7 +113,7 @@ class _Chat:
             self._system = argument.strip()
             write(f"system prompt: {self._system or '(the default of the model)'}\n")
         elif line.startswith("/") and not line.startswith("//"):
-            write(f"there is no command {command}; /help lists them\n")
+            write(f"there is no command {one_line(command)}; /help lists them\n")
         else:
             self._answer(line.removeprefix("/"))
         return False
@@ -124,18 +127,17 @@ class _Chat:
             system=self._system,
             measure=self._request.stats,
         )
+        presenter = PlainPresenter(self._console)
         try:
-            reply = self._runner.run(
-                take_turn(self._console, self._served, PlainPresenter(self._console), self._recording, turn)
-            )
+            reply = self._runner.run(take_turn(self._console, self._served, presenter, self._recording, turn))
         except UserError as error:
+            presenter.failed(failure_of(error))
             self._console.messages.note(str(error))
-            return
-        answered: StoredMessage = replace(said, role="assistant", text=reply.text)
-        self._messages += [said, answered]
-        if self._request.stats:
-            self._console.messages.raw(reply.stats())
-        if self._console.signals.received == signal.SIGINT:
-            self._console.signals.forget()
-        elif self._console.signals.received is not None:
-            raise Interrupted(self._console.signals.received)
+        else:
+            self._messages += [said, replace(said, role="assistant", text=reply.text)]
+            if self._request.stats:
+                self._console.messages.raw(reply.stats())
+        received = self._console.signals.received
+        if received not in (None, signal.SIGINT):
+            raise Interrupted(received)
+        self._console.signals.forget()

@@ -69,9 +69,7 @@ def doctor(console: Console, /, **values: Any) -> int:
     if values["as_json"]:
         console.print_json({**report.facts, "problems": report.problems})
     else:
-        rows = [[f"{name}:".ljust(16), _shown(value)] for name, value in report.facts.items()]
-        for row in rows:
-            console.print_table([row])
+        console.print_table([[f"{name}:", _shown(value)] for name, value in report.facts.items()])
         for problem in report.problems:
             console.output.write(
                 f"\n{problem['what']}\n  why:  {problem['why']}\n  mend: {problem['mend']}\n"

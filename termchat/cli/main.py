@@ -199,7 +199,7 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
         return signal.exit_code
     except ReaderClosed:
         return READER_CLOSED
-    except click.UsageError as error:
+    except click.ClickException as error:
         console.messages.note(f"{error.format_message()} (termchat --help lists everything)")
         return USAGE
     except UserError as error:
@@ -242,12 +242,9 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
     data = None
     if kind == "data" or (kind == "device" and argument is None):
         waiting = (lambda: messages.note("reading standard input")) if argument else None
-        piped = stdin.read_all(console.stdin, waiting)
-        data = stdin.decode(piped, "standard input", messages.note)
+        data = stdin.decode(stdin.read_all(console.stdin, waiting), "standard input", messages.note)
         if not values["raw"]:
-            data = data.removesuffix("\n").removesuffix(
-                "\r"
-            )  # the end of the last line, not part of the text
+            data = stdin.without_line_end(data)
     elif argument is None and console.interactive:
         return None
     text = stdin.joined(argument, data)

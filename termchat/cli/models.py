@@ -74,11 +74,10 @@ def show_model(console: Console, name: str, as_json: bool) -> None:
     if as_json:
         console.print_json(status.as_dict())
         return
-    known = {**status.as_dict(), "size": _size(status), "state": _state(status)}
-    for key, value in known.items():
-        for item in value if isinstance(value, list) else [value]:
-            if item not in (None, "", {}, False, 0):
-                console.print_table([[f"{key}:".ljust(14), str(item)]])
+    sources = "; ".join(str(source) for source in status.entry.sources)
+    known = {**status.as_dict(), "size": _size(status), "state": _state(status), "sources": sources}
+    nothing = (None, "", {}, False, 0)
+    console.print_table([[f"{key}:", str(value)] for key, value in known.items() if value not in nothing])
 
 
 @models.command("rm")

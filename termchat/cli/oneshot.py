@@ -77,7 +77,7 @@ def answer(console: Console, request: Request) -> int:
         setup = load_setup(console)
         recording, past = open_recording(console, setup.paths.database, request)
         with recording:
-            name = request.model or model_of(console, setup.registry, past.conversation)
+            name = model_of(console, setup.registry, request, past)
             choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
             return asyncio.run(_answer(console, request, presenter, choice, recording, past))
     except UserError as error:
@@ -129,11 +129,10 @@ async def _answer(
 ) -> int:
     async with serving(console, choice) as served:
         system = past.system(request.system)
+        messages = prompt_of([*past.messages, said_now(request.text)], system)
         turn = Turn(
             said=request.text,
-            prompt=request.text
-            if request.raw
-            else prompt_of([*past.messages, said_now(request.text)], system),
+            prompt=request.text if request.raw else messages,
             params=served.params({**past.params, **request.sampling}),
             system=system,
             raw=request.raw,
@@ -154,13 +153,13 @@ def _presenter(console: Console, request: Request) -> Presenter:
     return PlainPresenter(console, stream=request.stream)
 
 
-def model_of(console: Console, registry: Registry, conversation: Conversation | None) -> str | None:
-    """The model a conversation was held with, if it is still there."""
-    if conversation is None or not conversation.model:
-        return None
+def model_of(console: Console, registry: Registry, request: Request, past: Past) -> str | None:
+    """The model that was asked for, else the one the conversation was held with, if it is still there."""
+    if request.model is not None or past.conversation is None or not past.conversation.model:
+        return request.model
     try:
-        registry.resolve(conversation.model)
+        registry.resolve(past.conversation.model)
     except RegistryError as error:
         console.messages.note(f"{error}; the conversation goes on with the default model")
         return None
-    return conversation.model
+    return past.conversation.model

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams
@@ -19,6 +20,9 @@ from ..session import Setup, engine_config, sampling_params, starts_thinking, te
 from .console import Console
 from .errors import CliError
 from .obtain import obtain
+
+SEED_BITS = 53
+"""Seeds drawn here can be read from JSON by every language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,27 @@ def choose(
     console: Console, setup: Setup, name: str | None, *, yes: bool, flags: Mapping[str, Any]
 ) -> Choice:
     """Find the model, downloading it if that is wanted. CliError, UserError."""
-    model = obtain(console, setup.registry, name or setup.default_model, yes=yes)
+    model = obtain(console, setup.registry, setup.default_model if name is None else name, yes=yes)
     try:
         return Choice(setup, model, engine_config(model, setup.config, flags))
     except ValueError as error:
         raise CliError("usage", str(error)) from error
+
+
+def sized(choice: Choice, sequences: int) -> Choice:
+    """The choice with an engine that computes this many conversations at once, and lets as many more wait."""
+    config = replace(
+        choice.config,
+        max_sequences=sequences,
+        max_batch_tokens=max(choice.config.max_batch_tokens, sequences),
+        max_waiting=max(choice.config.max_waiting, sequences),
+    )
+    return replace(choice, config=config)
+
+
+def seeded(params: SamplingParams) -> SamplingParams:
+    """The settings with a seed, drawn if there is none."""
+    return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))
 
 
 @asynccontextmanager

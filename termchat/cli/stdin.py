@@ -74,6 +74,11 @@ def argument_text(value: str, name: str, note: Callable[[str], None]) -> str:
     return value
 
 
+def without_line_end(text: str) -> str:
+    """The text without the end of its last line, which a file has and an argument has not."""
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
 def joined(prompt: str | None, data: str | None) -> str:
     """Instruction first, data second, a blank line between; either can be missing."""
     return "\n\n".join(part for part in (prompt, data) if part)

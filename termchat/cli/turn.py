@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine import Finished, Message, ResponseStream, SamplingParams, TextDelta, as_dict
 
@@ -15,10 +15,7 @@ from .errors import CliError
 from .output import ReaderClosed
 from .recording import Recording, Status
 from .reply import Presenter, Reply
-from .serving import Serving
-
-SEED_BITS = 53
-"""Seeds drawn here can be read from JSON by every language."""
+from .serving import Serving, seeded
 
 REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "template", "invalid_request")
 """Errors before the first token that say no to this message, not to the conversation."""
@@ -44,8 +41,18 @@ class _Parts:
 
     def __init__(self, turn: Turn, served: Serving) -> None:
         self._splitter = None if turn.raw else ThinkingSplitter(inside=served.thinks_at_once)
-        self.answer = ""
-        self.thinking = ""
+        self._answer: list[str] = []
+        self._thinking: list[str] = []
+
+    @property
+    def answer(self) -> str:
+        """All of the answer so far."""
+        return "".join(self._answer)
+
+    @property
+    def thinking(self) -> str:
+        """All of the thinking part so far."""
+        return "".join(self._thinking)
 
     def push(self, text: str) -> tuple[str, str]:
         """New answer and new thinking."""
@@ -58,8 +65,8 @@ class _Parts:
         return self._add(answer, thinking)
 
     def _add(self, answer: str, thinking: str) -> tuple[str, str]:
-        self.answer += answer
-        self.thinking += thinking
+        self._answer.append(answer)
+        self._thinking.append(thinking)
         return answer, thinking
 
 
@@ -70,12 +77,11 @@ async def take_turn(
 
     CliError: the engine refused or failed. ReaderClosed, OutputError.
     """
-    if turn.params.seed is None:
-        turn = replace(turn, params=replace(turn.params, seed=secrets.randbits(SEED_BITS)))
-    assert turn.params.seed is not None
+    params = seeded(turn.params)
+    assert params.seed is not None
     name, loop, parts = served.choice.model.name, asyncio.get_running_loop(), _Parts(turn, served)
     recording.begin(turn.said, model=served.choice.reference, system=turn.system)
-    stream = served.engine.generate(turn.prompt, turn.params, template_vars=served.template_vars)
+    stream = served.engine.generate(turn.prompt, params, template_vars=served.template_vars)
     with (
         console.signals.calling(lambda: loop.call_soon_threadsafe(stream.abort)),
         console.output.watch(stream.abort),
@@ -83,7 +89,7 @@ async def take_turn(
         reply_id = str(recording.message_id) if recording.message_id is not None else secrets.token_hex(6)
         conversation = recording.conversation_id
         try:
-            await presenter.start(reply_id, conversation, name, turn.params.seed)
+            await presenter.start(reply_id, conversation, name, params.seed)
             await _relay(stream, parts, presenter, recording)
         finally:
             await stream.aclose()

@@ -123,9 +123,10 @@ class Document:
         end = selection.end.transpose if selection.end is not None else (sys.maxsize, 0)
         if start <= (self.first_line, 0) and selection.end is None:
             return self.source
+        self.layout(self._width or 80)  # logical lines are the same at any width
         leaves = self._parser.leaves
         source = [*self._lines, self._partial]
-        stops = [*(leaf.start for leaf in leaves[1:]), len(source)]
+        stops = [*(leaf.start for leaf in leaves[1:]), len(source)][: len(leaves)]
         lines: list[str] = []
         for leaf, stop in zip(leaves, stops, strict=True):
             first, last = leaf.base + leaf.gap, leaf.base + len(leaf.plain) - 1

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from termchat.render.strips import Fragment, Row, line_text
 from termchat.render.wrap import TAB_SIZE, split_at
 
-MIN_CONTENT = 16  # cells that markers and bars leave to the text, as far as the width has them
+MIN_CONTENT = 12  # cells that markers and bars leave to the text, as far as the width has them
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -194,8 +194,7 @@ def _last_cells(prefix: list[Fragment], cells: int) -> list[Fragment]:
     """Return the innermost part of a prefix that fits (all its characters are one cell wide)."""
     kept: list[Fragment] = []
     for text, style in reversed(prefix):
-        if len(text) > cells:
-            break
-        kept.insert(0, (text, style))
+        if cells > 0:
+            kept.insert(0, (text[-cells:], style))
         cells -= len(text)
     return kept

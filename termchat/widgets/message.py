@@ -40,18 +40,19 @@ class Message:
     ) -> None:
         self.id = id
         self.role = role
-        self.label = _one_line(label or role)
-        self.note = _one_line(note)
+        self.label = label or role
+        self.note = note
         self.complete = complete
         self._thinking = Document()
         self._body = Document(markdown=role not in _AS_TYPED, first_line=LINES // 2)
         self._characters = self._newlines = self._thinking_words = 0
+        self._in_word = False  # the thinking ends in the middle of a word
         self._folded: bool | None = None  # None: open until the answer begins
         # What is shown, from the top: these rows, the thinking from a row on, the body, these rows.
         self._above: list[Row] = []
         self._thinking_top = 0
         self._below: list[Row] = []
-        self._width = 0
+        self.width = 0
         self.append(text, thinking)
         if complete:
             self.finish()
@@ -78,7 +79,8 @@ class Message:
             self._newlines += text.count("\n")
         if thinking:
             self._thinking.append(thinking)
-            self._thinking_words += thinking.count(" ") + thinking.count("\n") + (not self._thinking_words)
+            self._thinking_words += len(thinking.split()) - (self._in_word and not thinking[0].isspace())
+            self._in_word = not thinking[-1].isspace()
 
     def finish(self) -> None:
         """Say that no text will follow."""
@@ -101,7 +103,7 @@ class Message:
 
     def rows(self, width: int) -> int:
         """How many rows it takes: exact for the width of the last layout, for another one an estimate."""
-        return self.height if width == self._width else 3 + self._newlines + self._characters // max(1, width)
+        return self.height if width == self.width else 3 + self._newlines + self._characters // max(1, width)
 
     @property
     def height(self) -> int:
@@ -115,18 +117,18 @@ class Message:
     def layout(self, width: int) -> int:
         """Bring the rows up to date; return the first that may have changed."""
         before = [row.text for row in self._above], self._thinking_height
-        self._width = width
+        self.width = width
         self._thinking.layout(width - len(_BAR))
         self._thinking_top = self._thinking.height
-        self._above = [_plain(f"{GLYPHS[self.role]} {self.label}", self.role)]
+        self._above = [_plain(f"{GLYPHS[self.role]} {_one_line(self.label)}", self.role)]
         if self._thinking_words:
             state = "thought" if self._characters or self.complete else "thinking"
             mark = "▸" if self.folded else "▾"
-            self._above.append(_plain(f"{mark} {state}, about {self._thinking_words} words", "muted"))
+            self._above.append(_plain(f"{mark} {state}, {self._thinking_words} words", "muted"))
             if not self.folded:
                 goes_on = self._folded is None and not self.complete
                 self._thinking_top = max(0, self._thinking.height - _LIVE_THINKING_ROWS) if goes_on else 0
-        self._below = [_plain(self.note, "muted")] if self.note else []
+        self._below = [_plain(_one_line(self.note), "muted")] if self.note else []
         first = self._body.layout(width)
         same = before == ([row.text for row in self._above], self._thinking_height)
         return len(self._above) + self._thinking_height + first if same else 0

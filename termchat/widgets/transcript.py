@@ -191,13 +191,19 @@ class Transcript(ScrollView, can_focus=True):
         super().notify_style_update()
         self._palettes.clear()
 
+    def fold_thinking(self, number: int, folded: bool | None = None) -> None:
+        """Hide or show the thinking of a message (None changes it) and keep the place."""
+        self._messages[number].fold_thinking(folded)
+        self._following = False
+        self.flush()
+        self._following = self.scroll_offset.y >= self.max_scroll_y
+
     def on_click(self, event: events.Click) -> None:
         """Fold or unfold the thinking by a click on its line."""
         y = event.y - self.gutter.top + self.scroll_offset.y
         number = bisect_right(self._tops, y) - 1
         if number < len(self._messages) and self._messages[number].is_fold(y - self._tops[number]):
-            self._messages[number].fold_thinking()
-            self.flush()
+            self.fold_thinking(number)
 
     def render_line(self, y: int) -> Strip:
         """Return a row of the screen."""

@@ -101,8 +101,8 @@ EXPORT int native_run(Program* program, const Step* step, char* message, int siz
 EXPORT void* native_buffer(Program* program, int index) { return program->storage(index); }
 
 // Bytes a second; 0: no memory.
-EXPORT double native_read_bandwidth(int64_t bytes, int threads) try {
-    return read_bandwidth((size_t)bytes, threads);
+EXPORT double native_read_bandwidth(const Model* model, int64_t bytes) try {
+    return read_bandwidth(*model->kernels, (size_t)bytes, model->threads);
 } catch (const std::bad_alloc&) {
     return 0;
 }

@@ -83,30 +83,32 @@ INLINE Scratch divide_scratch(const AttentionArgs& a) {
     return {a.scratch, weights, span, span + vectors * partial_stride, q_stride, partial_stride};
 }
 
-// Keys low to high of one group, for vectors that all see them.
+// Scores of some vectors with the keys of a group up to `high`; the others get none.
 template <class Format>
-static void attend_group(const AttentionArgs& a, const Scratch& s, int first, int vectors, int group, int low,
-                         int high) {
+INLINE void score(const AttentionArgs& a, const Scratch& s, int vectors, int group, int high) {
     using Type = typename Format::Type;
-    const float* q = s.q + first * s.q_stride;
-    float* weights = s.weights + first * kGroup;
-    float* values = s.span + first * s.partial_stride;
-    for (int i = 0; i < vectors * kGroup; i += kLanes) store(weights + i, splat(0.0f));
-    int width = a.block_size < kGroup ? a.block_size : kGroup;
-    for (int key = 0; key < high; key += width) {
-        int position = group * kGroup + key;
-        const Type* keys = (const Type*)a.keys + a.table[position / a.block_size] * a.block_stride;
-        accumulate_any<Format>(vectors, weights + key, kGroup, q, s.q_stride, keys + position % a.block_size,
-                               a.block_size, a.head_dim, width / kLanes);
+    for (int i = 0; i < vectors * kGroup; i += kLanes) store(s.weights + i, splat(0.0f));
+    for (int key = 0, width; key < high; key += width) {
+        width = a.block_size < kGroup ? a.block_size : kGroup;
+        int position = group * kGroup + key, strips = (high - key < width ? high - key : width) + kLanes - 1;
+        const Type* page = (const Type*)a.keys + a.table[position / a.block_size] * a.block_stride;
+        accumulate_any<Format>(vectors, s.weights + key, kGroup, s.q, s.q_stride,
+                               page + position % a.block_size * a.head_dim, kLanes, a.head_dim * kLanes, a.head_dim,
+                               strips / kLanes);
     }
-    for (int i = 0; i < vectors; i++)
-        soften(weights + i * kGroup, {values + i * s.partial_stride, a.value_stride}, low, high, a.scale);
+}
+
+// Adds the values of keys low to high of a group, by their weights, to the results of some vectors.
+template <class Format>
+INLINE void mix(const AttentionArgs& a, const Scratch& s, int first, int vectors, int group, int low, int high) {
+    using Type = typename Format::Type;
     for (int key = low, count; key < high; key += count) {
         int position = group * kGroup + key, offset = position % a.block_size;
         count = high - key < a.block_size - offset ? high - key : a.block_size - offset;
-        const Type* lines = (const Type*)a.values + a.table[position / a.block_size] * a.block_stride;
-        accumulate_any<Format>(vectors, values, s.partial_stride, weights + key, kGroup, lines + offset * a.value_stride,
-                               a.value_stride, count, a.value_stride / kLanes);
+        const Type* page = (const Type*)a.values + a.table[position / a.block_size] * a.block_stride;
+        accumulate_any<Format>(vectors, s.span + first * s.partial_stride, s.partial_stride,
+                               s.weights + first * kGroup + key, kGroup, page + offset * a.value_stride, a.value_stride,
+                               kLanes, count, a.value_stride / kLanes);
     }
 }
 
@@ -130,18 +132,19 @@ static void attend_span(const AttentionArgs& a, const Scratch& s, int span) {
     int end = newest < (span + 1) * kSpan - 1 ? newest : (span + 1) * kSpan - 1;  // inclusive
     if (begin <= end) prefetch_group<Format>(a, begin / kGroup, end);
     for (int group = begin / kGroup; group <= end / kGroup; group++) {
-        int key = group * kGroup;
         prefetch_group<Format>(a, group + 1, end);
-        if (key > newest - a.window && key + kGroup - 1 <= a.position) {  // every row sees the whole group
-            attend_group<Format>(a, s, 0, a.rows * a.heads, group, 0, kGroup);
-            continue;
-        }
+        int key = group * kGroup, vectors = a.rows * a.heads;
+        score<Format>(a, s, vectors, group, newest + 1 - key < kGroup ? newest + 1 - key : kGroup);
+        bool whole = key > newest - a.window && key + kGroup - 1 <= a.position;  // every row sees all of it
         for (int row = 0; row < a.rows; row++) {
-            int low = oldest + row - key, high = a.position + row + 1 - key;
-            low = low > 0 ? low : 0;
-            high = high < kGroup ? high : kGroup;
-            if (low < high) attend_group<Format>(a, s, row * a.heads, a.heads, group, low, high);
+            int low = whole || oldest + row < key ? 0 : oldest + row - key;
+            int high = whole || a.position + row - key >= kGroup ? kGroup : a.position + row + 1 - key;
+            if (low >= high) continue;
+            for (int i = row * a.heads; i < (row + 1) * a.heads; i++)
+                soften(s.weights + i * kGroup, {s.span + i * s.partial_stride, a.value_stride}, low, high, a.scale);
+            if (!whole) mix<Format>(a, s, row * a.heads, a.heads, group, low, high);
         }
+        if (whole) mix<Format>(a, s, 0, vectors, group, 0, kGroup);
     }
 }
 

@@ -69,6 +69,7 @@ struct Kernels {
     const char* name;
     void (*linear[5][2])(const LinearArgs&);  // [format][planes - 1]
     void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
+    int32_t (*read)(const void* data, size_t bytes);  // all of it, 1,024 bytes at a time
     void (*round_to_half)(const float* x, int count, uint16_t* out);
     void (*rms_norm)(const float* x, const float* weight, int runs, int length, float eps, float* out);
     void (*gated)(const float* gate, const float* up, int columns, float* out);

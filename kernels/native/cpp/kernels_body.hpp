@@ -19,6 +19,7 @@ static const Kernels kKernels = {
         {plain_linear<BF16>, plain_linear<BF16>},
     },
     {quantize_row<1>, quantize_row<2>},
+    read,
     round_to_half,
     rms_norm,
     gated,

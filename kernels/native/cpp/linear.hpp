@@ -34,7 +34,7 @@ static void plain_block(const LinearArgs& a, int tile, int row) {
     Vec acc[Rows][1];
     for (int j = 0; j < Rows; j++) acc[j][0] = splat(0.0f);
     const auto* w = (const typename Format::Type*)a.tiles + (size_t)tile * a.columns * kLanes;
-    accumulate<Format, Rows, 1>(acc, a.x + row * a.x_stride, a.x_stride, w, kLanes, a.columns);
+    accumulate<Format, Rows, 1>(acc, a.x + row * a.x_stride, a.x_stride, w, kLanes, 0, a.columns);
     finish<Rows>(a, tile, row, acc[0]);
 }
 

@@ -25,18 +25,19 @@ void* PagedCache::at(int layer, int side, int head) const {
 
 void PagedCache::write(const Kernels& kernels, int layer, int slot, const float* k, const float* v) {
     ptrdiff_t block = slot / block_size * block_stride, offset = slot % block_size;
+    ptrdiff_t column = block + offset / kLanes * kLanes * head_dim + offset % kLanes;
     for (int head = 0; head < kv_heads; head++, k += head_dim, v += head_dim) {
         if (half) {
-            uint16_t* key = (uint16_t*)keys(layer, head) + block + offset;
+            uint16_t* key = (uint16_t*)keys(layer, head) + column;
             uint16_t* value = (uint16_t*)values(layer, head) + block + offset * value_stride;
-            uint16_t column[kMostHeadDim];
-            kernels.round_to_half(k, head_dim, column);
+            uint16_t rounded[kMostHeadDim];
+            kernels.round_to_half(k, head_dim, rounded);
             kernels.round_to_half(v, head_dim, value);
-            for (int i = 0; i < head_dim; i++) key[i * block_size] = column[i];
+            for (int i = 0; i < head_dim; i++) key[i * kLanes] = rounded[i];
         } else {
-            float* key = (float*)keys(layer, head) + block + offset;
+            float* key = (float*)keys(layer, head) + column;
             float* value = (float*)values(layer, head) + block + offset * value_stride;
-            for (int i = 0; i < head_dim; i++) key[i * block_size] = k[i];
+            for (int i = 0; i < head_dim; i++) key[i * kLanes] = k[i];
             memcpy(value, v, (size_t)head_dim * sizeof(float));
         }
     }

@@ -11,8 +11,8 @@ namespace native {
 constexpr int kMostHeadDim = 1024;
 
 // Layout: [blocks][layers][keys, values][kv_heads][page]. All that belongs to a block lies together, so a copy of a
-// block is one move and a few blocks touch little memory. A page of keys is [head_dim][block_size], 16 positions to a
-// vector; a page of values is [block_size][head_dim padded to 16].
+// block is one move and a few blocks touch little memory. A page of keys is [block_size / 16][head_dim][16], so that 16
+// positions fill a vector; a page of values is [block_size][head_dim padded to 16].
 class PagedCache {
 public:
     PagedCache(int layers, int blocks, int block_size, int kv_heads, int head_dim, bool half);

@@ -292,6 +292,13 @@ def test_requests_share_the_batch(scripted, monkeypatch, termchat):
     assert sorted(rows)[len(rows) // 2] == 3
 
 
+def test_more_conversations_than_a_step_has_rows_by_default(termchat, scripted):
+    scripted("One.")
+    outcome = termchat("batch", "-", "--concurrency", "2000", stdin=lines({"prompt": "x"}))
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["seed"] < 2**53
+
+
 def test_a_closed_pipe_stops_the_batch_quietly(scripted):
     scripted(*["word " * 30] * 40, step_seconds=0.005)
     read, write = os.pipe()

@@ -158,6 +158,16 @@ def test_thinking_in_events(termchat, scripted):
     assert [token for delta in deltas for token in delta["token_ids"]] == [*ids[0], END]
 
 
+def test_a_reply_that_begins_inside_its_thinking_part(termchat, scripted, monkeypatch):
+    async def yes(*_):
+        return True
+
+    monkeypatch.setattr("termchat.cli.serving.starts_thinking", yes)
+    scripted("hm</think>\n\nYes.")
+    outcome = termchat("Hi")
+    assert (outcome.out, outcome.err) == ("Yes.\n", "hm\n")
+
+
 def test_raw_text_is_neither_templated_nor_divided(termchat, scripted):
     scripted("<think>hm</think>Yes.")
     reply = strict(termchat("--json", "--raw", "Hi").out)
@@ -316,6 +326,13 @@ def test_an_unknown_model_is_exit_3_with_near_names(termchat, home):
     assert outcome.code == 3
     assert outcome.out == ""
     assert "smollm2-135m" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b.gguf", "~/none", "\udce9"])
+def test_odd_names_of_models_are_exit_3(termchat, home, name):
+    outcome = termchat("-m", name, "Hi")
+    assert outcome.code == 3
+    assert outcome.err.count("\n") == 1
 
 
 def test_a_model_that_is_not_downloaded_is_exit_3_and_not_fetched_unasked(termchat, home, monkeypatch):

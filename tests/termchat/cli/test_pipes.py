@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+import pexpect
 import pytest
 
-from termchat.cli.signals import Signals
 from termchat.store import Store
 
 PROGRAM = [sys.executable, "-m", "termchat", "--model", "smollm2-135m"]
@@ -280,9 +280,25 @@ def test_a_batch_gives_each_line_its_own_reply(environment, home, count_text):
     assert found[2]["usage"]["completion_tokens"] == 3
 
 
-def test_ignored_signals_stay_ignored():
-    """As under nohup, or in the background of a shell without job control."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Signals().install()
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    assert callable(signal.getsignal(signal.SIGINT))
+def test_a_chat_on_a_real_terminal(environment, home):
+    chat = pexpect.spawn(
+        PROGRAM[0],
+        [*PROGRAM[1:], "-t", "0"],
+        env=environment,
+        encoding="utf-8",
+        timeout=SECONDS,
+        dimensions=(24, 80),
+    )
+    chat.expect("Ctrl-D leaves")
+    chat.sendline("Count from 1 to 10.")
+    chat.expect("4. 4")
+    chat.sendintr()
+    chat.expect("> ")
+    chat.sendline("/quit")
+    chat.expect(pexpect.EOF)
+    chat.close()
+    assert chat.exitstatus == 0
+    question, answer = messages(home)[0]
+    assert question == ("user", QUESTION, "done")
+    assert answer[1].startswith("1. 1\n2. 2\n3. 3\n4. 4")
+    assert answer[2] == "interrupted"

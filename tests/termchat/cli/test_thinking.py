@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 
+from termchat.session import starts_thinking
 from termchat.thinking import ThinkingSplitter, split_thinking
 
 CASES = [
@@ -57,3 +60,24 @@ def test_thinking_is_not_held_back():
     assert splitter.push("<think>so") == ("so", "")
     assert splitter.push(" far <") == (" far ", "")
     assert splitter.push("/b") == ("</b", "")
+
+
+class Templates:
+    """An engine that knows how to tokenize, one token a character, with a start token or without."""
+
+    def __init__(self, ending, start):
+        self.info = SimpleNamespace(has_chat_template=ending is not None)
+        self._ending, self._start = ending, start
+
+    async def tokenize(self, prompt, *, template_vars=None):
+        text = prompt if isinstance(prompt, str) else f"<user>{prompt[-1].content}<assistant>{self._ending}"
+        return [*self._start, *map(ord, text)]
+
+
+@pytest.mark.parametrize("start", [[], [1]])
+@pytest.mark.parametrize(
+    ("ending", "inside"),
+    [("<think>", True), ("<think>\n", True), ("", False), ("<think></think>\n", False), (None, False)],
+)
+def test_a_template_that_opens_the_thinking_part_is_noticed(start, ending, inside):
+    assert asyncio.run(starts_thinking(Templates(ending, start), {})) is inside
