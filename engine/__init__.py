@@ -2,6 +2,7 @@
 
 from .client import AsyncEngine, ModelInfo
 from .config import EngineConfig
+from .memory_plan import MemoryPlan, memory_plan
 from .stream import ResponseStream
 from .types import (
     ConversationRow,
@@ -28,6 +29,7 @@ __all__ = [
     "Event",
     "FinishReason",
     "Finished",
+    "MemoryPlan",
     "Message",
     "ModelInfo",
     "ResponseStream",
@@ -37,4 +39,5 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "memory_plan",
 ]

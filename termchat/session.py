@@ -68,9 +68,10 @@ def template_vars(model: ResolvedModel) -> Mapping[str, Any]:
 
 
 async def starts_thinking(engine: AsyncEngine, variables: Mapping[str, Any]) -> bool:
-    """Whether the chat template opens the thinking part itself, so that a reply begins inside of it."""
-    if not engine.info.has_chat_template:
-        return False
+    """Whether the chat template opens the thinking part itself, so that a reply begins inside of it.
+
+    EngineError(template): the model has no template, or a broken one.
+    """
     prompt = await engine.tokenize([Message("user", "?")], template_vars=variables)
     start = len(await engine.tokenize(""))  # a start token, where the tokenizer adds one
     endings = [(await engine.tokenize(text))[start:] for text in (OPEN, OPEN + "\n")]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 200  # in a folder
@@ -113,6 +113,8 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
         for key, color in tables[table].items()
     }
     theme.variables = variable_defaults(theme) | given
+    if ansi:  # Textual's own style sheets need these
+        theme.variables |= BUILTIN_THEMES["ansi-dark" if dark else "ansi-light"].variables
     return theme
 
 

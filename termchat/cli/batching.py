@@ -78,7 +78,7 @@ def run_batch(console: Console, request: BatchRequest) -> int:
         choice = sized(choice, request.concurrency)
 
         async def run() -> Tally:
-            async with serving(console, choice) as served:
+            async with serving(console, choice, chat=not request.raw) as served:
                 return await _Batch(console, served, request, results).run(source)
 
         tally = asyncio.run(run())

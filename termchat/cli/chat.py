@@ -43,7 +43,7 @@ def chat(console: Console, request: Request) -> int:
         name = model_of(console, setup.registry, request, past)
         choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
         console.messages.note(f"loading {choice.model.name}")
-        context = serving(console, choice)
+        context = serving(console, choice, chat=True)
         served = runner.run(context.__aenter__())
         try:
             _Chat(console, request, recording, past, served, runner).run()

@@ -127,7 +127,7 @@ def said_now(text: str) -> StoredMessage:
 async def _answer(
     console: Console, request: Request, presenter: Presenter, choice: Choice, recording: Recording, past: Past
 ) -> int:
-    async with serving(console, choice) as served:
+    async with serving(console, choice, chat=not request.raw) as served:
         system = past.system(request.system)
         messages = prompt_of([*past.messages, said_now(request.text)], system)
         turn = Turn(

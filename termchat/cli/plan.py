@@ -27,8 +27,7 @@ from .options import ENGINE, SectionedCommand, engine_options, given, json_optio
 @click.pass_obj
 def plan(console: Console, /, **values: Any) -> None:
     """Show how much memory a model takes and how many conversations fit, without loading it."""
-    from engine import EngineError
-    from engine.memory_plan import memory_plan
+    from engine import EngineError, memory_plan
 
     from ..download.progress import format_bytes
     from .serving import choose, load_setup

@@ -109,8 +109,8 @@ def seeded(params: SamplingParams) -> SamplingParams:
 
 
 @asynccontextmanager
-async def serving(console: Console, choice: Choice) -> AsyncIterator[Serving]:
-    """The loaded model. CliError: it cannot be loaded.
+async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
+    """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
 
     A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
     nothing to save.
@@ -122,8 +122,10 @@ async def serving(console: Console, choice: Choice) -> AsyncIterator[Serving]:
         try:
             engine = await stack.enter_async_context(AsyncEngine(choice.config))
             load_ms = (time.perf_counter() - started) * 1e3
-            thinks = await starts_thinking(engine, template_vars(choice.model))
+            thinks = chat and await starts_thinking(engine, template_vars(choice.model))
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
             raise CliError(error.code, error.message) from error
+        if chat and not engine.info.has_chat_template:
+            console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")
         yield Serving(engine, choice, load_ms, thinks)

@@ -1,4 +1,4 @@
-"""Tables. Their column widths follow from the first rows, so a long table never lays out again as a whole."""
+"""Tables. Column widths follow from the first rows; later they rarely change, as that makes all rows anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from termchat.render.leaf import Leaf
 from termchat.render.strips import Fragment, line_text
 from termchat.render.wrap import split_at, word_breaks
 
-_SAMPLE = 64  # rows that decide the widths, the header and its underline included
+_SAMPLE = 64  # rows that decide the widths exactly, the header and its underline included
 _NARROWEST = 4  # cells a column shrinks to before columns are left out at the right
 _LONGEST = 1000  # characters of a cell; a longer one is shown without its markup
 _GAP = " │ "
@@ -63,6 +63,7 @@ class Table(Leaf):
         super().__init__(start)
         self.aligns = aligns
         self._cells: list[list[list[Fragment]]] = []  # parsed cells of the settled lines
+        self._natural = [1] * len(aligns)  # the widths they want
         self._widths: list[int] = []
 
     def _look(self) -> tuple[object, ...]:
@@ -75,9 +76,11 @@ class Table(Leaf):
     def _revise(self, final: bool) -> None:
         while len(self._cells) < self.settled:
             self._cells.append(self._parse(len(self._cells)))
-        sample = self._cells[:_SAMPLE]
-        sample += [self._parse(index) for index in range(len(self._cells), min(len(self.lines), _SAMPLE))]
-        widths = _column_widths(sample, self._room)
+            self._natural = _widened(self._natural, self._cells[-1], len(self._cells) <= _SAMPLE)
+        natural = self._natural
+        for index in range(len(self._cells), min(len(self.lines), _SAMPLE)):
+            natural = _widened(natural, self._parse(index), True)
+        widths = _column_widths(natural, self._room)
         if widths != self._widths:
             self._widths = widths
             self._restart()
@@ -89,7 +92,10 @@ class Table(Leaf):
         style = "head" if index == 0 else ""
         cells = split_cells(self.lines[index])[: len(self.aligns)]
         cells += [""] * (len(self.aligns) - len(cells))
-        return [parse_inline(cell, style)[0] if len(cell) <= _LONGEST else [(cell, style)] for cell in cells]
+        return [
+            parse_inline(cell, style)[0] if len(cell) <= _LONGEST else [(cell.expandtabs(1), style)]
+            for cell in cells
+        ]
 
     def _grow(self, final: bool) -> None:
         for index in range(self._done, len(self.lines)):
@@ -126,11 +132,20 @@ class Table(Leaf):
         self.rows[-1].whole = True
 
 
-def _column_widths(sample: list[list[list[Fragment]]], room: int) -> list[int]:
-    """Return the cells of each column that is shown; the widest give way first."""
-    natural = [
-        max(1, *(cell_len(line_text(cell)) for cell in column)) for column in zip(*sample, strict=True)
+def _widened(natural: list[int], cells: list[list[Fragment]], exactly: bool) -> list[int]:
+    """Return the widths that columns want after another row.
+
+    Not `exactly` means in large steps: each makes all rows again, so there must be few of them.
+    """
+    wanted = [cell_len(line_text(cell)) for cell in cells]
+    return [
+        have if want <= have else want if exactly else max(want, have + have // 2 + 2)
+        for have, want in zip(natural, wanted, strict=True)
     ]
+
+
+def _column_widths(natural: list[int], room: int) -> list[int]:
+    """Return the cells of each column that is shown; the widest give way first."""
     least = [min(width, _NARROWEST) for width in natural]
     if sum(least) + len(_GAP) * (len(least) - 1) > room:
         room = max(1, room - len(_MORE))
@@ -138,7 +153,7 @@ def _column_widths(sample: list[list[list[Fragment]]], room: int) -> list[int]:
             least.pop()
     natural = natural[: len(least)]
     room = max(1, room - len(_GAP) * (len(natural) - 1))
-    most = max(natural)
+    most = min(max(natural), room)
     while sum(min(width, most) for width in natural) > room and most > 1:
         most -= 1
     widths = [min(width, most) for width in natural]

@@ -84,7 +84,7 @@ class Transcript(ScrollView, can_focus=True):
         self._messages = list(messages)
         for number, message in enumerate(self._messages):
             message.place(number)
-        self._heights = []
+        self._heights, self._tops = [], [0]
         self._following = True
         self._settle(0, 0)
         self.refresh()
@@ -210,7 +210,7 @@ class Transcript(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         y += self.scroll_offset.y
         number = bisect_right(self._tops, y) - 1
-        if number >= len(self._messages) or y - self._tops[number] >= self._heights[number] - _GAP:
+        if number >= len(self._heights) or y - self._tops[number] >= self._heights[number] - _GAP:
             return Strip.blank(width, self.rich_style)
         message = self._messages[number]
         before, row = message.row(y - self._tops[number])

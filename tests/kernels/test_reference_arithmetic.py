@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels.arithmetic import exp32
-from kernels.reference.numerics import exp_, tree_sum
+from kernels.reference.numerics import PIECE, exp_, tree_sum
 
 
 def bits(values) -> np.ndarray:
@@ -57,6 +57,13 @@ def test_exp_has_the_same_bits_in_numpy_and_torch_at_every_size_and_offset(threa
             want = whole[offset : offset + size]
             np.testing.assert_array_equal(bits(exp32(part)), want)
             np.testing.assert_array_equal(bits(exp32(torch.from_numpy(part), torch.int32).numpy()), want)
+
+
+def test_exp_in_place_is_the_same_in_every_piece():
+    x = torch.from_numpy(np.random.default_rng(4).uniform(-20, 20, (3, PIECE // 2 + 7)).astype(np.float32))
+    want = exp32(x, torch.int32)
+    assert exp_(x) is x
+    assert torch.equal(x, want)
 
 
 def halving_sum(values: list[np.float32]) -> np.float32:

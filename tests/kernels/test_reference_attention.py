@@ -165,9 +165,9 @@ def test_bits_do_not_depend_on_company_chunks_order_or_threads(seed, window, tor
 
 
 def test_bits_do_not_depend_on_how_the_work_is_cut(monkeypatch):
-    lengths = [300, 290, 33, 5]
+    lengths = [1500, 1490, 33, 5]
     case = make_case(lengths, seed=7)
-    runs = [(0, 100, 200), (1, 289, 1), (2, 32, 1), (3, 0, 5)]
+    runs = [(0, 1400, 100), (1, 1489, 1), (2, 32, 1), (3, 0, 5)]
     want = case.run(runs)
     cuts = (("SEGMENT_ROWS", 7), ("WORK_SCORES", 4096), ("PART_VALUES", 1), ("PART_VALUES", 10**9))
     for name, value in cuts:

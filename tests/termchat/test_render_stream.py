@@ -27,6 +27,14 @@ LINES = [
 ]  # fmt: skip
 
 
+LONG_BLOCKS = [
+    lambda n: ["", "| n | some text |", "|---|---|", *(f"| {i} | {'word ' * (i % 7)}|" for i in range(n))],
+    lambda n: ["```python", *(f"x_{i} = {i}  # {'y' * (i % 50)}" for i in range(n)), "```"],
+    lambda n: [f"{'  ' * (i % 3)}- item {i} {'word ' * (i % 9)}" for i in range(n)],
+    lambda n: [f"> line {i} of a quote" for i in range(n)],
+]
+
+
 def random_markdown(rng: random.Random) -> str:
     lines = []
     for _ in range(rng.randint(1, 40)):
@@ -39,6 +47,8 @@ def random_markdown(rng: random.Random) -> str:
             line = "".join(rng.choices("abc 漢🙂*`", k=10_000))
         else:
             line = "x" * 10_000
+        if rng.random() < 0.01:
+            lines += rng.choice(LONG_BLOCKS)(rng.randint(50, 150))
         lines.append(rng.choice(["", "", "", "  ", "   ", "    ", "> ", "- "]) + line)
     return rng.choice(["\n", "\n", "\n", "\r\n", "\r"]).join(lines) + rng.choice(["", "\n", "\n\n"])
 
@@ -64,6 +74,10 @@ def rows(document: Document, width: int) -> list[Row]:
     return found
 
 
+def texts(document: Document, width: int) -> list[str]:
+    return [row.text for row in rows(document, width)]
+
+
 def same(one: list[Row], other: list[Row]) -> bool:
     return [key(row) for row in one] == [key(row) for row in other]
 
@@ -77,14 +91,20 @@ def test_streamed_rows_equal_rows_at_once(seed: int) -> None:
     rng = random.Random(seed)
     text = random_markdown(rng)
     width = rng.choice([1, 2, 7, 20, 40, 80, 80, 120])
-    document = Document()
+    markdown = seed % 8 != 0
+    document = Document(markdown=markdown)
     pieces = cuts(rng, text)
+    given: list[str] = []
     for piece in pieces:
         document.append(piece)
-        if rng.random() < 40 / len(pieces):
+        given.append(piece)
+        if rng.random() < 25 / len(pieces):
             assert rows_before_change(document, width), f"seed {seed}: a row said to be as before is another"
+        if rng.random() < 2 / len(pieces):
+            so_far = Document("".join(given), markdown=markdown)
+            assert texts(document, width) == texts(so_far, width), f"seed {seed}, after {len(given)} pieces"
     document.finish()
-    whole = Document(text, complete=True)
+    whole = Document(text, markdown=markdown, complete=True)
     assert same(rows(document, width), rows(whole, width)), f"seed {seed}, width {width}"
     assert document.source == whole.source
     assert document.code_blocks() == whole.code_blocks()

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from engine import EngineConfig
+from engine.testing import ScriptedModel
+from engine.tokenization import Tokenizer, load_tokenizer
 from termchat.cli.console import Console
 from termchat.cli.main import run
 from termchat.cli.output import Messages, Output
@@ -79,16 +82,18 @@ def termchat() -> Callable[..., Outcome]:
     return call
 
 
+@pytest.fixture(scope="session")
+def tokenizer(default_model: Path) -> Tokenizer:
+    """The default model's tokenizer, read once."""
+    return load_tokenizer(default_model)
+
+
 @pytest.fixture
 def scripted(
-    monkeypatch: pytest.MonkeyPatch, default_model: Path, linked_model: str
+    monkeypatch: pytest.MonkeyPatch, default_model: Path, linked_model: str, tokenizer: Tokenizer
 ) -> Callable[..., list[list[int]]]:
     """Replace the model by a script: request i is answered by replies[i], a text or token ids."""
-    from engine import EngineConfig
-    from engine.testing import ScriptedModel
-    from engine.tokenization import load_tokenizer
-
-    tokenizer = load_tokenizer(default_model)
+    monkeypatch.setattr("engine.testing.load_tokenizer", lambda path: tokenizer)
 
     def install(
         *replies: str | Sequence[int],
@@ -98,10 +103,8 @@ def scripted(
     ) -> list[list[int]]:
         ids = [tokenizer.encode(reply) if isinstance(reply, str) else list(reply) for reply in replies]
         model = ScriptedModel(ids, default_model, context_length=context, step_seconds=step_seconds)
-        monkeypatch.setattr(
-            "termchat.cli.serving.engine_config",
-            lambda *_: EngineConfig(model=model, kv_blocks=blocks),
-        )
+        config = EngineConfig(model=model, kv_blocks=blocks)
+        monkeypatch.setattr("termchat.cli.serving.engine_config", lambda *_: config)
         return ids
 
     return install

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
+from engine.testing import ScriptedModel
 from engine.types import ErrorCode
 from termchat.cli import errors
 from termchat.cli.errors import CODES, EXIT_CODES
@@ -157,11 +160,14 @@ def busy_result_file(s):
 
 
 def bad_template(s):
-    from engine import EngineError
-
+    load = ScriptedModel.load
+    template = '{{ "".__class__.__mro__ }}'
+    s.patch(
+        "engine.testing.ScriptedModel.load",
+        lambda self, config: replace(load(self, config), chat_template=template),
+    )
     s.scripted("x")
-    s.patch("engine.client.encode_chat", raised(EngineError("template", "the chat template failed: no")))
-    return s.termchat("--no-save", "Hi")
+    return s.termchat("Hi")
 
 
 def file_for_folder(s, *arguments):
@@ -356,7 +362,26 @@ def bad_settings(s):
     return s.termchat("config", "show")
 
 
+def no_template(s):
+    """As a copy of the default model without its template."""
+    load = ScriptedModel.load
+
+    def load_without(self, config):
+        loaded = load(self, config)
+        tokenizer = copy.copy(loaded.tokenizer)
+        tokenizer.chat_template = None
+        return replace(loaded, tokenizer=tokenizer, chat_template=None)
+
+    s.patch("engine.testing.ScriptedModel.load", load_without)
+    s.scripted("x")
+    raw = s.termchat("--raw", "Hi")
+    assert (raw.code, raw.err) == (0, "")
+    s.scripted("x")
+    return s.termchat("Hi")
+
+
 NOTE_PRODUCERS = {
+    "{model} has no chat template; the form of ChatML is used": no_template,
     "reading standard input": idle_pipe,
     "{name} is not valid UTF-8 at byte offset {n}; such bytes are replaced by U+FFFD": lambda s: (
         s.scripted("x"),
