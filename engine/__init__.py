@@ -1,9 +1,13 @@
-"""The inference engine: scheduling, paged KV cache, models, sampling and metrics. Knows no user interface."""
+"""The inference engine: scheduling, paged KV cache, models, sampling and metrics. Knows no user interface.
 
-from .client import AsyncEngine, ModelInfo
+The plain types come with the package; what computes is imported when it is first asked for, so that a program
+which only needs `SamplingParams` or `Message` starts at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .config import EngineConfig
-from .memory_plan import MemoryPlan, memory_plan
-from .stream import ResponseStream
 from .types import (
     ConversationRow,
     EngineError,
@@ -19,6 +23,20 @@ from .types import (
     Usage,
     as_dict,
 )
+
+if TYPE_CHECKING:
+    from .client import AsyncEngine, ModelInfo
+    from .memory_plan import MemoryPlan, plan_memory
+    from .stream import ResponseStream
+
+_LAZY = {
+    "AsyncEngine": "client",
+    "MemoryPlan": "memory_plan",
+    "ModelInfo": "client",
+    "ResponseStream": "stream",
+    "plan_memory": "memory_plan",
+}
+"""Public name -> the module it is in."""
 
 __all__ = [
     "AsyncEngine",
@@ -39,5 +57,13 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
-    "memory_plan",
+    "plan_memory",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -28,7 +28,7 @@ class MemoryPlan:
         return self.blocks // -(-tokens // self.block_size)
 
 
-def memory_plan(config: EngineConfig) -> MemoryPlan:
+def plan_memory(config: EngineConfig) -> MemoryPlan:
     """The plan an engine of this configuration would follow. EngineError: model_invalid, out_of_memory."""
     assert not hasattr(config.model, "load"), "a plan is for a model with files"
     checkpoint = open_checkpoint(str(config.model), config.quantization)

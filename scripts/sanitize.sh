@@ -34,5 +34,4 @@ preload=
 for runtime in $runtimes; do preload="$preload $(gcc -print-file-name="$runtime")"; done
 # Python itself leaks, and is not instrumented: only what our code does is of interest.
 PYTHONPATH=$copy LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-    TSAN_OPTIONS="suppressions=scripts/tsan.supp report_bugs=1" \
     "$python" -P -m pytest -p no:cacheprovider tests/kernels/native "$@"

@@ -35,13 +35,18 @@ def _visible(match: re.Match[str]) -> str:
     return " " if code in (0x2028, 0x2029) else _REPLACEMENT
 
 
-def sanitize(text: str) -> str:
+def show_controls(text: str) -> str:
     """Return text with newlines as line ends and every other control character replaced by a visible one."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.isprintable():
         return text
-    return _STRAY_JOINER.sub("", _UNSAFE.sub(_visible, text))
+    return _UNSAFE.sub(_visible, text)
+
+
+def sanitize(text: str) -> str:
+    """Return text as it can be drawn: `show_controls`, and no joiner that would misplace what follows it."""
+    return _STRAY_JOINER.sub("", show_controls(text))
 
 
 class Sanitizer:

@@ -34,7 +34,6 @@ class Option:
 
 OPTIONS: Mapping[str, Option] = {
     "model": Option(None, "the model used when none is asked for: a name or a path"),
-    "draft": Option(None, "the draft model for speculative decoding: a name, a path or ngram"),
     "log_level": Option("warning", "what the log file holds", ("debug", "info", "warning", "error")),
     "ui.theme": Option(None, "the colour theme"),
     "ui.panel": Option("full", "the engine panel", ("full", "mini", "off")),

@@ -61,7 +61,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 class ReferenceBackend:
     """Plain torch on one device. Handles are tensors: weights in the settings' dtype, vectors in float32.
 
-    exact is measured: see `rows_are_independent`. The number of threads holds for torch in the whole process.
+    exact is measured, see `rows_are_independent`. The number of threads holds for torch in the whole process.
     """
 
     name = "reference"
@@ -104,7 +104,7 @@ class ReferenceBackend:
         """Make the KV memory, in place of any earlier one. ValueError: block_size does not divide 128."""
         if KEYS % shape.block_size:
             raise ValueError(f"block_size must divide {KEYS} tokens, not be {shape.block_size}")
-        self.cache = None
+        self.close()
         self.cache = PagedCache(shape, self.torch_device)
         self.cache_bytes = shape.nbytes
 

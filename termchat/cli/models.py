@@ -76,7 +76,7 @@ def show_model(console: Console, name: str, as_json: bool) -> None:
         return
     sources = "; ".join(str(source) for source in status.entry.sources)
     known = {**status.as_dict(), "size": _size(status), "state": _state(status), "sources": sources}
-    nothing = (None, "", {}, False, 0)
+    nothing: tuple[object, ...] = (None, "", {}, False, 0)
     console.print_table([[f"{key}:", str(value)] for key, value in known.items() if value not in nothing])
 
 

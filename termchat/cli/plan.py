@@ -27,7 +27,7 @@ from .options import ENGINE, SectionedCommand, engine_options, given, json_optio
 @click.pass_obj
 def plan(console: Console, /, **values: Any) -> None:
     """Show how much memory a model takes and how many conversations fit, without loading it."""
-    from engine import EngineError, memory_plan
+    from engine import EngineError, plan_memory
 
     from ..download.progress import format_bytes
     from .serving import choose, load_setup
@@ -36,7 +36,7 @@ def plan(console: Console, /, **values: Any) -> None:
         console, load_setup(console), values["model"], yes=values["yes"], flags=given(values, ENGINE)
     )
     try:
-        found = memory_plan(choice.config)
+        found = plan_memory(choice.config)
     except EngineError as error:
         raise CliError(error.code, error.message) from error
     tokens = min(values["tokens"], found.context_length)

@@ -131,6 +131,8 @@ class TermchatApp(App[None]):
         if self.history.notice is not None:
             self._main.notify_user(self.history.notice, error=True)
         await self.controller.load()
+        earlier = await self.history.call(lambda store: store.prompts())
+        self._main.prompt.earlier = earlier[::-1]
         chat = self.controller.chats[0] if options.newest and self.controller.chats else None
         if options.conversation is not None:
             name = options.conversation

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from ...render import sanitize
+from ...sanitize import show_controls
 from .. import attach
 from ..background import in_background
 from ..screens.dialogs import AskLine
@@ -27,7 +27,7 @@ async def editor(ui: MainScreen, argument: str) -> None:
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="termchat-") as folder:
         file = Path(folder) / "prompt.md"
-        file.write_text(ui.prompt.text, encoding="utf-8")
+        file.write_text(ui.prompt.value, encoding="utf-8")
         try:
             with ui.app.suspend():
                 done = subprocess.run([*command, str(file)], check=False)
@@ -48,7 +48,7 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
     path = ui.ui.folder / Path(name).expanduser()
     text = await in_background(lambda: attach.read(path))
     quoted = f'@"{name}"' if any(char.isspace() for char in name) else f"@{name}"
-    ui.prompt.load(f"{ui.prompt.text.rstrip()} {quoted} ".lstrip())
+    ui.prompt.load(f"{ui.prompt.value.rstrip()} {quoted} ".lstrip())
     ui.prompt.focus()
     ui.notify_user(f"{path.name}: {len(text)} characters go with the message")
 
@@ -60,7 +60,7 @@ async def history(ui: MainScreen, argument: str) -> None:
     async def search(query: str) -> list[Item]:
         words = query.lower().split()
         found = [text for text in prompts if all(word in text.lower() for word in words)][:200]
-        return [Item(Content(sanitize(text).replace("\n", " ⏎ ")[:160]), text) for text in found]
+        return [Item(Content(show_controls(text).replace("\n", " ⏎ ")[:160]), text) for text in found]
 
     chosen = await ui.app.push_screen_wait(Picker("Earlier prompts", search, query=argument))
     if chosen is not None:

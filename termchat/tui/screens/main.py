@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from ...errors import UserError
 from ...store import StoredMessage
+from ...widgets.prompt import Prompt
 from .. import attach
 from ..background import in_background
 from ..chat import Chat, LiveReply
@@ -27,7 +28,6 @@ from ..widgets.chat_list import ChatList
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import NEARLY_FULL, TitleLine
-from ..widgets.prompt_box import PromptBox
 from ..widgets.welcome import Welcome
 from .dialogs import Choose
 
@@ -99,9 +99,9 @@ class MainScreen(Screen[None]):
         return self.query_one(ConversationView)
 
     @property
-    def prompt(self) -> PromptBox:
+    def prompt(self) -> Prompt:
         """Where the user types."""
-        return self.query_one(PromptBox)
+        return self.query_one(Prompt)
 
     def compose(self) -> ComposeResult:
         """The three columns."""
@@ -114,7 +114,7 @@ class MainScreen(Screen[None]):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs)
                 yield Welcome(glyphs)
-                yield PromptBox()
+                yield Prompt()
                 yield EngineLine()
                 yield Static("", id="status", markup=False)
             yield EnginePanel(glyphs)
@@ -312,7 +312,7 @@ class MainScreen(Screen[None]):
         """Put a conversation on screen, with what was typed there."""
         controller = self.ui.controller
         if controller.shown is not None:
-            controller.shown.draft = self.prompt.text
+            controller.shown.draft = self.prompt.value
         self.editing = None
         self.prompt.load(chat.draft)
         if self._list_instead:
@@ -330,7 +330,7 @@ class MainScreen(Screen[None]):
         if self.ui.controller.shown is not None:
             self._draw_frame()
 
-    def on_prompt_box_submitted(self, event: PromptBox.Submitted) -> None:
+    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter."""
         text = event.text
         if self.ui.bridge.state == "absent" and not is_command(text):
@@ -354,6 +354,7 @@ class MainScreen(Screen[None]):
 
     async def _send(self, chat: Chat, text: str) -> None:
         editing, self.editing = self.editing, None
+        self.prompt.earlier = [*self.prompt.earlier, text]
         try:
             text = await in_background(lambda: attach.expand(text, self.ui.folder))
             if not await self._right_model(chat):
@@ -369,7 +370,7 @@ class MainScreen(Screen[None]):
             self.ui.controller.submit(chat, text)
 
     async def _right_model(self, chat: Chat) -> bool:
-        """Whether to send: a conversation held with another model goes on with it only if the user says so."""
+        """Whether to send: asked once if the conversation was held with another model than the one loaded."""
         bridge = self.ui.bridge
         loaded = bridge.reference
         if (
@@ -468,7 +469,7 @@ class MainScreen(Screen[None]):
     def hand_back(self, texts: list[str]) -> None:
         """Put queued texts back where they can be edited."""
         if texts:
-            typed = [self.prompt.text] if self.prompt.text.strip() else []
+            typed = [self.prompt.value] if self.prompt.text.strip() else []
             self.prompt.load("\n\n".join([*texts, *typed]))
 
     def edit_message(self, message: StoredMessage) -> None:

@@ -7,7 +7,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ...render import sanitize
+from ...sanitize import show_controls
 from ...store import StoredMessage
 from ...widgets.message import Message
 from ...widgets.transcript import Transcript
@@ -27,7 +27,9 @@ class ConversationView(Vertical):
 
     DEFAULT_CSS = """
     ConversationView { background: $background; }
-    ConversationView Transcript { height: 1fr; background: $background; padding: 1 1 0 1; }
+    ConversationView Transcript {
+        height: 1fr; background: $background; padding: 1 1 0 1; scrollbar-size-vertical: 1;
+    }
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
@@ -180,13 +182,13 @@ class ConversationView(Vertical):
         if chat.sending and not chat.live:
             lines.append(Content.styled("waiting for the engine", "italic"))
         if chat.error:
-            lines.append(Content.assemble(("✗ ", "$error"), (sanitize(chat.error), "$error")))
+            lines.append(Content.assemble(("✗ ", "$error"), (show_controls(chat.error), "$error")))
             hint = "/compact makes room" if chat.full else "ctrl+y tries again"
             lines.append(Content.styled(hint, ""))
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content("f9 continues this reply"))
         for text in chat.queue:
-            first, *more = sanitize(text).split("\n")
+            first, *more = show_controls(text).split("\n")
             lines.append(
                 Content.assemble(
                     ("queued  ", "$chat-muted italic"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from ...render import sanitize
+from ...sanitize import show_controls
 from ..format import NOT_YET, count, milliseconds, percent, rate, size
 from ..glyphs import STYLES, Glyphs
 from ..stats import EngineStats
@@ -25,7 +25,7 @@ def pair(label: str, value: str, width: int, style: str = "", label_style: str =
 
 def cut(text: str, width: int) -> str:
     """Exactly `width` cells of one line, with an ellipsis where something was left out."""
-    text = sanitize(text).replace("\n", " ")
+    text = show_controls(text).replace("\n", " ")
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(set_cell_size(text, max(0, width - 1)).rstrip() + "…", width)
@@ -111,7 +111,7 @@ def bandwidth_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Cont
         pair(f"of {snapshot.bandwidth_peak_gbs:.1f} measured", percent(share), width, fade or "bold")
     )
     lines.append(bar(share, width, glyphs, MUTED if stats.idle else "$primary"))
-    lines.append(pair("ceiling, one conversation", f"{rate(stats.ceiling)} tok/s", width, MUTED))
+    lines.append(pair("ceiling of one alone", f"{rate(stats.ceiling)} tok/s", width, MUTED))
     return lines
 
 

@@ -109,3 +109,86 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
             stage.history.close()
 
     return open_stage
+
+
+@pytest.fixture
+def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
+    """The application on a terminal of a size, with a scripted engine."""
+    from termchat.paths import Paths
+    from termchat.tui.app import Options, TermchatApp
+
+    @asynccontextmanager
+    async def start(
+        model: ScriptedModel | None,
+        size: tuple[int, int] = (120, 36),
+        config: str = "",
+        registry: Registry | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Any]:
+        paths = Paths(*(tmp_path / name for name in ("config", "data", "cache", "state")))
+        paths.config.mkdir(exist_ok=True)
+        paths.config_file.write_text("[ui]\nreduced_motion = true\n" + config, encoding="utf-8")
+        known = registry or Registry({}, str(default_model), tmp_path)
+        app = TermchatApp(
+            paths,
+            Config.load(paths.config_file),
+            Options(**options),
+            load_registry=lambda: known,
+            engine_config=lambda resolved: EngineConfig(model=model if model is not None else resolved.path),
+        )
+        async with app.run_test(size=size) as pilot:
+            await until(lambda: app.controller.shown is not None)
+            if model is not None:
+                await until(lambda: app.bridge.state == "ready")
+            try:
+                yield Driver(app, pilot)
+            finally:
+                await app.action_quit()
+                app.history.close()
+
+    return start
+
+
+class Driver:
+    """Types into the application and reads its screen."""
+
+    until = staticmethod(until)
+
+    def __init__(self, app: Any, pilot: Any) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    @property
+    def main(self) -> Any:
+        return self.app._main
+
+    @property
+    def chat(self) -> Chat:
+        return self.app.controller.shown
+
+    @property
+    def screen(self) -> str:
+        """What is on the screen, row by row."""
+        width, height = self.app.size
+        rows = self.app.screen._compositor.render_strips()
+        return "\n".join(row.text[:width].rstrip() for row in rows[:height])
+
+    async def say(self, text: str, *, wait: bool = True) -> None:
+        """Type a text and send it; wait until the replies are there."""
+        self.main.prompt.load(text)
+        await self.pilot.press("enter")
+        await until(lambda: self.main.prompt.text != text)
+        if wait:
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until nothing is answered any more, and it is drawn."""
+        await until(lambda: not any(chat.busy for chat in self.app.controller.chats))
+        await self.pilot.pause(0.15)
+
+    async def shows(self, *texts: str) -> None:
+        """Wait until all of these are on the screen."""
+        try:
+            await until(lambda: all(text in self.screen for text in texts), 10)
+        except AssertionError as error:
+            raise AssertionError(f"{texts} not on the screen:\n{self.screen}") from error

@@ -1,0 +1,369 @@
+"""The application as a user meets it: keys in, screen out. The engine is real, the model is a script."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from termchat.registry import Registry
+from termchat.registry_file import HuggingFaceSource, ModelEntry
+from termchat.tui.commands import COMMANDS
+
+LONG = " ".join(str(number) for number in range(400))
+MARKUP = ["[/INST] done", "[bold", "[/]", "[red]x[/red] [link=a]b", "[@click=app.bell]x[/]"]
+
+
+async def test_a_turn_on_the_screen(open_app: Any, script: Any) -> None:
+    async with open_app(script("Hello, **you**.")) as d:
+        await d.shows("is ready", "Type a message")
+        await d.say("Hi there")
+        await d.shows("❯ you", "Hi there", "Hello, you.", "tok/s", "first token")
+        assert d.main.prompt.text == ""
+        assert d.chat.title in d.screen
+
+
+async def test_B065_markup_is_shown_character_for_character(open_app: Any, script: Any) -> None:
+    replies = [" ".join(MARKUP)] * 2
+    async with open_app(script(*replies, step=0.002), size=(160, 44)) as d:
+        await d.say(MARKUP[3])
+        await d.app.controller.set_system(d.chat, MARKUP[0])
+        await d.app.controller.rename(d.chat, MARKUP[1])
+        for text in MARKUP:
+            d.main.notify_user(text)
+        await d.say(MARKUP[2])
+        await d.shows(MARKUP[0], MARKUP[1], MARKUP[2], MARKUP[3], MARKUP[4])
+        d.chat.error = "[/] " + MARKUP[1]
+        d.main.chat_changed(d.chat)
+        await d.shows("✗ [/] [bold")
+        await d.main.switch_to(d.app.controller.new_chat())
+        await d.main.switch_to(d.app.controller.chats[-1])
+        await d.shows(MARKUP[3])
+
+
+async def test_B067_stop_keeps_the_text_and_the_app(open_app: Any, script: Any) -> None:
+    for key in ("escape", "ctrl+c"):
+        async with open_app(script(LONG, "Next.", step=0.01)) as d:
+            await d.say("count", wait=False)
+            await d.shows("0 1 2 3")
+            await d.pilot.press(key)
+            await d.settle()
+            assert d.chat.messages[-1].status == "interrupted"
+            await d.shows("stopped", "continues this reply")
+            d.main.prompt.load("typed, not sent")
+            await d.pilot.press("ctrl+c", "escape")
+            assert d.main.prompt.text == "typed, not sent"
+            await d.say("more")
+            await d.shows("Next.")
+
+
+async def test_B067_ctrl_c_copies_a_selection(open_app: Any, script: Any) -> None:
+    async with open_app(script("Hello.")) as d:
+        d.main.prompt.load("some words")
+        d.main.prompt.select_all()
+        await d.pilot.press("ctrl+c")
+        assert d.app.clipboard == "some words"
+        assert d.main.prompt.text == "some words"
+
+
+async def test_enter_while_busy_queues_and_esc_hands_back(open_app: Any, script: Any) -> None:
+    async with open_app(script(LONG, step=0.01)) as d:
+        await d.say("count", wait=False)
+        await d.shows("0 1 2 3")
+        await d.say("and [then]", wait=False)
+        await d.shows("queued  and [then]")
+        await d.pilot.press("escape")
+        await d.settle()
+        assert d.main.prompt.text == "and [then]"
+        assert "queued  and" not in d.screen
+
+
+async def test_switching_loses_no_text(open_app: Any, script: Any) -> None:
+    async with open_app(script(LONG[:500], "Other.", step=0.01)) as d:
+        await d.say("count", wait=False)
+        await d.shows("0 1 2 3")
+        first = d.chat
+        d.main.prompt.load("half a thought")
+        await d.pilot.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        assert d.main.prompt.text == ""
+        await d.say("two")
+        await d.pilot.press("ctrl+pagedown")
+        await d.until(lambda: d.chat is first)
+        assert d.main.prompt.text == "half a thought"
+        assert not first.unread
+        assert first.messages[-1].text == LONG[:500]
+        await d.shows(LONG[:40])
+
+
+async def test_several_versions_and_going_through_them(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.", "Three.", step=0.005)) as d:
+        await d.say("say")
+        await d.say("/regen 2")
+        await d.shows("‹2/3›", "Two.")
+        await d.pilot.press("alt+right")
+        await d.shows("‹3/3›", "Three.")
+        await d.pilot.press("alt+up", "left", "left")
+        await d.shows("‹1/3›", "One.")
+
+
+async def test_editing_makes_a_version(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("frist")
+        await d.pilot.press("alt+up", "alt+up", "e")
+        await d.until(lambda: d.main.editing is not None)
+        assert d.main.prompt.text == "frist"
+        await d.say("first")
+        await d.shows("‹2/2›", "first", "Two.")
+
+
+async def test_keys_of_messages(open_app: Any, script: Any) -> None:
+    async with open_app(script("Look:\n\n```python\nx = 1\n```\n\nand\n\n```\ny\n```\n")) as d:
+        await d.say("code")
+        await d.pilot.press("alt+up", "c")
+        await d.until(lambda: d.app.clipboard == "y")
+        await d.pilot.press("c")
+        await d.until(lambda: d.app.clipboard == "x = 1")
+        await d.pilot.press("y")
+        await d.until(lambda: d.app.clipboard.startswith("Look:"))
+        await d.pilot.press("b")
+        await d.until(lambda: len(d.app.controller.chats) == 2)
+        await d.until(lambda: d.app.controller.chats[0] is d.chat)
+        d.main.prompt.focus()
+        await d.pilot.press("c", "y")
+        assert d.main.prompt.text == "cy"
+
+
+async def test_commands_that_are_typed(open_app: Any, script: Any, tmp_path: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("hello")
+        await d.say("/title A [b]title[/b]")
+        await d.shows("A [b]title[/b]")
+        await d.say("/set temperature 0.5")
+        await d.until(lambda: d.chat.sampling == {"temperature": 0.5})
+        d.main.prompt.load("/set temperature -3")
+        await d.pilot.press("enter")
+        await d.shows("temperature must be in")
+        d.main.prompt.load("/tittle x")
+        await d.pilot.press("enter")
+        await d.shows("did you mean /title?")
+        assert d.main.prompt.text == "/tittle x"
+        await d.say(f"/export json {tmp_path}/out.json")
+        await d.until(lambda: (tmp_path / "out.json").exists())
+        await d.say("//not a command")
+        assert d.chat.messages[-2].text == "/not a command"
+        await d.say("/delete")
+        await d.until(lambda: not any(chat.id for chat in d.app.controller.chats))
+        await d.say("/undelete")
+        await d.until(lambda: any(chat.id for chat in d.app.controller.chats))
+        await d.say(f"/import {tmp_path}/out.json")
+        await d.until(lambda: sum(bool(chat.id) for chat in d.app.controller.chats) == 2)
+
+
+async def test_a_file_goes_with_a_message(open_app: Any, script: Any, tmp_path: Any) -> None:
+    (tmp_path / "note.txt").write_text("its ``` content", encoding="utf-8")
+    async with open_app(script("One.")) as d:
+        d.app.folder = tmp_path
+        await d.say("what is in @note.txt and @nothing")
+        text = d.chat.messages[0].text
+        assert text == "what is in @note.txt and @nothing\n\n````note.txt\nits ``` content\n````"
+
+
+async def test_searching_all_conversations(open_app: Any, script: Any) -> None:
+    async with open_app(script("The fox is red.", "The sea is blue.")) as d:
+        await d.say("fox")
+        await d.pilot.press("ctrl+n")
+        await d.pilot.pause(0.1)
+        await d.say("sea")
+        await d.pilot.press("ctrl+o")
+        await d.shows("Conversations")
+        await d.pilot.press(*"red")
+        await d.shows("The fox is red.")
+        await d.pilot.press("enter")
+        await d.until(lambda: d.chat.title == "fox")
+
+
+async def test_settings_of_a_conversation(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.pilot.press("f2")
+        await d.shows("System prompt", "temperature")
+        d.app.screen.query_one("TextArea").text = "Be [short]."
+        d.app.screen.query_one("#top_k").value = "five"
+        await d.pilot.press("ctrl+s")
+        await d.shows("top_k must be a whole number")
+        d.app.screen.query_one("#top_k").value = "5"
+        await d.pilot.press("ctrl+s")
+        await d.until(lambda: d.chat.sampling == {"top_k": 5} and d.chat.system == "Be [short].")
+
+
+async def test_themes_are_previewed_and_kept(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        before = d.app.theme
+        assert before == "dusk"
+        await d.say("/theme")
+        await d.shows("Themes")
+        await d.pilot.press("down")
+        await d.until(lambda: d.app.theme != before)
+        await d.pilot.press("escape")
+        await d.until(lambda: d.app.theme == before)
+        await d.say("/theme paper")
+        await d.until(lambda: d.app.config.file.read_text().count('theme = "paper"') == 1)
+
+
+async def test_help_and_palette_know_every_command(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(120, 90)) as d:
+        await d.pilot.press("f1")
+        await d.shows("Keys and commands", "/export [md|json|text] [FILE]")
+        await d.pilot.press("escape")
+        await d.pilot.press("ctrl+p")
+        await d.shows("Load another model")
+        await d.pilot.press(*"rename", "enter")
+        await d.shows("no title")  # it was carried out: there is nothing to rename yet
+
+
+async def test_keys_can_be_changed(open_app: Any, script: Any) -> None:
+    config = '[keys]\n"chat.new" = "ctrl+f"\n"nonsense" = "x"\n'
+    async with open_app(script("One."), config=config) as d:
+        await d.shows("there is no such action")
+        await d.say("hello")
+        first = d.chat
+        await d.pilot.press("ctrl+f")
+        await d.until(lambda: d.chat is not first)
+
+
+async def test_the_panel_and_its_copy_as_json(open_app: Any, script: Any) -> None:
+    async with open_app(script(LONG, LONG, step=0.01)) as d:
+        await d.say("one", wait=False)
+        await d.pilot.press("ctrl+n")
+        await d.pilot.pause(0.1)
+        await d.say("two", wait=False)
+        await d.shows("2 running", "KV cache", "between tokens", "bandwidth")
+        await d.say("/stats", wait=False)
+        await d.until(lambda: '"running": 2' in d.app.clipboard)
+        await d.pilot.press("f3")
+        await d.shows("tokens a second", "KV blocks in use")
+        await d.pilot.press("escape")
+        await d.say("/stop all", wait=False)
+        await d.settle()
+
+
+@pytest.mark.parametrize(
+    ("size", "panel", "side"),
+    [((160, 50), True, True), ((120, 36), True, True), ((80, 24), False, True), ((60, 20), False, False)],
+)
+async def test_what_does_not_fit_folds(
+    open_app: Any, script: Any, size: tuple[int, int], panel: bool, side: bool
+) -> None:
+    async with open_app(script("One."), size=size) as d:
+        await d.say("hello")
+        assert d.main.query_one("EnginePanel").display is panel
+        assert d.main.query_one("EngineLine").display is not panel
+        assert d.main.query_one("#side").display is side
+        await d.shows("hello", "One.", "tok/s")
+        if not side:
+            await d.pilot.press("ctrl+b")
+            assert d.main.query_one("#side").display
+            await d.pilot.press("enter")
+            await d.until(lambda: not d.main.query_one("#side").display)
+
+
+async def test_B071_any_size_while_text_streams(open_app: Any, script: Any) -> None:
+    import random
+
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    source = random.Random(seed)
+    sizes = [(200, 60), (20, 5), (6, 3), (1, 1), (1, 0), (0, 0)]
+    sizes += [(source.randrange(1, 200), source.randrange(1, 60)) for _ in range(25)]
+    async with open_app(script(LONG[:700], step=0.005)) as d:
+        await d.say("count", wait=False)
+        d.main.prompt.load("half typed")
+        for width, height in sizes:
+            await d.pilot.resize_terminal(width, height)
+            await asyncio.sleep(0.01)
+        await d.pilot.resize_terminal(80, 24)
+        await d.settle()
+        assert d.chat.messages[-1].text == LONG[:700]
+        assert d.main.prompt.text == "half typed"
+        await d.shows(LONG[:700].split()[-1], "half typed")
+
+
+async def test_first_run_offers_the_model_and_takes_prompts(
+    open_app: Any, script: Any, tmp_path: Any, default_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ModelEntry("small", (HuggingFaceSource("a/b", "m.gguf"),), "a [model]", "Apache-2.0", 98_362_432)
+    registry = Registry({"small": entry}, "small", tmp_path / "models")
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ensure(registry: Registry, name: str, progress: Any) -> Any:
+        from termchat.download import Progress
+
+        progress(Progress("download", 40_000_000, 98_362_432, 5e6))
+        asyncio.run_coroutine_threadsafe(arrived.wait(), loop).result()
+        target = registry.target(registry.entry(name))
+        target.parent.mkdir(parents=True)
+        target.symlink_to(default_model)
+        return target
+
+    monkeypatch.setattr("termchat.download.ensure", ensure)
+    model = script("Here I am.")
+    async with open_app(None, registry=registry) as d:
+        d.app.bridge._engine_config = lambda resolved: __import__("engine").EngineConfig(model=model)
+        await d.shows("small", "98.4 MB, Apache-2.0", "a [model]", "download")
+        await d.say("are you there?", wait=False)
+        await d.shows("fetching small", "40.0 MB of 98.4 MB", "sent as soon as")
+        arrived.set()
+        await d.settle()
+        await d.shows("Here I am.")
+
+
+async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: Any, script: Any) -> None:
+    async with open_app(script("One. " * 10, LONG[:340], "x", context=256), size=(140, 40)) as d:
+        await d.say("first")
+        await d.say("second")
+        await d.shows("/compact makes room")
+        old = d.chat
+        kept = [message.text for message in old.messages]
+        d.main.prompt.load("/compact")
+        await d.pilot.press("enter")
+        await d.shows("without the oldest messages")
+        await d.pilot.press("enter")
+        await d.until(lambda: d.chat is not old)
+        assert [message.text for message in old.messages] == kept
+        assert d.chat.conversation.forked_from == old.id
+        assert [message.text for message in d.chat.messages] == kept[2:] or "takes more than" in d.screen
+
+
+async def test_another_model_is_asked_for_once(open_app: Any, script: Any, tmp_path: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("hello")
+        chat, id = d.chat, d.chat.id
+        await d.app.history.call(lambda store: store.set_model(id, "other-model"))
+        chat.model = "other-model"
+        d.main.prompt.load("again")
+        await d.pilot.press("enter")
+        await d.shows("was held with other-model")
+        await d.pilot.press("enter")
+        await d.settle()
+        await d.shows("Two.")
+
+
+def test_every_command_has_a_name_of_its_own() -> None:
+    for values in (
+        [command.id for command in COMMANDS],
+        [command.slash for command in COMMANDS if command.slash],
+        [key for command in COMMANDS for key in command.key.split(",") if key],
+    ):
+        assert len(values) == len(set(values))
+
+
+def test_the_first_frame_needs_no_engine() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; import termchat.tui.app; "
+        "print([n for n in ('engine', 'numpy', 'torch', 'tokenizers') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
