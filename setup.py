@@ -13,12 +13,13 @@ setup(
             "kernels.native._native",
             sources=sorted(glob("kernels/native/cpp/*.cpp")),
             depends=sorted(glob("kernels/native/cpp/*.hpp")),
-            # No -march: instruction sets are chosen at run time. No fused multiply-add: it would change the bits.
+            # No -march: instruction sets are chosen at run time. No contraction to fused multiply-adds: the
+            # bits would depend on the machine.
             extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread"],
             extra_link_args=["-pthread"],
             language="c++",
             # Without a compiler the install goes on, and the reference backend does the work.
             optional=True,
         )
-    ]
+    ],
 )

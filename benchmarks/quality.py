@@ -65,10 +65,14 @@ class Positions:
 
 def joined(parts: list[Positions]) -> Positions:
     """Positions of several texts as one."""
-    return Positions(*(np.concatenate([getattr(part, name) for part in parts]) for name in Positions.__slots__))
+    return Positions(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Positions.__slots__)
+    )
 
 
-def compare(ids: list[int], float_scores: NDArray[np.float32], native_scores: NDArray[np.float32]) -> Positions:
+def compare(
+    ids: list[int], float_scores: NDArray[np.float32], native_scores: NDArray[np.float32]
+) -> Positions:
     """Positions of a window from its log-probabilities [tokens, vocabulary]."""
     kl, same, losses = [], [], []
     for row, (p, q) in enumerate(zip(float_scores, native_scores, strict=True)):
@@ -92,9 +96,18 @@ async def texts(engine: AsyncEngine) -> dict[str, list[int]]:
 
 async def measure(model: Path, *, tokens: int | None = None) -> dict[str, Positions]:
     """Positions of each text, or of its first `tokens` tokens."""
-    common = {"model": model, "kv_blocks": WINDOW // 32 + 1, "context_length": WINDOW + 1, "prefix_cache": False}
-    exact = EngineConfig(**common, backend="reference", dtype="float32", kv_dtype="float32")
-    async with AsyncEngine(exact) as reference, AsyncEngine(EngineConfig(**common, backend="native")) as native:
+    common = {
+        "model": model,
+        "kv_blocks": WINDOW // 32 + 1,
+        "context_length": WINDOW + 1,
+        "prefix_cache": False,
+    }
+    # One thread: torch's teams wait for each other by spinning, which a busy machine makes ten times as slow.
+    exact = EngineConfig(**common, backend="reference", dtype="float32", kv_dtype="float32", threads=1)
+    async with (
+        AsyncEngine(exact) as reference,
+        AsyncEngine(EngineConfig(**common, backend="native")) as native,
+    ):
         found = {}
         for name, ids in (await texts(native)).items():
             ids = ids[:tokens]
@@ -129,7 +142,10 @@ def main() -> None:
     results["all"] = joined(list(positions.values())).summary()
     print(table(results))
     whole = results["all"]
-    for name, value, target in (("mean", whole.mean, MEAN_TARGET), ("99th percentile", whole.p99, P99_TARGET)):
+    for name, value, target in (
+        ("mean", whole.mean, MEAN_TARGET),
+        ("99th percentile", whole.p99, P99_TARGET),
+    ):
         print(f"{name} {value:.4f}, target below {target}: {'met' if value < target else 'MISSED'}")
     if options.json:
         options.json.write_text(json.dumps({name: asdict(r) for name, r in results.items()}, indent=2) + "\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
 from ..threads import usable_cpus
@@ -22,27 +21,17 @@ _LARGEST_READ = 1 << 30
 """Bytes: a bandwidth buffer this large fits into no cache, and a larger one would crowd out the model."""
 
 
-def _source(part: Weight, kept: list[NDArray[np.generic]]) -> Source:
-    """Addresses of a weight; arrays whose layout the library can't read are copied into `kept`."""
-
-    def readable(array: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
-        if array.dtype != dtype or array.strides[-1] != array.itemsize:
-            array = np.ascontiguousarray(array, dtype)
-        kept.append(array)
-        return array
-
+def _source(part: Weight) -> Source:
+    """Where a weight lies: any strides will do but within a group (or a plain value)."""
+    form = _FORMATS[part.format if isinstance(part, Packed) else part.dtype]
     if isinstance(part, Plain):
-        values = readable(part.values, _PLAIN_TYPES[part.dtype])
-        return Source(_FORMATS[part.dtype], len(values), addressof(values), *values.strides, 0, 0, 0, 0, 0, 0)
-    codes = readable(part.codes, np.uint8 if part.format == "q4" else np.int8)
-    halves = [part.scales] if part.minima is None else [part.scales, part.minima]
-    fields: list[int] = []
-    for array in halves:
-        if array.dtype != np.float16:
-            array = np.ascontiguousarray(array, np.float16)
-        kept.append(array)
-        fields += [addressof(array), *array.strides]
-    return Source(_FORMATS[part.format], len(codes), addressof(codes), *codes.strides[:2], *fields)
+        assert part.values.dtype == _PLAIN_TYPES[part.dtype], part.values.dtype
+        return Source(form, part.shape[0], addressof(part.values), *part.values.strides)
+    assert part.codes.strides[2] == 1, part.codes.strides
+    fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
+    if part.minima is not None:
+        fields += [addressof(part.minima), *part.minima.strides]
+    return Source(form, part.shape[0], *fields)
 
 
 class NativeBackend:
@@ -82,8 +71,7 @@ class NativeBackend:
         """Repack the parts, one below the other, into tiles; formats stay as they are."""
         columns = parts[0].shape[1]
         assert all(part.shape[1] == columns for part in parts)
-        kept: list[NDArray[np.generic]] = []
-        sources = (Source * len(parts))(*(_source(part, kept) for part in parts))
+        sources = (Source * len(parts))(*(_source(part) for part in parts))
         address = load().native_matrix(self.address, sources, len(parts), columns)
         if not address:
             raise MemoryError(f"no memory for a matrix of {sum(part.nbytes for part in parts)} bytes")
@@ -110,10 +98,10 @@ class NativeBackend:
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed; once, before the first capture."""
         if shape.head_dim > _LARGEST_HEAD:
-            raise ValueError(f"heads of {shape.head_dim} values; backend native takes up to {_LARGEST_HEAD}")
+            raise ValueError(f"backend native takes heads of up to {_LARGEST_HEAD}, not {shape.head_dim}")
         message = (
-            f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, more than "
-            "this machine has; lower kv_memory or kv_blocks"
+            f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, "
+            "more than this machine has; lower kv_memory or kv_blocks"
         )
         # A system that overcommits would only fail once the pages are written.
         if shape.nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):

@@ -86,6 +86,7 @@ class StepLimits(Structure):
 
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "native_layout": (c_int64, []),
     "native_kernels": (c_void_p, [c_char_p]),
     "native_kernels_name": (c_char_p, [c_void_p]),
     "native_model": (c_void_p, [c_void_p, c_int]),
@@ -102,27 +103,37 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-@lru_cache(maxsize=1)
-def load() -> CDLL:
-    """The library with its signatures declared. OSError: it was not built, or can't be loaded here."""
+def _find() -> Path:
     folder = Path(__file__).parent
     for suffix in EXTENSION_SUFFIXES:
         path = folder / f"_native{suffix}"
         if path.exists():
-            library = CDLL(str(path))
-            break
-    else:
+            return path
+    raise OSError("the native library was not built: termchat was installed without a C++17 compiler")
+
+
+@lru_cache(maxsize=1)
+def load() -> CDLL:
+    """The library with its signatures declared. OSError: it was not built, or can't be loaded here."""
+    path = _find()
+    library = CDLL(str(path))
+    structures = (Source, Op, Buffer, StepLimits)
+    try:
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        same = library.native_layout() == sum(ctypes.sizeof(s) << 8 * i for i, s in enumerate(structures))
+    except AttributeError:
+        same = False
+    if not same:
         raise OSError(
-            "the native library was not built: a C++17 compiler was missing when termchat was installed"
+            f"{path.name} was built from other sources than the Python files beside it; install again"
         )
-    for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
     return library
 
 
 def kernels(isa: str) -> int | None:
-    """Address of the kernels of an instruction set (auto, avx512, avx2, portable); None if the CPU lacks it."""
+    """Address of the kernels of an instruction set (auto, avx512, avx2, portable); None: not on this CPU."""
     address: int | None = load().native_kernels(isa.encode())
     return address
 
@@ -131,6 +142,3 @@ def addressof(array: Any) -> int:
     """Address of a numpy array's first value."""
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-assert ctypes.sizeof(View) == 12

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from .library import Buffer, Op, View, addressof
-from .recorder import Node, Storage, Value
+from .recorder import Kind, Node, Storage, Value
 
-_KINDS = (
-    "embedding",
-    "norm",
-    "gated",
-    "add",
-    "rope",
-    "kv_write",
-    "gather",
-    "quantize",
-    "linear",
-    "attention",
-    "sample",
-)
-"""In the order of `OpKind` in step.hpp."""
-
+_KINDS = get_args(Kind)
 _NO_WINDOW = 1 << 30
 _NONE = View(-1, 0, 0)
 
@@ -63,12 +50,12 @@ def _with_residuals(nodes: list[Node]) -> list[Node]:
             at = maker[id(product.storage)]
             linear = result[at]
             ready = maker[id(other.storage)] < at
-            if linear.kind == "linear" and linear.y is None and ready and product.whole:
-                if uses[id(product.storage)] == 1:
-                    result[at] = replace(linear, y=other, out=node.out)
-                    maker[id(node.writes())] = at
-                    absorbed.add(i)
-                    break
+            free = linear.kind == "linear" and linear.y is None and uses[id(product.storage)] == 1
+            if free and ready and product.whole:
+                result[at] = replace(linear, y=other, out=node.out)
+                maker[id(node.writes())] = at
+                absorbed.add(i)
+                break
     return [node for i, node in enumerate(result) if i not in absorbed]
 
 
@@ -92,10 +79,10 @@ def _with_quantized_inputs(nodes: list[Node]) -> list[Node]:
 
 
 def _place(nodes: list[Node]) -> tuple[list[Buffer], dict[Storage, int]]:
-    """Buffers, and the one of each storage: reused once nothing reads it, for storages of the same shape only.
+    """Buffers, and the one of each storage: taken over from a storage of the same shape that is read no more.
 
-    Operations that share a stage work on different rows at the same time; buffers of one shape keep a row's values
-    in the same place, so they don't meet.
+    Operations that share a stage work on different rows at the same time; storages of one shape keep a row's
+    values in the same place, so those of different rows don't meet.
     """
     last = {storage: i for i, node in enumerate(nodes) for storage in node.reads()}
     buffers: list[Buffer] = []
@@ -110,7 +97,8 @@ def _place(nodes: list[Node]) -> tuple[list[Buffer], dict[Storage, int]]:
             else:
                 numbers[written] = len(buffers)
                 buffers.append(Buffer(written.columns, written.planes, written.samples))
-        for storage in {*node.reads(), *([written] if written is not None else [])}:
+        touched = node.reads() if written is None else [*node.reads(), written]
+        for storage in dict.fromkeys(touched):
             if last.get(storage, i) == i:
                 free[storage.columns, storage.planes, storage.samples].append(numbers[storage])
     return buffers, numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,9 +52,7 @@ class NativeProgram:
             len(plan.ops),
             (Buffer * len(plan.buffers))(*plan.buffers),
             len(plan.buffers),
-            ctypes.byref(
-                StepLimits(limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)
-            ),
+            ctypes.byref(StepLimits(*astuple(limits))),
         )
         if not self._address:
             raise MemoryError("no memory for the values of a step; lower max_batch_tokens or max_sequences")
@@ -71,11 +70,6 @@ class NativeProgram:
         """Take one step. ValueError: the batch exceeds the limits or points outside tables and cache."""
         rows, samples = len(batch.tokens), len(batch.sample_rows)
         sequences, width = batch.block_tables.shape
-        if width > self._limits.blocks_per_sequence:
-            raise ValueError(
-                f"the step has {width} blocks of a sequence, more than the {self._limits.blocks_per_sequence} "
-                "the program was captured for"
-            )
         tokens = np.empty(samples, np.int32)
         kept: list[NDArray[Any]] = []
         rules = batch.sampling

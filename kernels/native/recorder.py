@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from ..interface import Float32, Inputs
-from ..interface import RopeLayout as RopeLayout
+from ..interface import Float32, Inputs, RopeLayout
 
 Kind = Literal[
     "embedding",
@@ -21,11 +20,12 @@ Kind = Literal[
     "attention",
     "sample",
 ]
+"""In the order of `OpKind` in step.hpp."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A repacked matrix in the library. quantized, plain: whether it wants int8 rows, float32 rows, or both."""
+    """A repacked matrix in the library. quantized, plain: wants int8 rows, float32 rows, or both."""
 
     address: int
     rows: int
@@ -50,20 +50,7 @@ class Symbol:
     name: str
 
 
-INPUTS = Inputs(
-    **{
-        name: Symbol(name)
-        for name in (
-            "tokens",
-            "positions",
-            "slots",
-            "sequences",
-            "block_tables",
-            "sample_rows",
-            "sampling",
-        )
-    }
-)
+INPUTS = Inputs(**{field.name: Symbol(field.name) for field in fields(Inputs)})
 
 
 @dataclass(eq=False, slots=True)
@@ -91,8 +78,9 @@ class Value:
 
 @dataclass(slots=True)
 class Node:
-    """One operation. y: the second operand, the residual that a linear adds, or the run length of norm and rope.
+    """One operation.
 
+    y: the second operand, or the residual that a linear adds. run: columns of a norm, of a head of a rope.
     number: eps of a norm, scale of an attention.
     """
 
@@ -121,7 +109,7 @@ class Node:
     def reads(self) -> list[Storage]:
         """Storages it takes values from."""
         values = [value.storage for value in (self.x, self.y) if value is not None]
-        return values + [self.blocks] if self.kind == "linear" and self.blocks is not None else values
+        return [*values, self.blocks] if self.kind == "linear" and self.blocks is not None else values
 
     def writes(self) -> Storage | None:
         """The storage it fills."""
@@ -196,7 +184,7 @@ class RecordingOperations:
         return self._new(node, q.columns, samples=False)
 
     def gated(self, x: Value) -> Value:
-        """silu of the first half times the second."""
+        """The silu of the first half times the second half."""
         return self._new(Node("gated", x), x.columns // 2, samples=x.storage.samples)
 
     def add(self, a: Value, b: Value) -> Value:

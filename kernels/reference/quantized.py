@@ -1,7 +1,7 @@
 """Arithmetic of the native backend in numpy, bit for bit and slowly: what docs/numerics.md says, as code.
 
-Every step is a single float32 or integer operation in the order that the C++ kernels keep; so one differing bit is an
-error on one side.
+Every step is a single float32 or integer operation in the order that the C++ kernels keep, so one differing
+bit is an error on one side.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _TINY = np.float32(2.0**-100)
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """integers: int32 [rows, groups, 32], up to 127 in one plane and 32639 in two; scales, sums: float32 [rows, groups].
+    """Rows in groups of 32 columns; a value is scale * integer, sums are those of a group's values.
 
-    A value is scale * integer; the sum is that of a group's values.
+    integers: int32 [rows, groups, 32], magnitude up to 127 in one plane, 32639 in two. scales, sums: float32
+    [rows, groups].
     """
 
     integers: Int32
@@ -36,7 +37,7 @@ class QuantizedRows:
 
 
 def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
-    """Round each group of 32 columns to integers; a group that holds NaN or infinity becomes NaN as a whole."""
+    """Round each group of 32 columns to integers; with NaN or infinity in it all of a group becomes NaN."""
     groups = group_count(x.shape[1])
     padded = np.zeros((len(x), groups, GROUP), np.float32)
     padded.reshape(len(x), -1)[:, : x.shape[1]] = x
@@ -56,7 +57,7 @@ def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
 
 
 def product(x: Float32, weight: Weight, planes: int) -> Float32:
-    """x @ weight.T: quantized rows for a packed weight, float32 rows for a plain one."""
+    """Product x @ weight.T: quantized rows for a packed weight, float32 rows for a plain one."""
     if isinstance(weight, Packed):
         return _packed_product(quantize_rows(x, planes), weight)
     return _plain_product(x, dequantize(weight))
@@ -100,7 +101,7 @@ def lane_sum(x: Float32) -> Float32:
 
 @dataclass(slots=True)
 class _Partial:
-    """Softmax of some keys for the query vectors of a group: maximum, sum [heads], values [heads, head_dim]."""
+    """Softmax over some keys: maximum and sum [heads], weighted sum of values [heads, head_dim]."""
 
     maximum: Float32
     total: Float32
@@ -131,7 +132,7 @@ class _Partial:
 
 
 def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float) -> Float32:
-    """q [heads, head_dim] over keys and values [n, head_dim] at positions first to first + n -> like q."""
+    """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on."""
     scores = np.zeros((len(q), len(keys)), np.float32)
     for d in range(q.shape[1]):
         scores += q[:, d, None] * keys[:, d]

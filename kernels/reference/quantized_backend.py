@@ -1,4 +1,4 @@
-"""The twin of the native backend: whole decoders in the arithmetic of `quantized.py`, for tests to compare bits with."""
+"""The twin of the native backend: decoders in the arithmetic of `quantized.py`, for tests to compare bits."""
 
 from __future__ import annotations
 
@@ -57,14 +57,16 @@ class QuantizedOperations:
 
     def embedding(self, table: tuple[Weight, ...], tokens: Int32) -> Float32:
         """Rows of the table."""
-        return np.concatenate([dequantize(part) for part in table])[tokens]
+        rows: Float32 = np.concatenate([dequantize(part) for part in table])[tokens]
+        return rows
 
     def rms_norm(self, x: Float32, weight: Float32, eps: float) -> Float32:
         """Root mean square norm of each run."""
         runs = x.reshape(len(x), -1, len(weight))
         mean = lane_sum(runs * runs) / np.float32(len(weight))
         inverse = np.float32(1) / np.sqrt(mean + np.float32(eps))
-        return (runs * inverse[..., None] * weight).reshape(x.shape)
+        normed: Float32 = runs * inverse[..., None] * weight
+        return normed.reshape(x.shape)
 
     def linear(
         self, x: Float32, weight: tuple[Weight, ...], bias: Float32 | None = None, *, planes: int = 1
@@ -119,7 +121,7 @@ class QuantizedOperations:
         return out
 
     def gated(self, x: Float32) -> Float32:
-        """gate / (1 + exp(-gate)) * up."""
+        """The gate's silu, gate / (1 + exp(-gate)), times up."""
         gate, up = np.split(x, 2, axis=1)
         return gate / (np.float32(1) + exp32(-gate)) * up
 

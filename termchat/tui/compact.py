@@ -13,7 +13,7 @@ from .controller import Controller
 if TYPE_CHECKING:
     from engine import AsyncEngine
 
-KEPT_SHARE = 0.5
+KEPT_SHARE = 0.75
 """Share of the context that the newest messages may take in the new conversation."""
 
 SUMMARY_TOKENS = 400

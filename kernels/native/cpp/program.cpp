@@ -91,6 +91,9 @@ std::string Program::check(const Step& s) const {
         return std::to_string(s.samples) + " sample rows, this program takes " + std::to_string(limits_.samples);
     if (s.sequences > limits_.sequences)
         return std::to_string(s.sequences) + " sequences, this program takes " + std::to_string(limits_.sequences);
+    if (s.table_width > limits_.blocks_per_sequence)
+        return std::to_string(s.table_width) + " blocks of a sequence, this program takes " +
+               std::to_string(limits_.blocks_per_sequence);
     int64_t slots = cache_ ? (int64_t)cache_->blocks * cache_->block_size : 0;
     for (int i = 0, needed = 0; i < s.rows; i++) {
         if (table_ && (s.tokens[i] < 0 || s.tokens[i] >= table_)) return beyond("a token", s.tokens[i], table_);

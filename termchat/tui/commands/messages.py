@@ -67,8 +67,10 @@ async def version(step: int, ui: MainScreen, argument: str) -> None:
     at = ids.index(message.id) + step
     if not 0 <= at < len(ids):
         return
+    on_message = ui.conversation.focused is not None
     await ui.ui.controller.select(ui.chat, ids[at])
-    ui.go_to_message(ids[at])
+    if on_message:
+        ui.go_to_message(ids[at])
 
 
 async def fold(ui: MainScreen, argument: str) -> None:

@@ -52,7 +52,7 @@ class MainScreen(Screen[None]):
 
     BINDINGS = bindings(COMMANDS)
     DEFAULT_CSS = """
-    MainScreen { background: $background; layers: base; }
+    MainScreen { background: $background; }
     MainScreen #columns { height: 1fr; }
     MainScreen #middle { width: 1fr; }
     MainScreen #side { width: 26; background: $surface; }

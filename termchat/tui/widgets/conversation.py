@@ -16,6 +16,9 @@ from ..format import count, milliseconds, rate
 from ..glyphs import UNICODE, Glyphs
 
 
+_FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
+
+
 class Tail(Static):
     """Below the last message: what is queued, what went wrong, what can be done."""
 
@@ -156,7 +159,16 @@ class ConversationView(Vertical):
         if message.role != "assistant" or message.id in chat.live:
             return ""
         metrics = message.metrics
-        parts = []
+        ends = {
+            "length": "token limit reached",
+            "context": "context full",
+            "capacity": "KV cache full",
+            "aborted": "stopped",
+        }
+        end = ends.get(message.finish_reason or "") or {"interrupted": "stopped", "error": "failed"}.get(
+            message.status
+        )
+        parts = [end] if end else []
         if (speed := _number(metrics.get("tokens_per_second"))) is not None:
             parts.append(f"{rate(speed)} tok/s")
         if (first := _number(metrics.get("ttft_ms"))) is not None:
@@ -165,15 +177,6 @@ class ConversationView(Vertical):
             parts.append(f"{count(tokens)} tokens")
         if cached := _number(metrics.get("cached_tokens")):
             parts.append(f"{count(cached)} cached")
-        ends = {
-            "length": "token limit reached",
-            "context": "context full",
-            "capacity": "KV cache full",
-        }
-        if message.finish_reason in ends:
-            parts.append(ends[message.finish_reason])
-        if message.status in ("interrupted", "error"):
-            parts.append("stopped" if message.status == "interrupted" else "failed")
         return " · ".join(parts)
 
     def _tail(self, chat: Chat) -> Content:
@@ -183,8 +186,10 @@ class ConversationView(Vertical):
             lines.append(Content.styled("waiting for the engine", "italic"))
         if chat.error:
             lines.append(Content.assemble(("✗ ", "$error"), (show_controls(chat.error), "$error")))
-            hint = "/compact makes room" if chat.full else "ctrl+y tries again"
-            lines.append(Content.styled(hint, ""))
+            hint = "/regen tries again"
+            lines.append(Content(_FULL if chat.full else hint))
+        elif chat.full:
+            lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content("f9 continues this reply"))
         for text in chat.queue:

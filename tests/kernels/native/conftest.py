@@ -76,8 +76,10 @@ class Helpers:
     greedy = staticmethod(greedy)
 
     @staticmethod
-    def batch(parts: list[tuple[list[int], int, list[int]]], block_size: int = 32, samples: str = "all") -> Batch:
-        """A step of (tokens, first position, blocks) for each sequence; samples: all rows, or the last of each."""
+    def batch(
+        parts: list[tuple[list[int], int, list[int]]], block_size: int = 32, samples: str = "all"
+    ) -> Batch:
+        """A step of (tokens, first position, blocks) for each sequence; samples: all rows, or last ones."""
         counts = [len(tokens) for tokens, _, _ in parts]
         positions = np.concatenate([start + np.arange(len(t)) for t, start, _ in parts]).astype(np.int32)
         sequences = np.repeat(np.arange(len(parts)), counts).astype(np.int32)
@@ -97,7 +99,9 @@ class Helpers:
         )
 
     @classmethod
-    def compute(cls, backend: Backend, x: np.ndarray, operation: Callable[[Any, Any, Any], Any]) -> np.ndarray:
+    def compute(
+        cls, backend: Backend, x: np.ndarray, operation: Callable[[Any, Any, Any], Any]
+    ) -> np.ndarray:
         """operation(ops, value of x, inputs) on the rows of x, through a program of the backend."""
         table = backend.place_matrix(Plain(x, "f32"))
 
@@ -116,7 +120,9 @@ class Helpers:
     @staticmethod
     def packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
         groups = group_count(columns)
-        scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(np.float16)
+        scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(
+            np.float16
+        )
         if form == "q8":
             codes = rng.integers(-128, 128, (rows, groups, 32)).astype(np.int8)
             return Packed("q8", (rows, columns), codes, scales)
@@ -137,7 +143,14 @@ class Helpers:
         return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
     @staticmethod
-    def cache(layers: int = 1, blocks: int = 64, block_size: int = 32, kv_heads: int = 2, head_dim: int = 16, dtype: str = "float16") -> CacheShape:
+    def cache(
+        layers: int = 1,
+        blocks: int = 64,
+        block_size: int = 32,
+        kv_heads: int = 2,
+        head_dim: int = 16,
+        dtype: str = "float16",
+    ) -> CacheShape:
         return CacheShape(layers, blocks, block_size, kv_heads, head_dim, dtype)
 
 

@@ -1,4 +1,5 @@
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,7 +24,19 @@ def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD):
     return forward
 
 
-def run(backend, helpers, table, steps, *, heads, kv_heads, window=None, block_size=32, dtype="float16", head_dim=HEAD):
+def run(
+    backend,
+    helpers,
+    table,
+    steps,
+    *,
+    heads,
+    kv_heads,
+    window=None,
+    block_size=32,
+    dtype="float16",
+    head_dim=HEAD,
+):
     backend.allocate_cache(
         helpers.cache(block_size=block_size, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, blocks=160)
     )
@@ -46,7 +59,7 @@ def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
 def test_attention_equals_the_twin(native, isas, helpers, heads, kv_heads, block_size, dtype):
     rng = np.random.default_rng(heads)
     table = random_table(rng, 200, heads, kv_heads)
-    first = list(rng.permutation(100)[:96 // block_size + 2] + 1)
+    first = list(rng.permutation(100)[: 96 // block_size + 2] + 1)
     steps = [
         [(list(range(70)), 0, first), (list(range(70, 75)), 0, [150])],
         [(list(range(75, 85)), 70, first), ([85], 5, [150])],
@@ -76,7 +89,15 @@ def test_the_softmax_is_right(native, helpers):
     """Against a plain float64 softmax, so that twin and kernel can't be wrong together."""
     rng = np.random.default_rng(3)
     table = random_table(rng, 700, 6, 2)
-    (got,) = run(native(), helpers, table, [[(list(range(700)), 0, list(range(22)))]], heads=6, kv_heads=2, dtype="float32")
+    (got,) = run(
+        native(),
+        helpers,
+        table,
+        [[(list(range(700)), 0, list(range(22)))]],
+        heads=6,
+        kv_heads=2,
+        dtype="float32",
+    )
     wide = table.astype(np.float64)
     q, k, v = np.split(wide, [6 * HEAD, 8 * HEAD], axis=1)
     for row in (0, 1, 31, 32, 511, 512, 699):
@@ -102,11 +123,11 @@ def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
         for isa in isas:
             chunks = [*range(0, 1150, 97), 1150, *range(1151, length), length]
             steps = []
-            for start, end in zip(chunks, chunks[1:], strict=False):
+            for start, end in pairwise(chunks):
                 part = (tokens[start:end], start, blocks)
                 steps.append([(tokens[:3], 0, other), part] if start % 2 else [part])
             outputs = run(native(isa, 2 if isa == isas[0] else 3), helpers, table, steps, **options)
-            for start, end, got in zip(chunks, chunks[1:], outputs, strict=False):
+            for (start, end), got in zip(pairwise(chunks), outputs, strict=True):
                 assert helpers.same_bits(got[-(end - start) :], whole[start:end]), (isa, window, start)
 
 

@@ -11,12 +11,85 @@ from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.weights import Plain
 
 A1 = [
-    *(1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182),
+    *(
+        1,
+        9690,
+        198,
+        2683,
+        359,
+        253,
+        5356,
+        5646,
+        11173,
+        3365,
+        3511,
+        308,
+        34519,
+        28,
+        7018,
+        411,
+        407,
+        19712,
+        8182,
+    ),
     *(2, 198, 1, 4093, 198, 9825, 429, 216, 33, 288, 216, 33, 32, 30, 2, 198, 1, 520, 9531, 198),
 ]
 A1_REPLY = [
-    *(33, 30, 216, 33, 198, 34, 30, 216, 34, 198, 35, 30, 216, 35, 198, 36, 30, 216, 36, 198, 37, 30, 216, 37, 198),
-    *(38, 30, 216, 38, 198, 39, 30, 216, 39, 198, 40, 30, 216, 40, 198, 41, 30, 216, 41, 198, 33, 32, 30, 216, 33, 32),
+    *(
+        33,
+        30,
+        216,
+        33,
+        198,
+        34,
+        30,
+        216,
+        34,
+        198,
+        35,
+        30,
+        216,
+        35,
+        198,
+        36,
+        30,
+        216,
+        36,
+        198,
+        37,
+        30,
+        216,
+        37,
+        198,
+    ),
+    *(
+        38,
+        30,
+        216,
+        38,
+        198,
+        39,
+        30,
+        216,
+        39,
+        198,
+        40,
+        30,
+        216,
+        40,
+        198,
+        41,
+        30,
+        216,
+        41,
+        198,
+        33,
+        32,
+        30,
+        216,
+        33,
+        32,
+    ),
 ]
 A2 = [10813, 121, 250] * 8
 
@@ -83,7 +156,12 @@ def tiny(**changes):
 VARIANTS = {
     "q4": (tiny(), ("q4",), True, False),
     "q8": (tiny(rope=RopeSpec(layout="interleaved")), ("q8",), False, False),
-    "mixed": (tiny(kv_heads=6, window=24, window_layers=frozenset({1})), ("q4", "bf16", "q8", "f16", "f32"), True, True),
+    "mixed": (
+        tiny(kv_heads=6, window=24, window_layers=frozenset({1})),
+        ("q4", "bf16", "q8", "f16", "f32"),
+        True,
+        True,
+    ),
     "plain": (tiny(qk_norm=True, kv_heads=1), ("f32",), False, False),
 }
 
@@ -137,7 +215,9 @@ def test_close_to_the_float_reference(native, helpers, name):
     tensors = RandomTensors(spec, helpers, forms, tied=tied, biases=biases)
     tokens = np.random.default_rng(2).integers(0, spec.vocabulary, 50).tolist()
     part = [(tokens, 0, [3, 4])]
-    expected = Model(ReferenceBackend(BackendSettings(device="cpu")), spec, tensors, helpers, dtype="float32").logits(part)
+    expected = Model(
+        ReferenceBackend(BackendSettings(device="cpu")), spec, tensors, helpers, dtype="float32"
+    ).logits(part)
     got = Model(native(), spec, tensors, helpers, dtype="float32").logits(part)
     plain = set(forms) <= {"f32", "f16", "bf16"}
     scale = np.abs(expected).max()
@@ -166,7 +246,10 @@ def test_B031_alone_batched_chunked_and_on_any_threads_the_bits_are_the_same(nat
             chosen = [i for i in rng.permutation(5) if take[i]]
             if not chosen:
                 continue
-            parts = [(prompts[i][done[i] : done[i] + take[i]], done[i], [12 * i + j for j in range(5)]) for i in chosen]
+            parts = [
+                (prompts[i][done[i] : done[i] + take[i]], done[i], [12 * i + j for j in range(5)])
+                for i in chosen
+            ]
             rows = iter(chunked.logits(parts))
             for i in chosen:
                 for position in range(done[i], done[i] + take[i]):
@@ -182,7 +265,9 @@ def default_tensors(default_model):
 def greedy_reply(model, prompt, blocks, count):
     tokens = [int(model.logits([(prompt, 0, blocks)], "last").argmax())]
     while len(tokens) < count:
-        tokens.append(int(model.logits([(tokens[-1:], len(prompt) + len(tokens) - 1, blocks)], "last").argmax()))
+        tokens.append(
+            int(model.logits([(tokens[-1:], len(prompt) + len(tokens) - 1, blocks)], "last").argmax())
+        )
     return tokens
 
 

@@ -29,12 +29,19 @@ def test_products_equal_the_twin_bit_for_bit_on_every_instruction_set(native, is
         expected = helpers.compute(twin, x, make(twin))
         for isa in isas:
             backend = native(isa)
-            assert helpers.same_bits(helpers.compute(backend, x, make(backend)), expected), (isa, outputs, columns)
+            assert helpers.same_bits(helpers.compute(backend, x, make(backend)), expected), (
+                isa,
+                outputs,
+                columns,
+            )
 
 
 def test_blocks_of_rows_in_different_formats_form_one_matrix(native, isas, helpers):
     rng = np.random.default_rng(8)
-    parts = [helpers.weight(rng, form, n, 70) for form, n in (("q4", 20), ("f32", 7), ("q8", 33), ("bf16", 16), ("f16", 1))]
+    parts = [
+        helpers.weight(rng, form, n, 70)
+        for form, n in (("q4", 20), ("f32", 7), ("q8", 33), ("bf16", 16), ("f16", 1))
+    ]
     x = rng.standard_normal((6, 70)).astype(np.float32)
     make = product(parts, rng.standard_normal(77).astype(np.float32), 2)
     twin = QuantizedBackend()
@@ -132,7 +139,8 @@ def test_one_matrix_serves_embedding_and_product(native, isas, helpers, form):
     def forward(backend):
         table = backend.place_matrix(weight)
         return lambda ops, inputs: ops.sample(
-            ops.gather(ops.linear(ops.embedding(table, inputs.tokens), table), inputs.sample_rows), inputs.sampling
+            ops.gather(ops.linear(ops.embedding(table, inputs.tokens), table), inputs.sample_rows),
+            inputs.sampling,
         )
 
     batch = helpers.batch([(list(range(37)), 0, [0] * 2)])

@@ -9,7 +9,7 @@ from kernels.weights import Plain
 
 
 def random_rules(rng, greedy, samples, vocabulary):
-    """Settings of every kind, edge cases among them; about a third of the rows have penalties, as many a bias."""
+    """Settings of every kind, edge cases among them; a third of the rows have penalties, as many a bias."""
 
     def pick(values):
         return rng.choice(np.array(values, np.float32), samples)
@@ -17,7 +17,9 @@ def random_rules(rng, greedy, samples, vocabulary):
     def lists(share):
         counts = np.where(rng.random(samples) < share, rng.integers(0, min(vocabulary, 200), samples), 0)
         ids = [rng.choice(vocabulary, n, replace=False) for n in counts]
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), np.concatenate([*ids, []]).astype(np.int32)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), np.concatenate([*ids, []]).astype(
+            np.int32
+        )
 
     seen_offsets, seen_ids = lists(0.3)
     bias_offsets, bias_ids = lists(0.3)
@@ -65,7 +67,9 @@ class Sampler:
         placed = backend.place_matrix(Plain(self.table, "f32"))
 
         def forward(ops, inputs):
-            return ops.sample(ops.gather(ops.embedding(placed, inputs.tokens), inputs.sample_rows), inputs.sampling)
+            return ops.sample(
+                ops.gather(ops.embedding(placed, inputs.tokens), inputs.sample_rows), inputs.sampling
+            )
 
         self.program = backend.capture(forward, Limits(samples, samples, 1, 64))
         self.batch = helpers.batch([(list(range(samples)), 0, [0] * 64)])
@@ -74,7 +78,9 @@ class Sampler:
         return self.program.run(dataclasses.replace(self.batch, sampling=settings), logits=logits)
 
 
-@pytest.mark.parametrize(("vocabulary", "rounds"), [(1, 2), (7, 10), (64, 20), (1000, 10), (5001, 5), (49152, 2)])
+@pytest.mark.parametrize(
+    ("vocabulary", "rounds"), [(1, 2), (7, 10), (64, 20), (1000, 10), (5001, 5), (49152, 2)]
+)
 def test_the_same_tokens_as_the_specification(native, isas, helpers, vocabulary, rounds):
     seed = int(np.random.default_rng().integers(2**32))
     print("seed", seed)
@@ -87,7 +93,11 @@ def test_the_same_tokens_as_the_specification(native, isas, helpers, vocabulary,
         expected = rules.sample(logits, settings)
         for isa, sampler in samplers.items():
             output = sampler(settings, logits=True)
-            assert np.array_equal(output.tokens, expected), (isa, seed, np.flatnonzero(output.tokens != expected))
+            assert np.array_equal(output.tokens, expected), (
+                isa,
+                seed,
+                np.flatnonzero(output.tokens != expected),
+            )
             assert helpers.same_bits(output.logits.copy(), logits), "logits are given out as they were"
 
 

@@ -136,7 +136,7 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
             load_registry=lambda: known,
             engine_config=lambda resolved: EngineConfig(model=model if model is not None else resolved.path),
         )
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             await until(lambda: app.controller.shown is not None)
             if model is not None:
                 await until(lambda: app.bridge.state == "ready")

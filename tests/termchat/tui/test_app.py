@@ -102,7 +102,10 @@ async def test_several_versions_and_going_through_them(open_app: Any, script: An
         await d.shows("‹2/3›", "Two.")
         await d.pilot.press("alt+right")
         await d.shows("‹3/3›", "Three.")
-        await d.pilot.press("alt+up", "left", "left")
+        await d.pilot.press("alt+up", "left")
+        await d.shows("‹2/3›", "Two.")
+        await d.until(lambda: d.main.conversation.focused is not None)
+        await d.pilot.press("left")
         await d.shows("‹1/3›", "One.")
 
 
@@ -318,7 +321,7 @@ async def test_first_run_offers_the_model_and_takes_prompts(
 
 
 async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: Any, script: Any) -> None:
-    async with open_app(script("One. " * 10, LONG[:340], "x", context=256), size=(140, 40)) as d:
+    async with open_app(script("One. " * 30, LONG[:340], "x", context=320), size=(140, 40)) as d:
         await d.say("first")
         await d.say("second")
         await d.shows("/compact makes room")
@@ -331,7 +334,7 @@ async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: 
         await d.until(lambda: d.chat is not old)
         assert [message.text for message in old.messages] == kept
         assert d.chat.conversation.forked_from == old.id
-        assert [message.text for message in d.chat.messages] == kept[2:] or "takes more than" in d.screen
+        assert [message.text for message in d.chat.messages] == kept[2:]
 
 
 async def test_another_model_is_asked_for_once(open_app: Any, script: Any, tmp_path: Any) -> None:
