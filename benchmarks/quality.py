@@ -1,7 +1,8 @@
 """How far the native backend's int8 activations are from float32 arithmetic on the same file.
 
-Prose, code and a chat are read by both backends, token by token as written, and their next-token distributions
-compared: Kullback-Leibler divergence of native from reference in nats, and how often the likeliest token is the same.
+Both backends read prose, code and a chat, token by token as written, and their distributions of the next
+token are compared: Kullback-Leibler divergence of native from reference in nats, and how often the likeliest
+token is the same one.
 
     python benchmarks/quality.py MODEL.gguf [--json FILE]
 """
@@ -45,7 +46,11 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """What is kept of each position of a text: [tokens] each; losses: of the token that follows, NaN at a window's end."""
+    """What is kept of each position of a text.
+
+    kl, same_best: [tokens]. losses: [tokens, 2], of the token that follows, in float and in native
+    arithmetic; NaN where a window ends.
+    """
 
     kl: NDArray[np.float64]
     same_best: NDArray[np.bool_]
@@ -121,7 +126,7 @@ async def measure(model: Path, *, tokens: int | None = None) -> dict[str, Positi
 def table(results: Mapping[str, Divergence]) -> str:
     """The figures as a Markdown table."""
     lines = [
-        "| text | tokens | mean KL | 99th percentile | largest | same best token | perplexity float / native |",
+        "| text | tokens | mean KL | p99 | largest | same best token | perplexity float / native |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [

@@ -120,6 +120,7 @@ output_options = options(
     option("Output", "--json", "as_json", is_flag=True, help="One JSON object with text, usage and metrics."),
     option("Output", "--jsonl", is_flag=True, help="JSON events, one a line, as the reply comes."),
     option("Output", "--no-stream", is_flag=True, help="Nothing until the reply is complete."),
+    option("Output", "--plain", is_flag=True, help="A chat line by line instead of on the full screen."),
     option("Output", "--stats", is_flag=True, help="Speed and memory traffic, on standard error."),
 )
 
@@ -167,12 +168,19 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         "newest": values["newest"],
         "conversation": values["cid"],
     }
+    if text is None:
+        _check_chat(values)
+        if not values["plain"]:
+            from .screen import screen
+
+            return screen(console, values, shared["sampling"], shared["engine"])
+    elif values["plain"]:
+        raise click.UsageError("--plain is for a chat on the terminal, without a prompt")
     from .oneshot import Request, answer
 
     if text is None:
         from .chat import chat
 
-        _check_chat(values)
         return chat(console, Request(text="", **shared))
     return answer(console, Request(text=text, **shared))
 

@@ -23,11 +23,19 @@ def line_text(fragments: Iterable[Fragment]) -> str:
     return "".join([text for text, _ in fragments])
 
 
-class Palette:
-    """Rich styles for style names, on top of a base style (the widget's own colours)."""
+_DECORATION = {"quote", "marker", "rule", "bar"}
+_ASCII = str.maketrans("•◦▪▌▏│─┼…❯◆○✗▸▾", "*-+|||-+~>#o!>v")
 
-    def __init__(self, styles: Mapping[str, Style], base: Style) -> None:
+
+class Palette:
+    """Rich styles for style names, on top of a base style (the widget's own colours).
+
+    ascii: markers, bars and lines are drawn with plain characters.
+    """
+
+    def __init__(self, styles: Mapping[str, Style], base: Style, *, ascii: bool = False) -> None:
         self.base = base
+        self._ascii = ascii
         self._styles = styles
         self._cache: dict[str, Style] = {"": base}
         self._under: dict[str, Palette] = {}
@@ -35,8 +43,12 @@ class Palette:
     def under(self, name: str) -> Palette:
         """Return the palette of text that is all in one style."""
         if name not in self._under:
-            self._under[name] = Palette(self._styles, self.style(name))
+            self._under[name] = Palette(self._styles, self.style(name), ascii=self._ascii)
         return self._under[name]
+
+    def signs(self, text: str) -> str:
+        """Return decoration as it is to be drawn."""
+        return text.translate(_ASCII) if self._ascii else text
 
     def style(self, name: str) -> Style:
         """Return the style of a name; words the theme does not know change nothing."""
@@ -99,6 +111,8 @@ class Row:
         segments = []
         offset = self.offset
         for index, (text, style) in enumerate(self.fragments):
+            if self.line < 0 or style.rpartition(" ")[2] in _DECORATION:
+                text = palette.signs(text)
             if self.line < 0:
                 segments.append(Segment(text, palette.style(style)))
                 continue

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from ..config import Config
-from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
 from .bridge import EngineBridge
@@ -41,9 +41,10 @@ DEFAULT_THEME = "dusk"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asked for. sampling, engine: only what was given."""
+    """What the command line asked for. sampling, engine: only what was given. fetch: bring an absent model."""
 
     model: str | None = None
+    fetch: bool = False
     system: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +59,8 @@ class TermchatApp(App[None]):
     TITLE = "termchat"
     COMMANDS = {CommandProvider}
     CSS = """
-    Toast { background: $panel; padding: 0 1; }
+    ToastRack { dock: top; align: right top; margin: 1 1 0 0; }
+    Toast { background: $panel; padding: 0 1; margin: 0 0 1 0; }
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class TermchatApp(App[None]):
             self._main.engine_changed,
             options.engine,
             engine_config,
+            fetch=options.fetch,
         )
         self.history = History(paths.database if options.save else None, self._tell)
         self.controller = Controller(
@@ -165,6 +168,10 @@ class TermchatApp(App[None]):
         await self.bridge.close()
         self.exit()
 
+    def leave(self) -> None:
+        """Begin to leave; from the event loop."""
+        self._leaving = asyncio.ensure_future(self.action_quit())
+
     def _tell(self, text: str) -> None:
         """A sentence from another thread."""
         self.call_later(self._main.notify_user, text, error=True)
@@ -176,20 +183,25 @@ def _load_registry(paths: Paths) -> Registry:
     return Registry.load(paths)
 
 
-def run(paths: Paths, config: Config, options: Options) -> int:
-    """Run the interface until the user leaves; the exit code. UserError: it cannot be started."""
+def run(
+    paths: Paths,
+    config: Config,
+    options: Options,
+    on_signal: Callable[[Callable[[], object]], AbstractContextManager[None]],
+) -> None:
+    """Run the interface until the user leaves.
+
+    on_signal: within its block the first signal calls what it is given.
+    """
     app = TermchatApp(paths, config, options)
 
     async def main() -> None:
-        await app.run_async()
-        loading = app.bridge.engine is None
+        loop = asyncio.get_running_loop()
+        with on_signal(lambda: loop.call_soon_threadsafe(app.leave)):
+            await app.run_async()
         app.history.close()
-        if loading:  # a load cannot be stopped half-way, and nothing is left to be saved
+        if app.bridge.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(app.return_code or 0)
 
     asyncio.run(main())
-    return app.return_code or 0
-
-
-__all__ = ["Options", "TermchatApp", "UserError", "run"]

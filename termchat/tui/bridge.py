@@ -44,6 +44,7 @@ class EngineBridge:
     state: starting (nothing is known yet), absent (the model is not on this machine), downloading, loading,
     ready, failed or closed. error, remedy: why it is absent or failed, and what can be done.
     entry: the registered model that is absent or downloading. progress: the download's latest event.
+    loading: an engine is being loaded, which cannot be stopped half-way.
     """
 
     def __init__(
@@ -53,10 +54,11 @@ class EngineBridge:
         changed: Callable[[], None],
         flags: Mapping[str, Any] | None = None,
         engine_config: Callable[[ResolvedModel], EngineConfig] | None = None,
+        fetch: bool = False,
     ) -> None:
         """changed: called on the event loop when the state has changed. flags: engine options of the command.
 
-        engine_config: instead of the user's settings, for tests.
+        engine_config: instead of the user's settings, for tests. fetch: bring an absent model at once.
         """
         self.state: State = "starting"
         self.error = ""
@@ -73,6 +75,8 @@ class EngineBridge:
         self._changed = changed
         self._flags = dict(flags or {})
         self._engine_config = engine_config
+        self._fetch = fetch
+        self.loading = False
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stop_download = False
@@ -130,12 +134,9 @@ class EngineBridge:
     async def close(self) -> None:
         """End the engine; live replies end as aborted."""
         self._stop_download = True
-        loading, self.state = self.state in ("starting", "loading"), "closed"
-        self.error = "the engine is closed"
+        self.state, self.error = "closed", "the engine is closed"
         self._settled.set()
-        if self._task is not None and not loading:
-            self._task.cancel()
-        if self.engine is not None and not loading:
+        if self.engine is not None:
             engine, self.engine = self.engine, None
             await engine.__aexit__(None, None, None)
 
@@ -164,12 +165,18 @@ class EngineBridge:
         except NotDownloadedError as error:
             self.entry = error.entry
             self._become("absent", str(error))
+            if self._fetch and self.registry.target(error.entry) is not None:
+                self.download()
             return
         self._become("loading")
         started = time.perf_counter()
         model = self.model
         engine = await in_background(lambda: self._make_engine(model))
-        await engine.__aenter__()
+        self.loading = True
+        try:
+            await engine.__aenter__()
+        finally:
+            self.loading = False
         self.engine = engine
         from ..session import starts_thinking
 

@@ -112,7 +112,9 @@ class Message:
 
     @property
     def _thinking_height(self) -> int:
-        return self._thinking.height - self._thinking_top
+        """Rows of the thinking that are shown, and one to set it off."""
+        shown = self._thinking.height - self._thinking_top
+        return shown + 1 if shown else 0
 
     def layout(self, width: int) -> int:
         """Bring the rows up to date; return the first that may have changed."""
@@ -124,7 +126,8 @@ class Message:
         if self._thinking_words:
             state = "thought" if self._characters or self.complete else "thinking"
             mark = "▸" if self.folded else "▾"
-            self._above.append(_plain(f"{mark} {state}, {self._thinking_words} words", "muted"))
+            words = f"{self._thinking_words} word{'s' * (self._thinking_words != 1)}"
+            self._above.append(_plain(f"{mark} {state}, {words}", "muted"))
             if not self.folded:
                 goes_on = self._folded is None and not self.complete
                 self._thinking_top = max(0, self._thinking.height - _LIVE_THINKING_ROWS) if goes_on else 0
@@ -139,7 +142,8 @@ class Message:
             return "", self._above[y]
         y -= len(self._above)
         if y < self._thinking_height:
-            return _BAR, self._thinking.row(y + self._thinking_top) or _plain("")
+            thought = self._thinking.row(y + self._thinking_top)
+            return ("", _plain("")) if thought is None else (_BAR, thought)
         y -= self._thinking_height
         if (row := self._body.row(y)) is not None:
             return "", row

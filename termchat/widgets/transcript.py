@@ -32,7 +32,7 @@ class Transcript(ScrollView, can_focus=True):
     """Messages, the newest at the bottom; it stays there until the user scrolls up.
 
     Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.
-    cursor: number of the message that keys act on, None without one.
+    cursor: number of the message that keys act on, None without one. ascii: draw with plain characters.
     """
 
     COMPONENT_CLASSES = {
@@ -58,8 +58,9 @@ class Transcript(ScrollView, can_focus=True):
 
     cursor: reactive[int | None] = reactive(None)
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, ascii: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._ascii = ascii
         self._messages: list[Message] = []
         self._width = 0  # of the text, as of the last layout
         self._heights: list[int] = []
@@ -217,8 +218,8 @@ class Transcript(ScrollView, can_focus=True):
         palette = self._palette(message.role)
         cursor = "▌" if number == self.cursor else ""
         margin = [
-            Segment(cursor.ljust(_MARGIN), palette.style("cursor")),
-            Segment(before, palette.style("bar")),
+            Segment(palette.signs(cursor).ljust(_MARGIN), palette.style("cursor")),
+            Segment(palette.signs(before), palette.style("bar")),
         ]
         if before:
             palette = palette.under("thinking")
@@ -240,10 +241,19 @@ class Transcript(ScrollView, can_focus=True):
             styles = text_styles(self.app.theme_variables)
             styles["cursor"] = self.get_component_rich_style("transcript--cursor", partial=True)
             for name in GLYPHS:
-                self._palettes[name] = Palette(styles, self.get_component_rich_style(f"transcript--{name}"))
+                base = self.get_component_rich_style(f"transcript--{name}")
+                self._palettes[name] = Palette(styles, base, ascii=self._ascii)
         return self._palettes[role]
 
-    # Pages are not animated: the rows on the way have estimated heights.
+    # Not animated: the rows on the way have estimated heights.
+    def action_scroll_up(self) -> None:
+        """Scroll up by a row."""
+        self.scroll_up(animate=False)
+
+    def action_scroll_down(self) -> None:
+        """Scroll down by a row."""
+        self.scroll_down(animate=False)
+
     def action_page_up(self) -> None:
         """Scroll up by a page."""
         self.scroll_page_up(animate=False)

@@ -96,7 +96,7 @@ def test_B053_B055_values_out_of_range_are_refused(settings: dict[str, float], n
         SamplingParams(**settings)
 
 
-@pytest.mark.parametrize("temperature", [0, 1e-300, 1e-38, 1e-6, 1e9, 1e300, float("inf")])
+@pytest.mark.parametrize("temperature", [0, 1e-300, 1e-38, 1e-6, 1e9, 1e300, sys.float_info.max])
 def test_B053_every_temperature_gives_a_token(temperature: float):
     logits = np.random.default_rng(1).normal(0, 3, (40, 100)).astype(np.float32)
     logits[:, 7] = -np.inf
@@ -259,7 +259,7 @@ def test_a_batch_holds_the_settings_of_its_rows():
         frequency_penalty=3,
         logit_bias={5: -1.0, 6: float("-inf")},
     )
-    second = SamplingParams(top_k=2**62, temperature=float("inf"))
+    second = SamplingParams(top_k=2**62, temperature=sys.float_info.max)
     states = [SamplerState(first, 7, [3, 4, 3]), SamplerState(second, -1, [3, 4])]
     states[0].observe(9)
     states[0].observe(4)

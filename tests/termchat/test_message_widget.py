@@ -350,3 +350,22 @@ async def test_an_empty_transcript() -> None:
         await pilot.pause()
         assert everything(transcript).strip() == ""
         assert transcript.get_selection(SELECT_ALL) == ("", "\n")
+
+
+async def test_plain_characters() -> None:
+    app = TranscriptApp()
+    async with app.run_test(size=(50, 40)) as pilot:
+        transcript = Transcript(ascii=True)
+        await app.query_one(Transcript).remove()
+        await app.mount(transcript)
+        text = "- a • b\n  1. c\n\n> d\n\n---\n\n```\ne │\n```\n\n| f |\n|---|\n| g |"
+        transcript.show([Message("a", "assistant", text, thinking="h"), Message("u", "user", "i ◆")])
+        transcript.cursor = 0
+        await pilot.pause()
+        shown = everything(transcript)
+        assert "# assistant" in shown
+        assert "> thought, 1 word\n" in shown
+        assert "* a • b" in shown, "what was written stays"
+        assert "e │" in shown
+        assert "i ◆" in shown
+        assert set(shown) - set("•│◆") <= set(map(chr, range(128)))

@@ -37,7 +37,7 @@ LONG_BLOCKS = [
 
 def random_markdown(rng: random.Random) -> str:
     lines = []
-    for _ in range(rng.randint(1, 40)):
+    for _ in range(rng.randint(1, 25)):
         kind = rng.random()
         if kind < 0.5:
             line = rng.choice(LINES)

@@ -2,6 +2,10 @@
 
 #include <system_error>
 
+#if defined(__linux__)
+#include <pthread.h>
+#endif
+
 namespace native {
 namespace {
 
@@ -71,6 +75,9 @@ void Team::run(Job& job, int threads) {
 }
 
 void Team::work(int worker) {
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), "kernel-team");
+#endif
     uint64_t cursor = cursor_.load(std::memory_order_acquire);
     while (!quit_.load(std::memory_order_relaxed)) {
         if (worker >= limit_.load(std::memory_order_relaxed)) {

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
-from ...sanitize import show_controls
+from ...sanitize import sanitize
 from ..chat import Chat
 from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
@@ -113,7 +113,7 @@ class ChatList(ScrollView, can_focus=True):
         sign = self._glyphs.of(state, chat.unread)
         speed = sum(self._rates.get(reply.stream.id) or 0.0 for reply in chat.live.values())
         end = rate(speed) if speed else f"+{len(chat.queue)}" if chat.queue else ""
-        title = show_controls(chat.title).replace("\n", " ")
+        title = sanitize(chat.title).replace("\n", " ")
         room = max(0, width - 4 - len(end) - 1)
         style = "bold" if chat.unread else "" if chat.id is not None else "italic $chat-muted"
         return Content.assemble(

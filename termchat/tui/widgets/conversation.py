@@ -7,14 +7,13 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ...sanitize import show_controls
+from ...sanitize import sanitize
 from ...store import StoredMessage
 from ...widgets.message import Message
 from ...widgets.transcript import Transcript
 from ..chat import Chat, LiveReply
 from ..format import count, milliseconds, rate
 from ..glyphs import UNICODE, Glyphs
-
 
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
@@ -185,7 +184,7 @@ class ConversationView(Vertical):
         if chat.sending and not chat.live:
             lines.append(Content.styled("waiting for the engine", "italic"))
         if chat.error:
-            lines.append(Content.assemble(("✗ ", "$error"), (show_controls(chat.error), "$error")))
+            lines.append(Content.assemble(("✗ ", "$error"), (sanitize(chat.error), "$error")))
             hint = "/regen tries again"
             lines.append(Content(_FULL if chat.full else hint))
         elif chat.full:
@@ -193,7 +192,7 @@ class ConversationView(Vertical):
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content("f9 continues this reply"))
         for text in chat.queue:
-            first, *more = show_controls(text).split("\n")
+            first, *more = sanitize(text).split("\n")
             lines.append(
                 Content.assemble(
                     ("queued  ", "$chat-muted italic"),

@@ -7,20 +7,20 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from ...widgets.kv_map import ASCII_SIGNS, KvMap, Share, Signs
+from ...widgets.spark import ASCII_STEPS, STEPS, Spark
 from ..bridge import EngineBridge
-from ..glyphs import UNICODE, Glyphs
+from ..glyphs import ASCII, UNICODE, Glyphs
 from ..stats import EngineStats
 from .figures import (
     MUTED,
     bandwidth_lines,
-    block_map,
     cache_lines,
     draft_lines,
     engine_lines,
     heading,
     latency_lines,
     one_line,
-    spark,
     speed_lines,
 )
 
@@ -34,8 +34,6 @@ STATES = {
     "closed": "closed",
 }
 
-MAP_ROWS = 3
-
 
 class EnginePanel(VerticalScroll, can_focus=False):
     """Sections of figures; grey when nothing runs."""
@@ -43,35 +41,75 @@ class EnginePanel(VerticalScroll, can_focus=False):
     DEFAULT_CSS = """
     EnginePanel { width: 36; background: $surface; padding: 1 2; scrollbar-size-vertical: 1; }
     EnginePanel Static { height: auto; }
+    EnginePanel Spark { margin-bottom: 1; }
+    EnginePanel KvMap { height: 3; }
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._glyphs = glyphs
+        self._signs = ASCII_SIGNS if glyphs is ASCII else Signs()
+        self._steps = 0  # of the engine, as of the last snapshot
 
     def compose(self) -> ComposeResult:
-        """One text: a single widget to lay out and draw."""
-        yield Static("", markup=False)
+        """Texts with the two plots between them."""
+        yield Static("", id="above", markup=False)
+        yield Spark(steps=ASCII_STEPS if self._glyphs is ASCII else STEPS)
+        yield Static("", id="between", markup=False)
+        yield KvMap(signs=self._signs)
+        yield Static("", id="below", markup=False)
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
         width = max(8, self.scrollable_content_region.width)
-        lines = self._lines(stats, width) if stats is not None else _absent(bridge, width)
-        self.query_one(Static).update(Content("\n").join(lines))
+        self.query_one(Spark).display = self.query_one(KvMap).display = stats is not None
+        if stats is None:
+            self._write("above", _absent(bridge, width))
+            self._write("between", [])
+            self._write("below", [])
+            return
+        snapshot, gap, glyphs = stats.snapshot, Content(""), self._glyphs
+        self._write(
+            "above",
+            [
+                *engine_lines(stats, width),
+                gap,
+                *speed_lines(stats, width, glyphs),
+                gap,
+                *latency_lines(stats, width),
+            ],
+        )
+        self._plot(stats)
+        used = f"{snapshot.blocks_used} of {snapshot.blocks_total} blocks"
+        self._write(
+            "between", [*bandwidth_lines(stats, width, glyphs), gap, heading("KV cache", used, width)]
+        )
+        self._map(stats)
+        drafts = draft_lines(stats, width)
+        self._write("below", [*cache_lines(stats, width), *([gap, *drafts] if drafts else [])])
 
-    def _lines(self, stats: EngineStats, width: int) -> list[Content]:
-        snapshot, gap = stats.snapshot, Content("")
-        lines = [*engine_lines(stats, width), gap, *speed_lines(stats, width, self._glyphs), gap]
-        lines += latency_lines(stats, width)
-        if snapshot.itl_recent_ms:
-            lines.append(spark(snapshot.itl_recent_ms, width, stale=stats.idle))
-        lines += [gap, *bandwidth_lines(stats, width, self._glyphs), gap]
-        lines.append(heading("KV cache", f"{snapshot.blocks_used} of {snapshot.blocks_total} blocks", width))
-        lines += block_map(stats, width, MAP_ROWS)
-        lines += cache_lines(stats, width)
-        if drafts := draft_lines(stats, width):
-            lines += [gap, *drafts]
-        return lines
+    def _write(self, part: str, lines: list[Content]) -> None:
+        self.query_one(f"#{part}", Static).update(Content("\n").join(lines))
+
+    def _plot(self, stats: EngineStats) -> None:
+        """Add the times of the steps since the last snapshot."""
+        snapshot, spark = stats.snapshot, self.query_one(Spark)
+        if snapshot.steps < self._steps:  # another engine
+            spark.clear()
+            self._steps = 0
+        new = min(snapshot.steps - self._steps, len(snapshot.itl_recent_ms))
+        self._steps = snapshot.steps
+        if new:
+            spark.push(snapshot.itl_recent_ms[-new:])
+        spark.set_stale(stats.idle)
+
+    def _map(self, stats: EngineStats) -> None:
+        snapshot = stats.snapshot
+        shares = [
+            Share(str(id(share.chat)), share.chat.title, self._signs.own, share.blocks)
+            for share in stats.shares
+        ]
+        self.query_one(KvMap).show(snapshot.blocks_total, shares, stats.shared, snapshot.blocks_cached)
 
 
 class EngineLine(Static):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from ...sanitize import show_controls
+from ...sanitize import sanitize
 from ..format import NOT_YET, count, milliseconds, percent, rate, size
 from ..glyphs import STYLES, Glyphs
 from ..stats import EngineStats
@@ -25,7 +23,7 @@ def pair(label: str, value: str, width: int, style: str = "", label_style: str =
 
 def cut(text: str, width: int) -> str:
     """Exactly `width` cells of one line, with an ellipsis where something was left out."""
-    text = show_controls(text).replace("\n", " ")
+    text = sanitize(text).replace("\n", " ")
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(set_cell_size(text, max(0, width - 1)).rstrip() + "…", width)
@@ -167,43 +165,3 @@ def one_line(stats: EngineStats) -> Content:
     total = snapshot.blocks_total
     parts.append(f"kv {percent(snapshot.blocks_used / total if total else None)}")
     return Content.styled(" · ".join(parts), MUTED)
-
-
-_STEPS = "▁▂▃▄▅▆▇█"
-
-
-def spark(values: Sequence[float], width: int, *, stale: bool = False) -> Content:
-    """Times as a row of bars from the right; what shares a cell shows its largest, so spikes stay."""
-    each = -(-len(values) // width)
-    groups = [max(values[index : index + each]) for index in range(0, len(values), each)]
-    most = max(groups) or 1.0
-    median = sorted(groups)[len(groups) // 2]
-    cells = [
-        (_STEPS[min(7, int(value / most * 7.999))], _spark_style(value, median, stale)) for value in groups
-    ]
-    return Content.assemble(" " * (width - len(cells)), *cells)
-
-
-def _spark_style(value: float, median: float, stale: bool) -> str:
-    if stale:
-        return MUTED
-    return "$panel-spark-high" if value > 2 * median else "$panel-spark-low"
-
-
-def block_map(stats: EngineStats, width: int, rows: int) -> list[Content]:
-    """The KV cache as cells in proportion: of each conversation, shared, cached, free."""
-    snapshot = stats.snapshot
-    cells = width * rows
-    if not snapshot.blocks_total:
-        return []
-    parts = [(share.blocks, "■", f"$panel-kv-{index % 8}") for index, share in enumerate(stats.shares)]
-    parts.append((stats.shared, "▨", "$panel-kv-shared"))
-    parts.append((snapshot.blocks_cached, "▪", "$panel-kv-cached"))
-    drawn: list[tuple[str, str]] = []
-    left = cells
-    for blocks, sign, style in parts:
-        size = min(left, max(1, round(blocks / snapshot.blocks_total * cells))) if blocks else 0
-        drawn += [(sign, style)] * size
-        left -= size
-    drawn += [("·", "$chat-muted 50%")] * left
-    return [Content.assemble(*drawn[row * width : (row + 1) * width]) for row in range(rows)]

@@ -207,33 +207,6 @@ def test_an_interrupt_while_loading_leaves_at_once_and_quietly(environment, home
     assert messages(home) == []
 
 
-def test_B083_kill_9_leaves_what_was_said(environment, home):
-    numbers = " ".join(map(str, range(20)))
-    process = start(
-        environment,
-        "-t",
-        "0",
-        "--raw",
-        "-n",
-        "2000",
-        numbers,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    shown, started = b"", time.monotonic()
-    while time.monotonic() - started < 1 or len(shown) < 100:
-        shown += read_some(process, 20)
-    process.kill()
-    rest, _ = process.communicate(timeout=SECONDS)
-    question, answer = messages(home)[0]
-    assert question == ("user", numbers, "done")
-    assert answer[2] == "interrupted"
-    assert len(answer[1]) > 20
-    assert (shown + rest).decode().startswith(answer[1][: len(shown)])
-    assert sqlite3.connect(database(home)).execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
 def test_B081_several_at_once_with_no_database_yet(environment, home):
     processes = [
         start(

@@ -321,7 +321,7 @@ async def test_first_run_offers_the_model_and_takes_prompts(
 
 
 async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: Any, script: Any) -> None:
-    async with open_app(script("One. " * 30, LONG[:340], "x", context=320), size=(140, 40)) as d:
+    async with open_app(script("One. " * 30, LONG[:300], "x", context=480), size=(140, 40)) as d:
         await d.say("first")
         await d.say("second")
         await d.shows("/compact makes room")
