@@ -3,8 +3,8 @@
     python benchmarks/peers.py [--model FILE] [--rounds 3] [--threads N] [--environment FOLDER] [--json FILE]
 
 The peers are installed into an environment of their own, which is kept for the next run (llama-cpp-python is
-built from source: that takes a C++ compiler and ten minutes). One that can't be installed is left out. A figure
-is the median of the rounds; a ratio is taken within each round, against the better peer of that round, and then
+built from source, which takes a compiler and ten minutes). One that can't be installed is left out. Figures
+are medians of the rounds; a ratio is taken within each round, against the better peer of that round, and then
 its median.
 """
 
@@ -92,6 +92,8 @@ class Engine:
         self.name = name
         self._command = [str(python), str(WORKERS), name, str(model), str(threads)]
         self._environment = {**os.environ, "PYTHONPATH": str(CHECKOUT) if name == "termchat" else ""}
+        # Compiled modules are kept, as those of an installed program are.
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._shot = [*self._command, PROMPT]
         if name == "termchat":
             options = ["--no-save", "-t", "0", "-n", "16", "--threads", str(threads)]
@@ -128,7 +130,7 @@ class Engine:
             process.wait()
 
     def one_shot(self) -> dict[Measurement, float]:
-        """One question to a new process: ms until the reply's first byte, and the most memory it held in MB."""
+        """One question to a new process: ms until the reply's first byte, and its peak memory in MB."""
         started = time.perf_counter()
         process = subprocess.Popen(
             self._shot, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=self._environment

@@ -61,6 +61,8 @@ class AsyncEngine:
         self._model: LoadedModel | None = None
 
     async def __aenter__(self) -> Self:
+        if self._loop is not None:
+            raise RuntimeError("an engine is opened once; make a new AsyncEngine")
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[LoadedModel] = self._loop.create_future()
         self._core.start()
@@ -106,10 +108,7 @@ class AsyncEngine:
 
         continue_final: go on with the last (assistant) message. template_vars: given to the chat template.
         """
-        params = SamplingParams() if params is None else params
-        if not isinstance(params, SamplingParams):
-            raise TypeError(f"params must be SamplingParams, not {type(params).__name__}")
-        seed = random_seed() if params.seed is None else params.seed
+        params, seed = _resolved(params)
         return self._submit(prompt, params, seed, continue_final, template_vars)
 
     def generate_many(
@@ -122,8 +121,7 @@ class AsyncEngine:
         template_vars: Mapping[str, Any] | None = None,
     ) -> list[ResponseStream]:
         """Start n replies to one prompt, whose blocks they share; stream i has seed derive_seed(seed, i)."""
-        params = SamplingParams() if params is None else params
-        seed = random_seed() if params.seed is None else params.seed
+        params, seed = _resolved(params)
         return [
             self._submit(prompt, params, derive_seed(seed, index), continue_final, template_vars)
             for index in range(n)
@@ -136,9 +134,13 @@ class AsyncEngine:
     async def tokenize(
         self, prompt: Prompt, *, continue_final: bool = False, template_vars: Mapping[str, Any] | None = None
     ) -> list[int]:
-        """The prompt ids that `generate` would use. Raises EngineError (template)."""
+        """The prompt ids that `generate` would use. Raises EngineError (template, engine_failed)."""
         ids = partial(encode, self._loaded(), checked(prompt), continue_final, template_vars)
-        return await asyncio.get_running_loop().run_in_executor(self._prepare, ids)
+        try:
+            encoded = asyncio.get_running_loop().run_in_executor(self._prepare, ids)
+        except RuntimeError:  # the executor is shut down: so is the engine
+            raise _closed() from None
+        return await encoded
 
     async def score(self, ids: Sequence[int], *, chosen: bool = False) -> Float32:
         """Log-probabilities of a text's tokens through the normal batched path, float32.
@@ -181,12 +183,12 @@ class AsyncEngine:
             try:
                 result = function()
             except BaseException as error:
-                loop.call_soon_threadsafe(_settle, future, None, error)
+                _call_into(loop, _settle, future, None, error)
             else:
-                loop.call_soon_threadsafe(_settle, future, result, None)
+                _call_into(loop, _settle, future, result, None)
 
         if not self._core.post(Call(run)):
-            raise EngineError("engine_failed", "the engine is closed")
+            raise _closed()
         return await future
 
     def _loaded(self) -> LoadedModel:
@@ -211,7 +213,8 @@ class AsyncEngine:
         try:
             self._prepare.submit(self._hand_over, request, ids)
         except RuntimeError:  # the executor is shut down: so is the engine
-            self._refuse(request)
+            request.finish("error", _closed())
+            self._flush()
         return ResponseStream(request.id, mailbox, partial(_abort, self._core, request))
 
     def _hand_over(self, request: Request, ids: Callable[[], list[int]]) -> None:
@@ -224,23 +227,17 @@ class AsyncEngine:
             command = Submit(
                 request, [], EngineError("template", f"the prompt could not be prepared: {error}")
             )
-        if not self._core.post(command):
-            self._refuse(request)
-
-    def _refuse(self, request: Request) -> None:
-        request.finish("error", EngineError("engine_failed", "the engine is closed"))
-        self._flush()
+        if not self._core.post(command):  # the engine was closed since the request was made
+            request.finish("aborted")
+            self._flush()
 
     def _emit(self, mailbox: Mailbox, event: Event) -> None:
         self._outbox.append((mailbox, event))
 
     def _flush(self) -> None:
         """Forward what was emitted: one call into the event loop for all of it. From any thread."""
-        if self._outbox and self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:
-                self._outbox.clear()  # the loop is closed: nobody listens any more
+        if self._outbox:
+            self._notify(self._deliver)
 
     def _deliver(self) -> None:
         """Put everything in its mailbox; on the loop's thread, so in order."""
@@ -249,10 +246,37 @@ class AsyncEngine:
             mailbox.put(event)
 
     def _on_ready(self, outcome: LoadedModel | EngineError) -> None:
-        assert self._loop is not None, "the engine was entered"
         error = outcome if isinstance(outcome, EngineError) else None
         model = None if isinstance(outcome, EngineError) else outcome
-        self._loop.call_soon_threadsafe(_settle, self._ready, model, error)
+        self._notify(_settle, self._ready, model, error)
+
+    def _notify(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call into the event loop; if it is closed nobody listens any more, and the engine ends."""
+        assert self._loop is not None, "the engine was entered"
+        if not _call_into(self._loop, function, *arguments):
+            self._outbox.clear()
+            self._core.post(Stop())
+
+
+def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
+    """The settings, and the seed in use: theirs, or one drawn now."""
+    params = SamplingParams() if params is None else params
+    if not isinstance(params, SamplingParams):
+        raise TypeError(f"params must be SamplingParams, not {type(params).__name__}")
+    return params, random_seed() if params.seed is None else params.seed
+
+
+def _closed() -> EngineError:
+    return EngineError("engine_failed", "the engine is closed")
+
+
+def _call_into(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> bool:
+    """Call a function on the loop's thread, from another one; False if the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _abort(core: EngineCore, request: Request) -> None:

@@ -40,7 +40,8 @@ class EngineConfig:
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
-    max_sequences: conversations in the batch. max_waiting: requests in the queue before a submit is refused.
+    max_sequences: conversations in the batch; by default 64, or max_batch_tokens if that is less.
+    max_waiting: requests in the queue before a submit is refused.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     """
@@ -57,29 +58,31 @@ class EngineConfig:
     max_batch_tokens: int = 512
     prefill_chunk: int | Literal["auto"] = "auto"
     prefix_cache: bool = True
-    max_sequences: int = 64
+    max_sequences: int | None = None
     max_waiting: int = 1024
     context_length: int | None = None
     threads: int | None = None
     cpu_isa: CpuIsa = "auto"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, (str, Path)) and not hasattr(self.model, "load"):
+            raise ValueError(f"model must be the path of a file or folder, not {self.model!r}")
         _choice("backend", self.backend, get_args(Backend))
         _choice("cpu_isa", self.cpu_isa, get_args(CpuIsa))
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
-        kind, _, index = str(self.device).partition(":")
+        kind, colon, index = str(self.device).partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps") or (
-            index and (kind != "cuda" or not index.isdecimal())
+            colon and (kind != "cuda" or not index.isdecimal())
         ):
             raise ValueError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
-        if self.block_size not in (16, 32):
+        if not isinstance(self.block_size, int) or self.block_size not in (16, 32):
             raise ValueError(f"block_size must be 16 or 32 tokens, not {self.block_size!r}")
         _range("max_batch_tokens", self.max_batch_tokens, 1, 1 << 20, "tokens")
-        _range("max_sequences", self.max_sequences, 1, 1 << 16, "sequences")
         _range("max_waiting", self.max_waiting, 0, 1 << 30, "requests")
-        if self.max_sequences > self.max_batch_tokens:
+        _range("max_sequences", self.sequences, 1, 1 << 16, "sequences")
+        if self.sequences > self.max_batch_tokens:
             raise ValueError(
                 f"max_sequences ({self.max_sequences}) must not exceed max_batch_tokens "
                 f"({self.max_batch_tokens}): every running conversation takes a row in each step"
@@ -98,6 +101,11 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _range(name, getattr(self, name), low, high, unit)
 
+    @property
+    def sequences(self) -> int:
+        """Conversations in the batch."""
+        return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """A config from a parsed file; an unknown key is an error that names the nearest known one."""
@@ -106,4 +114,6 @@ class EngineConfig:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
                 raise ValueError(f"unknown engine option {key!r}; did you mean {near!r}?")
+        if "model" not in values:
+            raise ValueError("the engine option 'model' is missing: it must be set")
         return cls(**values)

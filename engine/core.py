@@ -52,7 +52,7 @@ class EngineCore:
         self._on_ready = on_ready
         self._flush = flush
         self._commands: SimpleQueue[Command] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a stream collected inside `post` posts its abort
         self._closed = False
         self._requests: dict[int, Request] = {}
         self._failure: EngineError | None = None
@@ -101,7 +101,7 @@ class EngineCore:
             self.pool,
             ChunkBudget(fixed, config.max_batch_tokens),
             max_batch_tokens=config.max_batch_tokens,
-            max_sequences=config.max_sequences,
+            max_sequences=config.sequences,
         )
         self.metrics = EngineMetrics()
         self._publish("ready")
@@ -167,7 +167,7 @@ class EngineCore:
                 f"{model.context_length} tokens, prompt and reply together",
             )
         capacity = model.blocks * model.block_size
-        if len(prompt) + room > capacity:
+        if len(prompt) > capacity:
             return EngineError(
                 "never_fits",
                 f"the prompt has {len(prompt)} tokens, but the whole KV cache holds {capacity} tokens "
@@ -180,7 +180,7 @@ class EngineCore:
             check_params(request.params, model.vocabulary)
         except ValueError as error:
             return EngineError("invalid_request", str(error))
-        if len(self._requests) >= self.config.max_sequences + self.config.max_waiting:
+        if len(self._requests) >= self.config.sequences + self.config.max_waiting:
             return EngineError(
                 "queue_full",
                 f"{self.config.max_waiting} requests are waiting already (max_waiting); try again later",

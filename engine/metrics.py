@@ -55,8 +55,9 @@ def from_times(
     when each token was committed.
     """
     queue = None if scheduled is None else (scheduled - submit) * 1e3
-    if not token_times:
+    if len(token_times) == 0:
         return Timings(queue_ms=queue)
+    token_times = [float(time) for time in token_times]
     first, last, intervals = token_times[0], token_times[-1], len(token_times) - 1
     decode = last - first
     p95 = percentile(spread_intervals(token_times), 0.95)

@@ -81,8 +81,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
         backend.allocate_cache(shape)
         limits = Limits(
             rows=config.max_batch_tokens,
-            samples=config.max_sequences + SCORED_ROWS,
-            sequences=config.max_sequences,
+            samples=config.sequences + SCORED_ROWS,
+            sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
         program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .model import LoadedModel
 from .tokenization import encode_chat
 from .types import Message
@@ -20,9 +22,8 @@ def checked(prompt: object) -> CheckedPrompt:
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray)):
-        ids = [item for item in prompt if isinstance(item, int) and not isinstance(item, bool)]
-        if len(ids) == len(prompt):
-            return ids
+        if not any(isinstance(item, bool) or not isinstance(item, (int, np.integer)) for item in prompt):
+            return [int(item) for item in prompt]
         messages = tuple(item for item in prompt if isinstance(item, Message))
         if len(messages) == len(prompt):
             return messages

@@ -81,7 +81,7 @@ def plan_cache(config: EngineConfig, spec: ModelSpec, context_length: int) -> Ca
     blocks = config.kv_blocks
     if blocks is None:
         memory = config.kv_memory if config.kv_memory is not None else int(free_memory() * KV_SHARE_OF_MEMORY)
-        useful = config.max_sequences * -(-context_length // config.block_size)
+        useful = config.sequences * -(-context_length // config.block_size)
         blocks = min(memory // one.nbytes, useful)
         if blocks < 1:
             raise EngineError(

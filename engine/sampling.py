@@ -6,7 +6,6 @@ What the rules are is written in `kernels.sampling`. Every path (steps, drafts, 
 from __future__ import annotations
 
 import os
-import sys
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from kernels import sampling as rules
 from kernels.interface import Float32, Int32, SamplingBatch
 from kernels.noise import splitmix64
 
+from .arrays import as_array, like
 from .types import SamplingParams
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -174,7 +174,7 @@ def process_logits(
             state.observe(token)
         states.append(state)
     result = rules.process(rows, SamplingBatchBuilder().build(states, [0] * len(states)))
-    return _like(logits, result.reshape(np.shape(logits)))
+    return like(logits, result.reshape(np.shape(logits)))
 
 
 def sample(
@@ -193,27 +193,14 @@ def sample(
         for setting, seed in zip(_params(params, rows), _numbers(seeds, rows, "seeds"), strict=True)
     ]
     batch = SamplingBatchBuilder().build(states, _numbers(positions, rows, "positions"))
-    return _like(logits, rules.sample(rows, batch))
-
-
-def _is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return like(logits, rules.sample(rows, batch))
 
 
 def _matrix(logits: Any) -> Float32:
-    if _is_tensor(logits):
-        logits = logits.detach().float().cpu().numpy()
-    rows = np.asarray(logits, np.float32)
+    rows = as_array(logits).astype(np.float32, copy=False)
     if rows.ndim not in (1, 2):
         raise ValueError(f"logits must have the shape [rows, vocabulary], not {list(rows.shape)}")
     return np.atleast_2d(rows)
-
-
-def _like(logits: Any, result: NDArray[Any]) -> Any:
-    """The result as a tensor on the logits' device, if they are one."""
-    return sys.modules["torch"].from_numpy(result).to(logits.device) if _is_tensor(logits) else result
 
 
 def _params(params: SamplingParams | Sequence[SamplingParams], rows: Float32) -> list[SamplingParams]:

@@ -81,10 +81,10 @@ def utilisation(pool: BlockPool, scheduler: Scheduler) -> float | None:
 
 def _row(request: Request, pool: BlockPool) -> ConversationRow:
     sequence, times = request.live, request.token_times
-    if times:
-        state: Literal["waiting", "prefill", "decode"] = "decode"
+    if not sequence.table.blocks:  # not admitted yet, or preempted
+        state: Literal["waiting", "prefill", "decode"] = "waiting"
     else:
-        state = "prefill" if sequence.table.blocks else "waiting"
+        state = "decode" if times else "prefill"
     elapsed = times[-1] - times[0] if len(times) > 1 else 0.0
     return ConversationRow(
         id=request.id,

@@ -30,15 +30,14 @@ class Mailbox:
 
     async def get(self) -> Event:
         """The next event: all pending text as one delta, then the final event."""
-        await self._arrived.wait()
-        if self._deltas:
-            delta = _merged(self._deltas)
-            self._deltas.clear()
-            if self._final is None:
-                self._arrived.clear()
-            return delta
-        assert self._final is not None, "an arrival is a delta or the end"
-        return self._final
+        while not self._deltas:
+            if self._final is not None:
+                return self._final
+            self._arrived.clear()
+            await self._arrived.wait()  # another reader (`aclose` from elsewhere) may have taken the delta
+        delta = _merged(self._deltas)
+        self._deltas.clear()
+        return delta
 
 
 def _merged(deltas: list[TextDelta]) -> TextDelta:

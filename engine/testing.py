@@ -56,6 +56,9 @@ class ScriptedModel:
         """Called by the engine."""
         tokenizer = load_tokenizer(self.tokenizer)
         ends = sorted(tokenizer.end_ids) if self.eos is None else self.eos
+        for token in {token for output in self.outputs for token in output}:
+            if not 0 <= token < tokenizer.vocab_size:
+                raise ValueError(f"token {token} of the script is outside 0 to {tokenizer.vocab_size - 1}")
         runner = ScriptedRunner(self.outputs, tokenizer.vocab_size, ends[0] if ends else 0, self.step_seconds)
         context = min(config.context_length or self.context_length, self.context_length)
         blocks = config.kv_blocks or 4 * -(-context // config.block_size)

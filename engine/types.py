@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,9 +33,12 @@ class EngineError(Exception):
     """An error the user can act on: `code` is stable, `message` one plain sentence with the numbers."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
+        super().__init__(code, message)  # what pickle makes it again from
         self.code = code
         self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
     def __repr__(self) -> str:
         return f"EngineError({self.code!r}, {self.message!r})"
@@ -71,6 +74,12 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
         raise ValueError(f"{name} must be an integer, not {value!r}")
     if not low <= value <= high:
         raise ValueError(f"{name} must be in [{low}, {high}], not {value!r:.40}")
+
+
+def _tuple(name: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list, not {value!r}")
+    return tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +131,18 @@ class SamplingParams:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})")
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, 100)
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if not isinstance(self.ignore_eos, bool):
+            raise ValueError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
+        stops = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
         for stop in stops:
             if not isinstance(stop, str) or not stop:
                 raise ValueError(f"stop must hold non-empty strings, not {stop!r}")
         object.__setattr__(self, "stop", stops)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "stop_token_ids", _tuple("stop_token_ids", self.stop_token_ids))
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0, 2**31 - 1)
+        if not isinstance(self.logit_bias, Mapping):
+            raise ValueError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r:.40}")
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))
         for token, bias in self.logit_bias.items():
             _integer("logit_bias token", token, 0, 2**31 - 1)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from kernels.interface import Float32
 from kernels.weights import GROUP, Packed, group_count
 
+from ..arrays import as_array
+
 PackedFormat = Literal["q4", "q8"]
 ReadRows = Callable[[slice], Float32]
 Float16 = NDArray[np.float16]
@@ -107,14 +109,15 @@ def quantize_rows(shape: tuple[int, int], format: PackedFormat, read: ReadRows) 
     return Packed(format, (rows, columns), codes, scales, minima)
 
 
-def quantize(w: NDArray[Any], format: PackedFormat) -> Packed:
+def quantize(w: Any, format: PackedFormat) -> Packed:
     """Quantize a float matrix [rows, columns]: q8 is symmetric, q4 spans minimum to maximum of a group.
 
-    A group of zeros comes back as zeros. ValueError: unknown format, no matrix, or values that can't be held.
+    w: an array, a tensor or a list of rows. A group of zeros comes back as zeros. ValueError: unknown format, no
+    matrix, or values that can't be held.
     """
     if format not in ("q4", "q8"):
         raise ValueError(f"format must be q4 or q8, not {format!r}")
-    w = np.asarray(w)
+    w = as_array(w)
     if w.ndim != 2 or 0 in w.shape:
         raise ValueError(f"a matrix with at least one row and column is needed, not the shape {w.shape}")
     return quantize_rows((w.shape[0], w.shape[1]), format, lambda rows: w[rows].astype(np.float32))

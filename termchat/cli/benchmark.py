@@ -52,7 +52,7 @@ def run_bench(
     """Measure and print; the exit code. UserError: the load does not fit, or the engine failed."""
     setup = load_setup(console)
     choice = choose(console, setup, model, yes=yes, flags=engine)
-    choice = sized(choice, max(load.concurrency, choice.config.max_sequences))
+    choice = sized(choice, max(load.concurrency, choice.config.sequences))
 
     async def run() -> list[dict[str, Any]]:
         async with serving(console, choice) as served:

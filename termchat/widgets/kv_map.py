@@ -104,6 +104,7 @@ class KvMap(Widget):
     def on_resize(self) -> None:
         """Draw for the new size."""
         self._draw()
+        self.refresh()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Say whose blocks are under the mouse."""

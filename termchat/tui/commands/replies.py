@@ -178,7 +178,7 @@ REPLIES = (
     Command(
         "reply.stop",
         escape,
-        "stop the reply; leave what is open; twice: edit the last prompt",
+        "stop, or leave; twice: edit the last prompt",
         "Replies",
         key="escape",
         palette=False,

@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 T = TypeVar("T")
 
 DIALOG_CSS = """
-.dialog-screen { align: center middle; background: $background 60%; }
+Dialog { align: center middle; background: $background 60%; }
 .dialog {
     width: 72; max-width: 95%; height: auto; max-height: 95%;
     background: $surface; border: round $primary 60%; padding: 1 2;
@@ -39,9 +39,6 @@ class Dialog(ModalScreen[T | None]):
 
     DEFAULT_CSS = DIALOG_CSS
     BINDINGS = [Binding("escape", "dismiss_none", "close", show=False)]
-
-    def __init__(self) -> None:
-        super().__init__(classes="dialog-screen")
 
     def action_dismiss_none(self) -> None:
         """Close without an answer."""

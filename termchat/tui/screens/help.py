@@ -20,7 +20,7 @@ TYPING = (
     ("↑ at the first row", "earlier prompts"),
     ("@file", "attach a text file"),
     ("//text", "a message that begins with a slash"),
-    ("mouse", "select text to copy it with ^C; a click on ▸ folds"),
+    ("mouse", "select text, ^C copies it; ▸ folds"),
 )
 
 
@@ -75,4 +75,4 @@ def _heading(text: str) -> Content:
 
 
 def _line(keys: str, usage: str, title: str) -> Content:
-    return Content.assemble((f"{keys:<18} ", "$accent"), (f"{usage:<26} ", ""), (title, "$chat-muted"))
+    return Content.assemble((f"{keys:<17} ", "$accent"), (f"{usage:<31} ", ""), (title, "$chat-muted"))

@@ -241,8 +241,8 @@ def test_no_option_is_in_the_help_that_has_no_effect(requests, termchat):
     values |= {"quantization": "none", "device": "cpu"}
     ignored = []
     for option in prompt.params:
-        if not isinstance(option, click.Option) or option.is_eager:
-            continue
+        if not isinstance(option, click.Option) or option.is_eager or option.name == "plain":
+            continue  # --plain is for a chat, and refused with a prompt
         flag = [] if option.is_flag else [values.get(option.name or "", "1")]
         before = len(requests)
         outcome = termchat(option.opts[-1], *flag, "Hi")
@@ -309,3 +309,9 @@ def test_completion_scripts(termchat, shell):
     outcome = termchat("completion", shell)
     assert outcome.code == 0
     assert "_TERMCHAT_COMPLETE" in outcome.out
+
+
+def test_plain_is_refused_with_a_prompt(termchat):
+    outcome = termchat("--plain", "Hi")
+    assert outcome.code == 2
+    assert "--plain is for a chat" in outcome.err

@@ -60,7 +60,7 @@ class Terminal:
             monkeypatch.setattr(sys, "stdin", keyboard)
             monkeypatch.setattr(sys, "__stdout__", screen)
             console = Console(Output(self.side), Messages(self.side), stdin=self.side)
-            code = run(arguments, console)
+            code = run(("--plain", *arguments), console)
         os.close(self.side)
         self._thread.join()
         os.close(self.main)

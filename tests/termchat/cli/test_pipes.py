@@ -256,7 +256,7 @@ def test_a_batch_gives_each_line_its_own_reply(environment, home, count_text):
 def test_a_chat_on_a_real_terminal(environment, home):
     chat = pexpect.spawn(
         PROGRAM[0],
-        [*PROGRAM[1:], "-t", "0"],
+        [*PROGRAM[1:], "--plain", "-t", "0"],
         env=environment,
         encoding="utf-8",
         timeout=SECONDS,

@@ -123,7 +123,9 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     assert story[1][2]
 
     again = terminal("-c")
-    again.shows("Tell me a very long story", "f9 continues")
+    again.shows("10. 10", "Tell me a very")
+    again.child.send("\x1b[6;5~")
+    again.shows("f9 continues")
     again.child.kill(signal.SIGTERM)
     assert again.end() == 128 + signal.SIGTERM
 

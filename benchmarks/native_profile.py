@@ -1,0 +1,265 @@
+"""Where the time of a native step goes: bytes and operations of the model, its parts one by one, Python.
+
+    python benchmarks/native_profile.py MODEL.gguf [--threads N] [--context TOKENS]
+
+Times are those that a fifth of the repetitions stay below, so other work on the machine hardly shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import AsyncEngine, EngineConfig, Message, SamplingParams
+from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.models.decoder import decoder
+from engine.models.weights import Weights, place
+from engine.sampling import SamplerState, SamplingBatchBuilder
+from kernels.interface import BackendSettings, Batch, CacheShape, Forward, Inputs, Limits, Operations, Value
+from kernels.native.backend import NativeBackend
+from kernels.native.library import load
+
+BLOCK = 32
+REPEATS = 40
+REPLY = 80
+GREEDY = SamplingParams(temperature=0, max_tokens=REPLY, ignore_eos=True)
+SAMPLERS = {
+    "greedy": GREEDY,
+    "top-k 64": replace(GREEDY, temperature=1.0, top_k=64),
+    "top-k 40, top-p 0.95": replace(GREEDY, temperature=1.0, top_k=40, top_p=0.95),
+    "top-p 0.95": replace(GREEDY, temperature=1.0, top_p=0.95),
+    "full vocabulary": replace(GREEDY, temperature=1.0),
+}
+
+
+def fifth(seconds: list[float]) -> float:
+    """The 20th percentile in ms."""
+    return float(np.quantile(seconds, 0.2)) * 1e3
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Markdown."""
+    print("|", " | ".join(header), "|")
+    print("|---" * len(header) + "|")
+    for row in rows:
+        print("|", " | ".join(row), "|")
+    print()
+
+
+def groups(checkpoint: Checkpoint) -> dict[str, list[str]]:
+    """Tensor names of the matrices by the products they take part in."""
+    layers = range(checkpoint.spec.layers)
+    head = "head" if checkpoint.tensors.has("head") else "embedding"
+    return {
+        "q, k, v": [f"{i}.{name}" for i in layers for name in "qkv"],
+        "attention output": [f"{i}.output" for i in layers],
+        "gate, up": [f"{i}.{name}" for i in layers for name in ("gate", "up")],
+        "down": [f"{i}.down" for i in layers],
+        "head": [head],
+    }
+
+
+def print_costs(checkpoint: Checkpoint, peak: float) -> None:
+    """Bytes and operations a step, counted from the file, and what reading them takes at the peak."""
+    rows, all_bytes, all_values = [], 0, 0
+    for name, tensors in groups(checkpoint).items():
+        weights = [checkpoint.tensors.get(tensor) for tensor in tensors]
+        kinds = {getattr(weight, "format", getattr(weight, "dtype", "")) for weight in weights}
+        nbytes = sum(weight.nbytes for weight in weights if weight is not None)
+        values = sum(int(np.prod(weight.shape)) for weight in weights if weight is not None)
+        cells = [f"{values / 1e6:.2f}", f"{nbytes / 1e6:.2f}", f"{nbytes / peak * 1e3:.2f}"]
+        rows.append([name, ", ".join(sorted(kinds)), *cells])
+        all_bytes, all_values = all_bytes + nbytes, all_values + values
+    total = [f"{all_values / 1e6:.2f}", f"{all_bytes / 1e6:.2f}", f"{all_bytes / peak * 1e3:.2f}"]
+    rows.append(["all", "", *total])
+    print_table(["matrices", "format", "million weights = MACs a row", "MB", "floor, ms"], rows)
+    spec = checkpoint.spec
+    shape = CacheShape(spec.layers, 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+    attention = 2 * spec.layers * spec.heads * spec.head_dim
+    print(
+        f"KV cache: {shape.bytes_per_token:,} bytes a token; attention: {attention:,} MACs for each earlier "
+        f"token.\nMeasured read bandwidth: {peak / 1e9:.1f} GB/s.\n"
+    )
+
+
+def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Batch:
+    """Rows of one prompt from its beginning, or one row each of sequences with `context` tokens."""
+    sequences, length = (1, rows) if prefill else (rows, context + 1)
+    width = -(-length // BLOCK)
+    tables = np.arange(sequences * width, dtype=np.int32).reshape(sequences, width)
+    positions = np.arange(rows, dtype=np.int32) if prefill else np.full(rows, context, np.int32)
+    owners = np.zeros(rows, np.int32) if prefill else np.arange(rows, dtype=np.int32)
+    samples = [rows - 1] if prefill else list(range(rows))
+    state = SamplerState(GREEDY, 0)
+    return Batch(
+        tokens=np.random.default_rng(0).integers(0, vocabulary, rows).astype(np.int32),
+        positions=positions,
+        slots=(tables[owners, positions // BLOCK] * BLOCK + positions % BLOCK).astype(np.int32),
+        sequences=owners,
+        block_tables=tables,
+        sample_rows=np.array(samples, np.int32),
+        sampling=SamplingBatchBuilder().build([state] * len(samples), [length] * len(samples)),
+    )
+
+
+def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
+    """Forwards that do one thing as often as the model does it, between a small beginning and a small end."""
+    spec, layers = checkpoint.spec, weights.layers
+
+    def forward(work: Callable[[Operations, Value, Inputs], object]) -> Forward:
+        def run(ops: Operations, batch: Inputs) -> Value:
+            x = ops.embedding(weights.embedding, batch.tokens)
+            result = work(ops, x, batch)
+            if result is None:  # the row itself is as good as logits here
+                result = ops.gather(x, batch.sample_rows)
+            return ops.sample(result, batch.sampling)
+
+        return run
+
+    def q_columns(ops: Operations, x: Value) -> Value:
+        columns = (spec.q_columns, spec.kv_columns, spec.kv_columns)
+        return ops.split(ops.linear(x, layers[0].qkv, planes=2), columns)
+
+    def qkv(ops: Operations, x: Value, batch: Inputs) -> None:
+        for layer in layers:
+            ops.linear(x, layer.qkv, planes=2)
+
+    def output(ops: Operations, x: Value, batch: Inputs) -> None:
+        q = q_columns(ops, x)[0]
+        for layer in layers:
+            ops.linear(q, layer.output)
+
+    def gate_up(ops: Operations, x: Value, batch: Inputs) -> None:
+        for layer in layers:
+            ops.linear(x, layer.gate_up)
+
+    def down(ops: Operations, x: Value, batch: Inputs) -> None:
+        gated = ops.gated(ops.linear(x, layers[0].gate_up))
+        for layer in layers:
+            ops.linear(gated, layer.down)
+
+    def attention(ops: Operations, x: Value, batch: Inputs) -> None:
+        q, k, v = q_columns(ops, x)
+        q, k = (ops.rope(part, batch.positions, weights.rotation) for part in (q, k))
+        for layer in layers:
+            ops.kv_write(layer.index, k, v, batch.slots)
+            ops.paged_attention(layer.index, q, batch, scale=spec.head_dim**-0.5)
+
+    def norms(ops: Operations, x: Value, batch: Inputs) -> None:
+        wide = ops.linear(x, layers[0].gate_up)
+        for layer in layers:
+            ops.rms_norm(x, layer.attention_norm, spec.norm_eps)
+            ops.rms_norm(x, layer.mlp_norm, spec.norm_eps)
+            ops.gated(wide)
+
+    def head(ops: Operations, x: Value, batch: Inputs) -> Value:
+        return ops.linear(ops.gather(x, batch.sample_rows), weights.head)
+
+    return {
+        "whole step": lambda ops, batch: decoder(ops, spec, weights, batch),
+        "empty": forward(lambda ops, x, batch: None),
+        "q, k, v": forward(qkv),
+        "attention output": forward(output),
+        "gate, up": forward(gate_up),
+        "down": forward(down),
+        "head, greedy sampling": forward(head),
+        "KV write, attention": forward(attention),
+        "norms, gates": forward(norms),
+    }
+
+
+def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> None:
+    """Times of the parts of steps of several sizes, measured in turns."""
+    backend = NativeBackend(BackendSettings(threads=threads))
+    print_costs(checkpoint, backend.read_bandwidth(checkpoint.weight_bytes))
+    spec = checkpoint.spec
+    weights = place(spec, checkpoint.tensors, backend)
+    width = -(-max(context + 1, 512) // BLOCK)
+    backend.allocate_cache(
+        CacheShape(spec.layers, 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+    )
+    limits = Limits(rows=512, samples=16, sequences=16, blocks_per_sequence=width)
+    programs = {
+        name: backend.capture(forward, limits) for name, forward in parts(checkpoint, weights).items()
+    }
+    sizes = {f"{rows} x decode": (rows, False) for rows in (1, 4, 8, 16)} | {"prefill of 512": (512, True)}
+    columns: dict[str, dict[str, float]] = {}
+    for size, (rows, prefill) in sizes.items():
+        batch = step_batch(rows, context, spec.vocabulary, prefill=prefill)
+        seconds: dict[str, list[float]] = {name: [] for name in programs}
+        for _ in range(REPEATS // 10 if prefill else REPEATS):
+            for name, program in programs.items():
+                started = time.perf_counter()
+                program.run(batch)
+                seconds[name].append(time.perf_counter() - started)
+        found = {name: fifth(values) for name, values in seconds.items()}
+        empty, whole = found.pop("empty"), found.pop("whole step")
+        columns[size] = {name: value - empty for name, value in found.items()}
+        columns[size]["the rest"] = whole - sum(columns[size].values())
+        columns[size]["whole step"] = whole
+    names = list(columns["1 x decode"])
+    rows_of_table = [[name, *(f"{column[name]:.2f}" for column in columns.values())] for name in names]
+    print_table([f"ms, {context} tokens before", *columns], rows_of_table)
+    backend.close()
+
+
+async def print_loop(model: Path, threads: int | None) -> None:
+    """Time in the native call and in Python between two calls; consumers read along."""
+    library = load()
+    calls: list[tuple[float, float]] = []
+    native_run = library.native_run
+
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        result = native_run(*arguments)
+        calls.append((started, time.perf_counter()))
+        return result
+
+    rows = []
+    async with AsyncEngine(EngineConfig(model=model, backend="native", threads=threads)) as engine:
+
+        async def reader(params: SamplingParams) -> None:
+            topic = random.randrange(10**9)
+            stream = engine.generate([Message("user", f"Tell me a story about the number {topic}.")], params)
+            async for _ in stream:
+                pass
+
+        library.native_run = timed
+        try:
+            for streams, name in [(1, "greedy"), *((16, name) for name in SAMPLERS)]:
+                inside: list[float] = []
+                between: list[float] = []
+                for _ in range(3):
+                    calls.clear()
+                    await asyncio.gather(*(reader(SAMPLERS[name]) for _ in range(streams)))
+                    steady = calls[REPLY // 4 :]  # all prompts are computed by then
+                    inside += [end - start for start, end in steady]
+                    between += [after[0] - before[1] for before, after in itertools.pairwise(steady)]
+                cells = [f"{fifth(inside):.2f}", f"{fifth(between):.2f}", f"{np.median(between) * 1e3:.2f}"]
+                rows.append([str(streams), name, *cells])
+        finally:
+            library.native_run = native_run
+    print_table(["streams", "sampling", "native call, ms", "Python between, ms", "its median, ms"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path, help="a GGUF file")
+    parser.add_argument("--threads", type=int, help="CPU threads (all)")
+    parser.add_argument("--context", type=int, default=256, help="tokens before the one decoded (256)")
+    options = parser.parse_args()
+    print_parts(open_checkpoint(options.model), options.threads, options.context)
+    asyncio.run(print_loop(options.model, options.threads))
+
+
+if __name__ == "__main__":
+    main()
