@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import time
+from importlib.metadata import version
 from typing import Any, Protocol
 
 PROMPT_TOKENS = 8
@@ -23,6 +24,9 @@ CONTEXT = 1024
 
 class Worker(Protocol):
     """An engine with a loaded model. Prompts are random token ids, all replies greedy and of full length."""
+
+    def about(self) -> str:
+        """Version, and what it computes with."""
 
     def decode(self, streams: int, tokens: int) -> float:
         """Tokens a second of all streams together, from the first token of any to the last of all."""
@@ -58,6 +62,9 @@ class Termchat:
         self._gather = asyncio.gather
         self._engine = AsyncEngine(EngineConfig(model=model, threads=threads, context_length=CONTEXT))
         self._loop.run_until_complete(self._engine.__aenter__())
+
+    def about(self) -> str:
+        return f"{version('termchat')}, {self._engine._core.model.runner._backend.device}"
 
     def _run(self, prompts: list[list[int]], tokens: int) -> list[tuple[float, Any]]:
         """For each prompt when it was submitted and its final event."""
@@ -110,6 +117,10 @@ class LlamaCpp:
         self._model = llama_cpp.Llama(model, n_threads=threads, n_threads_batch=threads, verbose=False)
         self._contexts: dict[int, Any] = {}
         self._batch = llama_cpp.llama_batch_init(512, 0, 1)
+
+    def about(self) -> str:
+        features = self._api.llama_print_system_info().decode()
+        return f"llama-cpp-python {version('llama-cpp-python')}, {features.strip(' |')}"
 
     def _context(self, streams: int) -> Any:
         """An empty context for so many streams; its memory is kept, as a running program would keep it."""
@@ -182,6 +193,12 @@ class OpenVino:
         self._pipeline = openvino_genai.LLMPipeline(
             model, "CPU", scheduler_config=scheduler, INFERENCE_NUM_THREADS=threads
         )
+
+    def about(self) -> str:
+        from openvino import Core
+
+        precision = Core().get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
+        return f"openvino-genai {version('openvino-genai')}, computes in {precision}"
 
     def _config(self, tokens: int, *, ignore_eos: bool) -> Any:
         config = self._api.GenerationConfig()

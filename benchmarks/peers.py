@@ -23,7 +23,7 @@ import time
 import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,15 @@ MEGABYTE = 1e6
 
 Values = dict[str, dict[str, list[float]]]
 """Of each measurement: the figures of each engine, one a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """about: what each engine says of itself. values: figures to compare. own: figures of termchat alone."""
+
+    about: dict[str, str]
+    values: Values
+    own: dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +157,16 @@ class Engine:
         return {FIRST_TOKEN: seconds * 1e3, PEAK_MEMORY: usage.ru_maxrss * unit / MEGABYTE}
 
 
-def measure(engines: list[Engine], rounds: int) -> tuple[Values, dict[str, list[float]]]:
+def measure(engines: list[Engine], rounds: int) -> Results:
     """Figures of each engine, in turns, and of termchat's memory traffic and second turns."""
     values: Values = {m.name: {engine.name: [] for engine in engines} for m in MEASUREMENTS}
-    extra: dict[str, list[float]] = {"peak": [], "achieved": [], "first": [], "second": []}
+    own: dict[str, list[float]] = {"peak": [], "achieved": [], "first": [], "second": []}
     with ExitStack() as stack:
         calls = {engine.name: stack.enter_context(engine.running()) for engine in engines}
 
         def observe(found: Mapping[str, float]) -> None:
             for name, value in found.items():
-                extra[name].append(value)
+                own[name].append(value)
 
         for call in calls.values():  # the first step of a kind is slow everywhere
             call("prefill", PREFILL_TOKENS)
@@ -178,7 +187,7 @@ def measure(engines: list[Engine], rounds: int) -> tuple[Values, dict[str, list[
                 for measurement, value in engine.one_shot().items():
                     values[measurement.name][engine.name].append(value)
         observe(calls["termchat"]("bandwidth"))
-    return values, extra
+        return Results({name: call("about") for name, call in calls.items()}, values, own)
 
 
 def ratio(measurement: Measurement, values: Mapping[str, list[float]]) -> float | None:
@@ -208,22 +217,23 @@ def table(values: Values) -> str:
     return "\n".join(lines)
 
 
-def targets(values: Values, extra: Mapping[str, list[float]], model: Path) -> Iterator[tuple[str, bool]]:
+def targets(results: Results, model: Path) -> Iterator[tuple[str, bool]]:
     """What the project promises of this run, and whether it holds."""
+    values, own = results.values, results.own
     for measurement in MEASUREMENTS:
         found = ratio(measurement, values[measurement.name])
         if found is not None and measurement.target is not None:
             text = f"{measurement.name}: {found:.2f} times the better peer, target {measurement.target}"
             yield text, found >= measurement.target
-    pairs = zip(extra["achieved"], extra["peak"], strict=True)
+    pairs = zip(own["achieved"], own["peak"], strict=True)
     share = statistics.median(achieved / peak for achieved, peak in pairs)
     yield f"memory traffic at 1 stream: {share:.0%} of the peak, target 70%", share >= 0.7
-    turns = statistics.median(b / a for a, b in zip(extra["first"], extra["second"], strict=True))
+    turns = statistics.median(b / a for a, b in zip(own["first"], own["second"], strict=True))
     yield f"TTFT of a second turn: {turns:.2f} of the first, target 0.20", turns < 0.2
     shots = values[FIRST_TOKEN.name]
     if "llama.cpp" in shots:
         pairs = zip(shots["termchat"], shots["llama.cpp"], strict=True)
-        start = statistics.median(own / peer for own, peer in pairs)
+        start = statistics.median(ours / peer for ours, peer in pairs)
         yield f"exec to first token: {start:.2f} times llama.cpp's, target 1.5", start <= 1.5
     size = model.stat().st_size / MEGABYTE
     memory, limit = statistics.median(values[PEAK_MEMORY.name]["termchat"]), 2 * size + 60
@@ -278,22 +288,23 @@ def main() -> None:
         Engine(name, python, model, options.threads)
         for name, python in [("termchat", Path(sys.executable)), *peers]
     ]
-    values, extra = measure(engines, options.rounds)
+    results = measure(engines, options.rounds)
     print(f"{model.name}, {options.threads} threads, median of {options.rounds} rounds\n{description}\n")
-    print(table(values))
+    for name, about in results.about.items():
+        print(f"- {name}: {about}")
+    print(f"\n{table(results.values)}\n")
+    peak, achieved = (", ".join(f"{v:.1f}" for v in results.own[name]) for name in ("peak", "achieved"))
+    print(f"read bandwidth, GB/s: {peak}; achieved by one stream: {achieved}")
+    first, second = (statistics.median(results.own[name]) for name in ("first", "second"))
     print(
-        f"\nread bandwidth, GB/s: {', '.join(f'{value:.1f}' for value in extra['peak'])}; achieved by one "
-        f"stream: {', '.join(f'{value:.1f}' for value in extra['achieved'])}"
+        f"TTFT, ms: first turn of {PREFILL_TOKENS} tokens {first:.0f}; second turn, a reply and "
+        f"{MESSAGE_TOKENS} tokens longer, {second:.0f}\n"
     )
-    print(
-        f"TTFT, ms: first turn of {PREFILL_TOKENS} tokens {statistics.median(extra['first']):.0f}, "
-        f"second turn, {MESSAGE_TOKENS} tokens longer, {statistics.median(extra['second']):.0f}\n"
-    )
-    for text, met in targets(values, extra, model):
+    for text, met in targets(results, model):
         print(f"- {'met' if met else 'MISSED'}: {text}")
     if options.json:
-        result = {"machine": description, "model": model.name, "threads": options.threads, **values, **extra}
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        run = {"machine": description, "model": model.name, "threads": options.threads}
+        options.json.write_text(json.dumps({**run, **asdict(results)}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

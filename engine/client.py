@@ -20,7 +20,7 @@ from .config import EngineConfig
 from .core import EngineCore
 from .logprobs import Scores
 from .model import LoadedModel
-from .prompt import Prompt, checked, encode
+from .prompt import Prompt, checked, checked_variables, encode
 from .request import Request
 from .sampling import derive_seed, random_seed
 from .stream import Mailbox, ResponseStream
@@ -135,7 +135,8 @@ class AsyncEngine:
         self, prompt: Prompt, *, continue_final: bool = False, template_vars: Mapping[str, Any] | None = None
     ) -> list[int]:
         """The prompt ids that `generate` would use. Raises EngineError (template, engine_failed)."""
-        ids = partial(encode, self._loaded(), checked(prompt), continue_final, template_vars)
+        variables = checked_variables(template_vars)
+        ids = partial(encode, self._loaded(), checked(prompt), continue_final, variables)
         try:
             encoded = asyncio.get_running_loop().run_in_executor(self._prepare, ids)
         except RuntimeError:  # the executor is shut down: so is the engine
@@ -205,9 +206,9 @@ class AsyncEngine:
         template_vars: Mapping[str, Any] | None,
         scores: Scores | None = None,
     ) -> ResponseStream:
-        content = checked(prompt)
+        content, variables = checked(prompt), checked_variables(template_vars)
         submitted = time.perf_counter()
-        ids = partial(encode, self._loaded(), content, continue_final, template_vars)
+        ids = partial(encode, self._loaded(), content, continue_final, variables)
         mailbox = Mailbox()
         request = Request(next(self._ids), params, seed, submitted, partial(self._emit, mailbox), scores)
         try:

@@ -9,12 +9,14 @@ import numpy as np
 
 from .model import LoadedModel
 from .tokenization import encode_chat
-from .types import Message
+from .types import EngineError, Message
 
 Prompt = str | Sequence[int] | Sequence[Message]
 """Raw text, token ids, or messages that go through the model's chat template."""
 
 CheckedPrompt = str | list[int] | tuple[Message, ...]
+
+_SET_HERE = {"tokenizer", "template", "messages", "continue_final"}
 
 
 def checked(prompt: object) -> CheckedPrompt:
@@ -30,14 +32,23 @@ def checked(prompt: object) -> CheckedPrompt:
     raise TypeError(f"a prompt is a string, a list of token ids or a list of Message, not {prompt!r:.60}")
 
 
+def checked_variables(variables: object) -> dict[str, Any]:
+    """A copy of what a caller gives to the template. Raises TypeError for anything but a mapping or None."""
+    if variables is None or isinstance(variables, Mapping):
+        return dict(variables or {})
+    raise TypeError(f"template_vars must be a mapping, not {type(variables).__name__}")
+
+
 def encode(
-    model: LoadedModel, prompt: CheckedPrompt, continue_final: bool, variables: Mapping[str, Any] | None
+    model: LoadedModel, prompt: CheckedPrompt, continue_final: bool, variables: Mapping[str, Any]
 ) -> list[int]:
     """Token ids of a prompt; slow for long ones, so not for an event loop. Raises EngineError(template)."""
     if isinstance(prompt, list):
         return prompt
     if isinstance(prompt, str):
         return model.tokenizer.encode(prompt)
+    for name in _SET_HERE & variables.keys():
+        raise EngineError("template", f"{name!r} can't be a template variable: the engine sets it")
     return encode_chat(
-        model.tokenizer, model.chat_template, prompt, continue_final=continue_final, **(variables or {})
+        model.tokenizer, model.chat_template, prompt, continue_final=continue_final, **variables
     )

@@ -96,11 +96,11 @@ class Registry:
         """The entry of that name. UnknownModelError: names the nearest ones."""
         if name in self.entries:
             return self.entries[name]
+        raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
         near = difflib.get_close_matches(name[:100].lower(), self.entries, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.entries)}"
-        raise UnknownModelError(
-            f"no model is called {name[:100]!r}, and there is no such file or folder; {hint}"
-        )
+        return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.entries)}"
 
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
@@ -134,8 +134,9 @@ class Registry:
             return ResolvedModel(path.resolve().name, path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
             raise UnknownModelError(f"there is no model file or folder {name}")
-        self.entry(name)
-        raise AssertionError("entry() knows a name that entries does not hold")
+        raise UnknownModelError(
+            f"no model is called {name[:100]!r}, and there is no such file or folder; {self._hint(name)}"
+        )
 
     def _absent(self, entry: ModelEntry) -> str:
         if entry.file is None:

@@ -132,9 +132,11 @@ def _parse(file: Path, warn: Callable[[str], None]) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        warn(f"{file} is ignored: {error.strerror}")
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         warn(f"{file} is ignored: {error}")
-        return {}
+    return {}
 
 
 def _unknown_keys(

@@ -112,8 +112,8 @@ def quantize_rows(shape: tuple[int, int], format: PackedFormat, read: ReadRows) 
 def quantize(w: Any, format: PackedFormat) -> Packed:
     """Quantize a float matrix [rows, columns]: q8 is symmetric, q4 spans minimum to maximum of a group.
 
-    w: an array, a tensor or a list of rows. A group of zeros comes back as zeros. ValueError: unknown format, no
-    matrix, or values that can't be held.
+    w: an array, a tensor or a list of rows. A group of zeros comes back as zeros. ValueError: unknown format,
+    no matrix, or values that can't be held.
     """
     if format not in ("q4", "q8"):
         raise ValueError(f"format must be q4 or q8, not {format!r}")

@@ -16,7 +16,7 @@ from engine import Finished
 from ..thinking import split_thinking
 from .batch_lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
 from .console import Console, to_json
-from .errors import OK, CliError, failure_of
+from .errors import OK, CliError, engine_failure, failure_of
 from .output import ReaderClosed
 from .reply import Reply
 from .serving import Serving, check_flags, choose, load_setup, seeded, serving, sized
@@ -168,7 +168,7 @@ class _Batch:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
             return {"index": job.index, **self._reply(finished).as_dict(), "id": job.id}
-        failure = CliError(finished.error.code, finished.error.message)
+        failure = engine_failure(finished.error, self._served.choice.model.name)
         if failure.code == "engine_failed":
             raise failure
         return self._bad(BadLine(job.index, job.id, failure))

@@ -17,13 +17,11 @@ def table(result: Mapping[str, Any]) -> str:
     for name, label in (("ttft_ms", "TTFT ms"), ("itl_ms", "ITL ms"), ("e2e_ms", "E2E ms")):
         cells = "".join(f"{_number(result[name][key]):>10}" for key in ("mean", "p50", "p95", "p99"))
         lines.append(f"  {label:14}{cells}")
-    utilisation = result["kv_utilisation"]
     lines += [
         f"  {_number(result['tps_system'])} tokens/s in all, {_number(result['tps_user'])} per user, "
         f"{result['rps']:.2f} requests/s, "
         f"prefill {_number(result['prefill_tps'])} tokens/s",
-        f"  memory traffic {_number(result['bandwidth_gbs'])} GB/s{_share(result)}; "
-        f"{_number(utilisation and utilisation * 100)} % of the allocated KV slots in use",
+        f"  memory traffic {_number(result['bandwidth_gbs'])} GB/s{_share(result)}{_slots(result)}",
     ]
     baseline = result.get("baseline")
     if baseline is not None:
@@ -47,6 +45,11 @@ def _share(result: Mapping[str, Any]) -> str:
     if achieved is None or peak is None:
         return ""
     return f", {100 * achieved / peak:.0f} % of the measured peak of {peak:.1f}"
+
+
+def _slots(result: Mapping[str, Any]) -> str:
+    used = result["kv_utilisation"]  # None: over before it was looked at
+    return f"; {100 * used:.1f} % of the allocated KV slots in use" if used is not None else ""
 
 
 def _number(value: float | None) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+
+if TYPE_CHECKING:
+    from engine import EngineError
 
 OK = 0
 FAILED = 1
@@ -30,6 +33,7 @@ CODES = {
     "NotDownloadedError": "model_not_downloaded",
     "RegistryError": "registry",
     "DownloadError": "download",
+    "ConversationIdError": "usage",
     "StoreError": "store",
     "PathError": "path",
     "OutputError": "output",
@@ -60,6 +64,13 @@ class Failure:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {"code": self.code, "message": self.message}
+
+
+def engine_failure(error: EngineError, model: str) -> CliError:
+    """An error of the engine; one of the chat template with the model it came with, and a way round it."""
+    if error.code == "template":
+        return CliError(error.code, f"{model}: {error.message} (--raw does without it)")
+    return CliError(error.code, error.message)
 
 
 def failure_of(error: UserError) -> Failure:

@@ -200,7 +200,7 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
         closed = guard_descriptors()
         console = Console(Output(closed=1 in closed), closed=closed)
     console.signals.install()
-    logging.lastResort = None  # nothing that a library logs belongs on the terminal
+    logging.lastResort = logging.NullHandler()  # nothing that a library logs belongs on the terminal
     try:
         return _run(arguments, console)
     except Interrupted as signal:
@@ -208,7 +208,7 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
     except ReaderClosed:
         return READER_CLOSED
     except click.ClickException as error:
-        console.messages.note(f"{error.format_message()} (termchat --help lists everything)")
+        console.messages.note(_usage(error))
         return USAGE
     except UserError as error:
         console.messages.note(str(error))
@@ -227,6 +227,14 @@ def _run(arguments: Sequence[str], console: Console) -> int:
         message = f"termchat has a fault: {type(error).__name__}: {error}; {log} has the details"
         raise CliError("internal", message) from error
     return code if isinstance(code, int) else OK
+
+
+def _usage(error: click.ClickException) -> str:
+    """What click says, on one line, and where the command's options are listed."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path.removesuffix(f" {PROMPT_COMMAND}") if context is not None else "termchat"
+    problem = " ".join(error.format_message().split()).removesuffix(".")
+    return f"{problem} ({command} --help lists everything)"
 
 
 def _log_fault() -> Path:

@@ -71,9 +71,15 @@ class SectionedCommand(_Helped):
 
 
 class CommandGroup(_Helped, click.Group):
-    """A command with commands below it."""
+    """A command with commands below it, one of which must be named."""
 
     command_class = SectionedCommand
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say which commands there are if none is named."""
+        if not args and not ctx.resilient_parsing:
+            ctx.fail(f"{ctx.command_path} needs a command: {', '.join(self.commands)}")
+        return super().parse_args(ctx, args)
 
 
 class Text(click.ParamType[str]):

@@ -46,6 +46,9 @@ def screen(
         newest=values["newest"],
         conversation=values["cid"],
     )
-    run(paths, config, options, console.signals.calling)
-    received = console.signals.received
-    return OK if received is None else 128 + received
+
+    def exit_code() -> int:
+        received = console.signals.received
+        return OK if received is None else 128 + received
+
+    return run(paths, config, options, console.signals.calling, exit_code)

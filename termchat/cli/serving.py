@@ -18,7 +18,7 @@ from ..logs import LEVELS, Level, start_logging
 from ..registry import ResolvedModel
 from ..session import Setup, engine_config, sampling_params, starts_thinking, template_vars
 from .console import Console
-from .errors import CliError
+from .errors import CliError, engine_failure
 from .obtain import obtain
 
 SEED_BITS = 53
@@ -125,7 +125,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
             thinks = chat and await starts_thinking(engine, template_vars(choice.model))
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
-            raise CliError(error.code, error.message) from error
+            raise engine_failure(error, choice.model.name) from error
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")
         yield Serving(engine, choice, load_ms, thinks)

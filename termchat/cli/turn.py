@@ -11,7 +11,7 @@ from engine import Finished, Message, ResponseStream, SamplingParams, TextDelta,
 
 from ..thinking import ThinkingSplitter
 from .console import Console
-from .errors import CliError
+from .errors import engine_failure
 from .output import ReaderClosed
 from .recording import Recording, Status
 from .reply import Presenter, Reply
@@ -96,7 +96,7 @@ async def take_turn(
             finished = await stream.result()
             _save(recording, finished)
         if finished.error is not None:
-            raise CliError(finished.error.code, finished.error.message)
+            raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
         reply = Reply(
             id=reply_id,

@@ -14,6 +14,7 @@ import re
 import sys
 from dataclasses import replace
 
+from termchat.render.columns import dedent, indentation
 from termchat.render.fence import Code
 from termchat.render.leaf import Container, Item, Leaf, Quote
 from termchat.render.paragraph import Paragraph, Rule, Verbatim
@@ -26,29 +27,6 @@ _SETEXT = re.compile(r"(=+|-+)$")
 _FENCE = re.compile(r"(`{3,})([^`]*)$|(~{3,})(.*)$")
 _RULE = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _MARKER = re.compile(r"(?:([-+*])|(\d{1,9})([.)]))(?=[ \t]|$)")
-
-
-def indentation(text: str, column: int) -> int:
-    """Return the columns of white space that `text`, standing at `column`, begins with (tab stops of 4)."""
-    at = column
-    for character in text:
-        if character == " ":
-            at += 1
-        elif character == "\t":
-            at += 4 - at % 4
-        else:
-            break
-    return at - column
-
-
-def dedent(text: str, column: int, columns: int) -> tuple[str, int]:
-    """Remove up to `columns` columns of white space; what is left of a tab becomes spaces."""
-    goal = column + columns
-    index = 0
-    while column < goal and index < len(text) and text[index] in " \t":
-        column += 1 if text[index] == " " else 4 - column % 4
-        index += 1
-    return " " * (column - goal) + text[index:], min(column, goal)
 
 
 class BlockParser:

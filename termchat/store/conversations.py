@@ -18,6 +18,10 @@ _SELECT = """SELECT conversation.*,
 _KEEP_DELETED_S = 7 * 24 * 3600
 
 
+class ConversationIdError(StoreError):
+    """No conversation can have that id."""
+
+
 class NotFoundError(StoreError):
     """There is no such conversation or message."""
 
@@ -182,7 +186,7 @@ class Conversations:
 
 def _checked(name: str) -> str:
     if not 0 < len(name) <= 100 or not name.isprintable() or any(c.isspace() for c in name) or name[0] == "-":
-        raise StoreError(
+        raise ConversationIdError(
             "a conversation's id has 1 to 100 characters, no blanks, and does not begin with '-'; "
             f"{name[:120]!r} is none"
         )

@@ -41,7 +41,7 @@ DEFAULT_THEME = "dusk"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asked for. sampling, engine: only what was given. fetch: bring an absent model."""
+    """What the command line asked for. sampling, engine: only what was given. fetch: an absent model."""
 
     model: str | None = None
     fetch: bool = False
@@ -188,10 +188,11 @@ def run(
     config: Config,
     options: Options,
     on_signal: Callable[[Callable[[], object]], AbstractContextManager[None]],
-) -> None:
-    """Run the interface until the user leaves.
+    exit_code: Callable[[], int],
+) -> int:
+    """Run the interface until the user leaves; the exit code.
 
-    on_signal: within its block the first signal calls what it is given.
+    on_signal: within its block the first signal calls what it is given. exit_code: asked at the end.
     """
     app = TermchatApp(paths, config, options)
 
@@ -202,6 +203,7 @@ def run(
         app.history.close()
         if app.bridge.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
-            os._exit(app.return_code or 0)
+            os._exit(exit_code())
 
     asyncio.run(main())
+    return exit_code()

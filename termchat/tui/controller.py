@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RELAY_SECONDS = 0.066
+RELAY_SECONDS = 0.08
 """How often new text of a reply is taken over."""
 
 SEED_BITS = 53

@@ -1,24 +1,31 @@
 """What a caller who knows only the public names may try: argument forms, edges, closing, several readers."""
 
 import asyncio
-import contextlib
 import pickle
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from engine import AsyncEngine, EngineConfig, EngineError, Finished, SamplingParams, TextDelta
+from engine import (
+    AsyncEngine,
+    EngineConfig,
+    EngineError,
+    Finished,
+    Message,
+    ResponseStream,
+    SamplingParams,
+    TextDelta,
+)
 from engine.commands import Stop
 from engine.core import EngineCore
 from engine.metrics import from_times
 from engine.quantization import dequantize, quantize
 from engine.testing import ScriptedModel
 
-ONE, DOT = 33, 30
+ONE = 33
 GREEDY = SamplingParams(temperature=0)
 
 
@@ -27,12 +34,6 @@ def engine_of(
 ) -> AsyncEngine:
     model = ScriptedModel(scripts, tokenizer=tokenizer, eos=[2], step_seconds=step_seconds)
     return AsyncEngine(EngineConfig(model=model, **fields))
-
-
-async def until_ended(engine: AsyncEngine) -> None:
-    async with asyncio.timeout(5):
-        while engine.snapshot().running:
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("format", ["q8", "q4"])
@@ -102,6 +103,17 @@ async def test_integers_of_numpy_are_token_ids(default_model: Path) -> None:
             engine.generate_many("x", {"seed": 1}, n=2)
 
 
+async def test_template_variables_that_the_engine_sets_are_refused_by_name(default_model: Path) -> None:
+    talk = [Message("user", "Hi")]
+    async with engine_of(default_model, [[ONE]] * 4) as engine:
+        for name in ("messages", "template", "continue_final"):
+            final = await engine.generate(talk, GREEDY, template_vars={name: []}).result()
+            assert final.error is not None
+            assert (final.error.code, repr(name) in final.error.message) == ("template", True)
+        with pytest.raises(TypeError, match="template_vars"):
+            engine.generate(talk, GREEDY, template_vars=5)
+
+
 async def test_a_prompt_may_fill_the_whole_pool(default_model: Path) -> None:
     """The last sampled token needs no place in the cache."""
     async with engine_of(default_model, [[ONE] * 9] * 3, kv_blocks=2, block_size=16) as engine:
@@ -167,39 +179,33 @@ async def test_a_closed_engine_says_so(default_model: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["loading", "generating"])
-def test_an_engine_whose_loop_is_closed_ends(default_model: Path, moment: str) -> None:
-    uncaught = []
-    hook, threading.excepthook = threading.excepthook, uncaught.append
+def test_an_engine_whose_loop_is_closed_ends(
+    default_model: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left to read, so it neither runs on nor keeps the model; no thread dies of an exception."""
+    uncaught: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
     engine = engine_of(default_model, [[ONE] * 8000], 0.002)
     loop = asyncio.new_event_loop()
 
-    async def load() -> None:
-        with contextlib.suppress(BaseException):
-            await engine.__aenter__()
-
-    async def generate() -> object:
+    async def generate() -> ResponseStream:
         await engine.__aenter__()
         stream = engine.generate("x", GREEDY)
         await anext(stream)
         return stream
 
-    try:
-        if moment == "loading":
-            entering = loop.create_task(load())
-            loop.call_soon(loop.stop)
-            loop.run_forever()
-        else:
-            kept = loop.run_until_complete(generate())
+    if moment == "generating":
+        stream = loop.run_until_complete(generate())
         loop.close()
-        deadline = time.monotonic() + 10
-        while engine.snapshot().state != "closed" and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert engine.snapshot().state == "closed"
-        assert engine.snapshot().running == 0
-    finally:
-        threading.excepthook = hook
+        assert stream.finished is None
+    else:
+        engine._loop, engine._ready = loop, loop.create_future()
+        loop.close()
+        engine._core.start()
+    engine._core.join(10)
+    assert engine.snapshot().state == "closed"
+    assert engine.snapshot().running == 0
     assert not uncaught
-    del entering if moment == "loading" else kept
 
 
 def test_an_abort_inside_a_post_is_no_deadlock(default_model: Path) -> None:

@@ -154,6 +154,7 @@ HOSTILE = {
     "key count": (header(0, 2**40), "number of metadata keys is 1099511627776"),
     "zero dimension": (header(1, 0) + tensor("x", (1, 0), 0), "'x' has a zero dimension"),
     "n_dims": (header(1, 0) + tensor("x", (1,), 0, n_dims=0xFFFFFFFF) + bytes(40), "4294967295 dimensions"),
+    "n_dims at the end": (header(1, 0) + string("x") + b"\xff" * 4, "4294967295 dimensions"),
     "no dims": (header(1, 0) + tensor("x", (), 0) + bytes(40), "0 dimensions"),
     "product": (header(1, 0) + tensor("x", (2**32, 2**32, 2), 0), "whose product exceeds 2^63"),
     "wraps to zero": (header(1, 0) + tensor("x", (2**32, 2**32), 0), "whose product exceeds 2^63"),

@@ -64,6 +64,23 @@ def test_importing_the_factory_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.parametrize(("given", "found"), [(None, "10000"), ("7", "7")])
+def test_threads_are_told_not_to_spin_unless_the_user_says_otherwise(given, found):
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    environment |= {"GOMP_SPINCOUNT": given} if given else {}
+    code = (
+        "import os, sys\n"
+        "class Torch:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'torch': sys.exit(os.environ['GOMP_SPINCOUNT'] != sys.argv[1])\n"
+        "sys.meta_path.insert(0, Torch())\n"
+        "import kernels.reference\n"
+        "sys.exit('torch was not imported')\n"
+    )
+    command = [sys.executable, "-c", code, found]
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
+
+
 def test_threads_are_those_of_the_setting_also_in_another_thread():
     seen = []
 

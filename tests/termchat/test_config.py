@@ -85,7 +85,7 @@ def test_what_the_user_set_is_taken_and_shown_with_its_source(file: Path) -> Non
         ("[sampling]\ntemperature = -1", r"temperature must be in \[0, inf\), not -1; the default is used"),
         ("[sampling]\ntemperature = 'hot'", "temperature must be a number, not 'hot'"),
         ("[sampling]\nseed = 1979-05-27", "seed must be an integer"),
-        ("[sampling]\nstop = 3", "stop: "),
+        ("[sampling]\nstop = 3", "stop must be a list, not 3"),
         ("[sampling]\nlogprobs = 3", "unknown setting 'sampling.logprobs'"),
         ("[engine]\nthread = 2", "unknown setting 'engine.thread' is ignored; did you mean 'engine.threads'"),
         ("[engine]\nthreads = 0", r"threads must be an integer in \[1, 1024\]"),

@@ -7,7 +7,8 @@ import random
 import pytest
 from markdown_it import MarkdownIt
 
-from termchat.render.blocks import BlockParser, indentation
+from termchat.render.blocks import BlockParser
+from termchat.render.columns import indentation
 from termchat.render.fence import Code
 from termchat.render.leaf import Item, Leaf, Quote
 from termchat.render.paragraph import Paragraph, Rule

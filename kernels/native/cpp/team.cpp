@@ -66,7 +66,7 @@ void Team::run(Job& job, int threads) {
     job_ = &job;
     stage_ = -1;
     running_.store(true, std::memory_order_relaxed);
-    advance();
+    advance(0);
     uint64_t cursor = cursor_.load(std::memory_order_acquire);
     while (running_.load(std::memory_order_acquire)) {
         if (!claim_and_run(cursor, 0)) cursor = wait_beyond(cursor);
@@ -101,16 +101,18 @@ bool Team::claim_and_run(uint64_t cursor, int worker) {
         cursor = cursor_.load(std::memory_order_acquire);
     }
     if (finished == 0) return false;
-    if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == tasks) advance();
+    if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == tasks) advance(worker);
     return true;
 }
 
-// Called by whoever did the last task of a stage: all others only watch the cursor now.
-void Team::advance() {
+// Called by whoever did the last task of a stage: all others only watch the cursor now. A stage of one task is not
+// worth telling them.
+void Team::advance(int worker) {
     done_.store(0, std::memory_order_relaxed);
     while (++stage_ < job_->stages()) {
         int tasks = job_->tasks(stage_);
-        if (tasks > 0) return publish(tasks);
+        if (tasks > 1) return publish(tasks);
+        if (tasks == 1) job_->run(stage_, 0, worker);
     }
     running_.store(false, std::memory_order_release);
     publish(0);

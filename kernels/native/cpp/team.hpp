@@ -37,7 +37,7 @@ private:
     void hire(int threads);
     void work(int worker);
     bool claim_and_run(uint64_t cursor, int worker);
-    void advance();
+    void advance(int worker);
     void publish(int tasks);
     uint64_t wait_beyond(uint64_t seen);
 

@@ -24,6 +24,7 @@ from ..commands import COMMANDS
 from ..commands.registry import Command, find, is_command
 from ..keymap import bindings, shown
 from ..stats import EngineStats, StatsHistory, derive, rates
+from ..widgets.block import Block
 from ..widgets.chat_list import ChatList
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-FLUSH_SECONDS = 0.066
+FLUSH_SECONDS = 0.1
 PANEL_COLUMNS = 100
 """Below this width the panel is one line."""
 LIST_COLUMNS = 70
@@ -116,7 +117,7 @@ class MainScreen(Screen[None]):
                 yield Welcome(glyphs)
                 yield Prompt()
                 yield EngineLine()
-                yield Static("", id="status", markup=False)
+                yield Block(id="status")
             yield EnginePanel(glyphs)
 
     def on_mount(self) -> None:
@@ -183,7 +184,7 @@ class MainScreen(Screen[None]):
         context = engine.info.context_length if ready and engine is not None else None
         model = chat.model or self.ui.bridge.reference
         self.query_one(TitleLine).show(chat, model.rpartition("/")[2], chat.tokens_used, context)
-        self.query_one("#status", Static).update(Content.styled(self._status(), "$chat-muted"))
+        self.query_one("#status", Block).show_text(Content.styled(self._status(), "$chat-muted"))
 
     def _status(self) -> str:
         keys = self.ui.keys
@@ -196,7 +197,8 @@ class MainScreen(Screen[None]):
             return "   ".join([*parts, "← → versions", "esc back"])
         if self.chat.busy:
             return f"⏎ queue   {shown(keys['reply.stop'])} stop   {shown(keys['chat.new'])} new chat"
-        parts = [f"⏎ send   ^J new line   {shown(keys['help'])} keys"]
+        enter = "download" if self.ui.bridge.state == "absent" else "send"
+        parts = [f"⏎ {enter}   ^J new line   {shown(keys['help'])} keys"]
         return "   ".join([*parts, f"{shown(keys['palette'])} commands"])
 
     def poll(self) -> None:

@@ -9,11 +9,12 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Sparkline, Static
+from textual.widgets import Static
 
+from ...widgets.spark import Spark
 from ..format import milliseconds, rate
 from ..glyphs import Glyphs
-from ..stats import EngineStats, StatsHistory
+from ..stats import HISTORY, EngineStats, StatsHistory
 from ..widgets.figures import (
     bandwidth_lines,
     cache_lines,
@@ -31,9 +32,7 @@ class Plot(Vertical):
     DEFAULT_CSS = """
     Plot { height: 1fr; min-height: 5; margin-bottom: 1; }
     Plot Static { height: 1; }
-    Plot Sparkline { height: 1fr; width: 1fr; }
-    Plot Sparkline > .sparkline--max-color { color: $panel-spark-high; }
-    Plot Sparkline > .sparkline--min-color { color: $panel-spark-low; }
+    Plot Spark { height: 1fr; }
     """
 
     def __init__(self, title: str, unit: Callable[[float | None], str]) -> None:
@@ -44,12 +43,14 @@ class Plot(Vertical):
     def compose(self) -> ComposeResult:
         """Title and line."""
         yield Static("", markup=False)
-        yield Sparkline([], summary_function=max)
+        yield Spark(capacity=HISTORY)
 
     def update(self, values: Iterable[float]) -> None:
         """Draw these values, oldest first."""
         points = list(values)
-        self.query_one(Sparkline).data = points
+        spark = self.query_one(Spark)
+        spark.clear()
+        spark.push(points)
         now, most = (points[-1], max(points)) if points else (None, None)
         self.query_one(Static).update(
             Content.assemble(

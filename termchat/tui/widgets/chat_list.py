@@ -52,6 +52,8 @@ class ChatList(ScrollView, can_focus=True):
         self._chats: Sequence[Chat] = ()
         self._shown: Chat | None = None
         self._rates: Mapping[int, float | None] = {}
+        self._rows: list[tuple[tuple[str, str, str, str, str], bool]] = []
+        self._blank: Strip | None = None
 
     def update(self, chats: Sequence[Chat], shown: Chat | None, rates: Mapping[int, float | None]) -> None:
         """Show these. rates: tokens a second by the engine's request ids."""
@@ -61,7 +63,15 @@ class ChatList(ScrollView, can_focus=True):
             self.cursor = self._chats.index(shown)
         self.cursor = max(0, min(self.cursor, len(self._chats) - 1))
         self.virtual_size = Size(self.size.width, len(self._chats))
-        self.refresh()
+        rows = [(self._parts(chat), chat is shown) for chat in self._chats]
+        before, self._rows = self._rows, rows
+        if len(rows) != len(before):
+            self.refresh()
+            return
+        top = self.scroll_offset.y
+        changed = [index for index, row in enumerate(rows) if row != before[index]]
+        if changed:
+            self.refresh(*(Region(0, index - top, self.size.width, 1) for index in changed))
 
     def watch_cursor(self, cursor: int) -> None:
         """Keep it in sight."""
@@ -93,33 +103,42 @@ class ChatList(ScrollView, can_focus=True):
             self.cursor = row
             self.action_choose()
 
+    def notify_style_update(self) -> None:
+        """Draw in the colours of the new theme."""
+        super().notify_style_update()
+        self._blank = None
+
     def render_line(self, y: int) -> Strip:
         """One row."""
         width = self.size.width
         index = y + self.scroll_offset.y
-        if index >= len(self._chats):
-            return Strip.blank(width, self.rich_style)
-        chat = self._chats[index]
-        row = self._row(chat, width)
-        if chat is self._shown:
+        if index >= len(self._rows):
+            if self._blank is None or self._blank.cell_length != width:
+                self._blank = Strip.blank(width, self.rich_style)
+            return self._blank
+        parts, shown = self._rows[index]
+        row = self._row(parts, width)
+        if shown:
             row = row.stylize_before("$foreground on $primary 22%")
         if self.has_focus and index == self.cursor:
             row = row.stylize("reverse")
-        strips = Visual.to_strips(self, row, width, 1, self.visual_style)
-        return strips[0] if strips else Strip.blank(width, self.rich_style)
+        return Visual.to_strips(self, row, width, 1, self.visual_style)[0]
 
-    def _row(self, chat: Chat, width: int) -> Content:
+    def _parts(self, chat: Chat) -> tuple[str, str, str, str, str]:
+        """What a row shows: sign, title, speed or length of the queue; and the styles of sign and title."""
         state = chat.state
-        sign = self._glyphs.of(state, chat.unread)
         speed = sum(self._rates.get(reply.stream.id) or 0.0 for reply in chat.live.values())
         end = rate(speed) if speed else f"+{len(chat.queue)}" if chat.queue else ""
-        title = sanitize(chat.title).replace("\n", " ")
-        room = max(0, width - 4 - len(end) - 1)
+        sign_style = "$primary" if chat.unread and state == "idle" else STYLES[state]
         style = "bold" if chat.unread else "" if chat.id is not None else "italic $chat-muted"
+        title = sanitize(chat.title).replace("\n", " ")
+        return self._glyphs.of(state, chat.unread), title, end, sign_style, style
+
+    def _row(self, parts: tuple[str, str, str, str, str], width: int) -> Content:
+        sign, title, end, sign_style, style = parts
+        room = max(0, width - 4 - len(end) - 1)
         return Content.assemble(
-            (f" {sign} ", "$primary" if chat.unread and state == "idle" else STYLES[state]),
-            (_cut(title, room), style),
-            (f"{end:>{len(end) + 1}} ", "$chat-muted"),
+            (f" {sign} ", sign_style), (_cut(title, room), style), (f"{end:>{len(end) + 1}} ", "$chat-muted")
         )
 
 

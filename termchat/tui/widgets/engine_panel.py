@@ -5,22 +5,25 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from ...widgets.kv_map import ASCII_SIGNS, KvMap, Share, Signs
 from ...widgets.spark import ASCII_STEPS, STEPS, Spark
 from ..bridge import EngineBridge
+from ..format import percent, size
 from ..glyphs import ASCII, UNICODE, Glyphs
 from ..stats import EngineStats
+from .block import Block
 from .figures import (
     MUTED,
     bandwidth_lines,
+    bar,
     cache_lines,
     draft_lines,
     engine_lines,
     heading,
     latency_lines,
     one_line,
+    pair,
     speed_lines,
 )
 
@@ -40,7 +43,7 @@ class EnginePanel(VerticalScroll, can_focus=False):
 
     DEFAULT_CSS = """
     EnginePanel { width: 36; background: $surface; padding: 1 2; scrollbar-size-vertical: 1; }
-    EnginePanel Static { height: auto; }
+    EnginePanel Block { height: auto; }
     EnginePanel Spark { margin-bottom: 1; }
     EnginePanel KvMap { height: 3; }
     """
@@ -53,18 +56,18 @@ class EnginePanel(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         """Texts with the two plots between them."""
-        yield Static("", id="above", markup=False)
+        yield Block(id="above")
         yield Spark(steps=ASCII_STEPS if self._glyphs is ASCII else STEPS)
-        yield Static("", id="between", markup=False)
+        yield Block(id="between")
         yield KvMap(signs=self._signs)
-        yield Static("", id="below", markup=False)
+        yield Block(id="below")
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
         width = max(8, self.scrollable_content_region.width)
         self.query_one(Spark).display = self.query_one(KvMap).display = stats is not None
         if stats is None:
-            self._write("above", _absent(bridge, width))
+            self._write("above", _absent(bridge, width, self._glyphs))
             self._write("between", [])
             self._write("below", [])
             return
@@ -89,7 +92,7 @@ class EnginePanel(VerticalScroll, can_focus=False):
         self._write("below", [*cache_lines(stats, width), *([gap, *drafts] if drafts else [])])
 
     def _write(self, part: str, lines: list[Content]) -> None:
-        self.query_one(f"#{part}", Static).update(Content("\n").join(lines))
+        self.query_one(f"#{part}", Block).show_text(Content("\n").join(lines))
 
     def _plot(self, stats: EngineStats) -> None:
         """Add the times of the steps since the last snapshot."""
@@ -112,21 +115,23 @@ class EnginePanel(VerticalScroll, can_focus=False):
         self.query_one(KvMap).show(snapshot.blocks_total, shares, stats.shared, snapshot.blocks_cached)
 
 
-class EngineLine(Static):
+class EngineLine(Block):
     """The panel in one line, for narrow terminals."""
 
     DEFAULT_CSS = "EngineLine { height: 1; padding: 0 2; color: $chat-muted; }"
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__("", id=id, markup=False)
-
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
-        self.update(one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED))
+        self.show_text(one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED))
 
 
-def _absent(bridge: EngineBridge, width: int) -> list[Content]:
+def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:
     lines = [heading("engine", "", width), Content.styled(STATES[bridge.state], MUTED)]
+    progress = bridge.progress
+    if bridge.state == "downloading" and progress is not None and progress.total:
+        share = progress.done / progress.total
+        lines.append(bar(share, width, glyphs))
+        lines.append(pair(f"{size(progress.done)} of {size(progress.total)}", percent(share), width, MUTED))
     if bridge.state == "failed":
         lines += [Content(""), Content.styled(bridge.error, "$error")]
     return lines

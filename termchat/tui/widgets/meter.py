@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from textual.content import Content
-from textual.widgets import Static
 
 from ..chat import Chat
 from ..format import count
 from ..glyphs import UNICODE, Glyphs
+from .block import Block
 from .figures import MUTED, bar, cut
 
 NEARLY_FULL = 0.8
@@ -16,7 +16,7 @@ NEARLY_FULL = 0.8
 _CELLS = 8
 
 
-class TitleLine(Static):
+class TitleLine(Block):
     """Title on the left; model, own settings and the context meter on the right."""
 
     DEFAULT_CSS = """
@@ -24,7 +24,7 @@ class TitleLine(Static):
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
-        super().__init__("", markup=False)
+        super().__init__()
         self._glyphs = glyphs
 
     def show(self, chat: Chat, model: str, used: int | None, context: int | None) -> None:
@@ -34,7 +34,7 @@ class TitleLine(Static):
             return
         right = Content.assemble(*self._right(chat, model, used, context, width))
         room = max(0, width - right.cell_length - 1)
-        self.update(Content.assemble((cut(chat.title, room), "bold"), " ", right))
+        self.show_text(Content.assemble((cut(chat.title, room), "bold"), " ", right))
 
     def _right(
         self, chat: Chat, model: str, used: int | None, context: int | None, width: int
@@ -44,7 +44,7 @@ class TitleLine(Static):
             own = [
                 name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given
             ]
-            words = " · ".join([cut(model, min(len(model), 28)), *own])
+            words = " · ".join(word for word in (cut(model, min(len(model), 28)), *own) if word)
             parts.append(Content.styled(f"{words}  ", MUTED))
         if context and used is not None:
             share = used / context

@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual.content import Content
-from textual.widgets import Static
 
 from ..bridge import EngineBridge
 from ..format import size
 from ..glyphs import UNICODE, Glyphs
+from .block import Block
 from .figures import MUTED, bar
 
 BAR_CELLS = 40
 
 
-class Welcome(Static):
+class Welcome(Block):
     """A few lines in the middle of the screen; nothing has to be answered to begin typing."""
 
     DEFAULT_CSS = """
-    Welcome { height: 1fr; content-align: center middle; text-align: center; background: $background; }
+    Welcome { height: 1fr; padding: 0 4; content-align: center middle; text-align: center; }
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
-        super().__init__("", markup=False)
+        super().__init__()
         self._glyphs = glyphs
 
     def show(self, bridge: EngineBridge, waiting: int) -> None:
@@ -40,7 +40,7 @@ class Welcome(Static):
                 Content(""),
                 Content.styled("what you typed is sent as soon as the model is there", MUTED),
             ]
-        self.update(Content("\n").join(lines))
+        self.show_text(Content("\n").join(lines))
 
     def _loading(self, bridge: EngineBridge) -> list[Content]:
         name = bridge.model.name if bridge.model is not None else "the model"

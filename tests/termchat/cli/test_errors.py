@@ -209,8 +209,12 @@ def fault(s):
 
 
 PRODUCERS = {
-    ("usage", "{problem} (termchat --help lists everything)"): lambda s: s.termchat("--nonsense"),
+    ("usage", "{problem} ({command} --help lists everything)"): lambda s: s.termchat("--nonsense"),
     ("usage", "{setting} must {allowed}, not {value}"): lambda s: s.termchat("-t", "-1", "Hi"),
+    (
+        "usage",
+        "a conversation's id has 1 to 100 characters, no blanks, and does not begin with '-'; '{id}' is none",
+    ): lambda s: s.termchat("--cid", "has space", "Hi"),
     ("usage", "cannot read {file}: {reason}"): lambda s: s.termchat("batch", "/nowhere/in.jsonl"),
     ("usage", "{file} is both input and output; name another output"): lambda s: s.termchat(
         "batch", s.file("x"), "-o", s.file("x")
@@ -226,6 +230,7 @@ PRODUCERS = {
     ("model_unknown", "no model is called '{name}', and there is no such file or folder; {hint}"): lambda s: (
         s.termchat("-m", "smollm", "Hi")
     ),
+    ("model_unknown", "no model is called '{name}'; {hint}"): lambda s: s.termchat("models", "show", "/x"),
     ("model_unknown", "there is no model file or folder {path}"): lambda s: s.termchat(
         "-m", "/no/x.gguf", "Hi"
     ),
@@ -255,7 +260,7 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
-    ("template", "{problem}"): bad_template,
+    ("template", "{model}: {problem} (--raw does without it)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",

@@ -230,7 +230,7 @@ def test_a_conversation_by_its_id(termchat, scripted, home):
 
 def test_an_unusable_id_is_refused_before_anything_is_loaded(termchat, linked_model):
     outcome = termchat("--cid", "has space", "Hi")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "a conversation's id has 1 to 100" in outcome.err
 
 

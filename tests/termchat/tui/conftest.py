@@ -176,10 +176,20 @@ class Driver:
     async def say(self, text: str, *, wait: bool = True) -> None:
         """Type a text and send it; wait until the replies are there."""
         self.main.prompt.load(text)
-        await self.pilot.press("enter")
+        await self.press("enter")
         await until(lambda: self.main.prompt.text != text)
         if wait:
             await self.settle()
+
+    async def press(self, *keys: str) -> None:
+        """Press keys; unlike the pilot it does not wait until the processor has nothing to do."""
+        from textual.events import Key
+
+        for key in keys:
+            event = Key(key, key if len(key) == 1 else None)
+            event.set_sender(self.app)
+            self.app._driver.send_message(event)
+            await asyncio.sleep(0.05)
 
     async def settle(self) -> None:
         """Wait until nothing is answered any more, and it is drawn."""

@@ -89,7 +89,7 @@ async def test_a_text_sent_right_after_a_stop_is_answered(stage: Any, script: An
 
 
 async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: Any, script: Any) -> None:
-    async with stage(script(LONG[:600], LONG[:300], step=0.01)) as s:
+    async with stage(script(LONG[:400], LONG[:200], step=0.01)) as s:
         one, two = s.controller.new_chat(), None
         s.controller.submit(one, "a")
         await s.until(lambda: one.id is not None)
@@ -101,11 +101,11 @@ async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: An
         ids = {reply.stream.id for chat in (one, two) for reply in chat.live.values()}
         await s.until(lambda: {row.id for row in s.bridge.snapshot().conversations} == ids)
         await s.until(lambda: not two.busy)
-        assert two.messages[-1].text == LONG[:300]
+        assert two.messages[-1].text == LONG[:200]
         assert not two.unread
         await s.until(lambda: not one.busy)
         assert one.unread
-        assert one.messages[-1].text == LONG[:600]
+        assert one.messages[-1].text == LONG[:400]
 
 
 async def test_B087_regenerate_makes_a_sibling_and_cancelling_keeps_the_old_reply(
