@@ -3,8 +3,8 @@
     python scripts/fuzz.py --model MODEL.gguf [--headers 20000] [--settings 5000] [--seed N]
 
 Headers are mutations of a small GGUF file and of the given model's own header; settings are mutations of
-config.toml, models.toml and theme files. Exits with 1 and the seed of the first file that raises anything but the
-error for users, takes longer than 2 s, or makes the process grow by more than 200 MB.
+config.toml, models.toml and theme files. Exits with 1 and the seed of the first file that raises anything but
+the error for users, takes longer than 2 s, or makes the process grow by more than 200 MB.
 """
 
 from __future__ import annotations

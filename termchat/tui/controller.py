@@ -80,7 +80,8 @@ class Controller:
         """Read the list of conversations."""
         rows = await self.history.call(lambda store: store.list_conversations())
         for row in rows:
-            self._adopt(row)
+            if self.find(row.id) is None:  # one may have been begun meanwhile
+                self._adopt(row)
         self._listener.chats_changed()
 
     def new_chat(self) -> Chat:

@@ -39,8 +39,8 @@ class History:
         self._store: Store | None = None
 
     async def open(self) -> None:
-        """Open the database. PathError, OSError: not even a temporary one can be had."""
-        self._store = await self._worker.call(self._open)
+        """Open the database, as the first call does too. OSError: not even a temporary one can be had."""
+        await self._worker.call(self._opened)
 
     def call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
         """Carry out a call on the store; its result, StoreError or PathError."""
@@ -64,7 +64,8 @@ class History:
         self._worker.close(CLOSE_SECONDS)
 
     def _opened(self) -> Store:
-        assert self._store is not None, "the history was opened"
+        if self._store is None:
+            self._store = self._open()
         return self._store
 
     def _open(self) -> Store:

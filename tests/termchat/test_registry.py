@@ -74,6 +74,11 @@ def test_other_sources_are_not_checked_against_the_old_sha256(paths: Paths) -> N
     assert (entry.sha256, entry.size, entry.file) == (None, None, "other.gguf")
 
 
+def test_a_file_that_cannot_be_read_is_a_warning(paths: Paths) -> None:
+    paths.registry_file.mkdir(parents=True)
+    assert Registry.load(paths).warnings == (f"{paths.registry_file} is ignored: Is a directory",)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

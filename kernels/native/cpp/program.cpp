@@ -143,8 +143,7 @@ int Program::linear_tasks(const Op& op) {
     for (const Segment& segment : matrix.segments()) bytes += segment.tile_bytes * (size_t)segment.tiles;
     size_t wanted = (size_t)divided(kTasksPerThread * threads_, row_tasks);
     if (rows <= kBlockRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
-    tiles_per_task_ = divided(matrix.tiles(), (int)wanted);
-    tile_tasks_ = divided(matrix.tiles(), tiles_per_task_);
+    tile_tasks_ = std::min(padded((int)wanted, threads_), matrix.tiles());
     return tile_tasks_ * row_tasks;
 }
 
@@ -168,8 +167,8 @@ void Program::run(int stage, int task, int worker) {
 
 void Program::run_linear(const Op& op, int task) {
     const Matrix& matrix = *(const Matrix*)op.weight;
-    int first = task % tile_tasks_ * tiles_per_task_;
-    int last = std::min(first + tiles_per_task_, matrix.tiles());
+    int64_t part = task % tile_tasks_, tiles = matrix.tiles();
+    int first = (int)(part * tiles / tile_tasks_), last = (int)((part + 1) * tiles / tile_tasks_);
     LinearArgs args;
     args.columns = matrix.columns();
     args.groups = groups_of(matrix.columns());

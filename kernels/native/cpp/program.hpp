@@ -69,8 +69,7 @@ private:
     Sampler sampler_;
     Rows logits_{nullptr, 0};
     const Step* step_ = nullptr;
-    // Of the stage that runs: rows a task, tiles a task, tasks along the tiles.
-    int rows_per_task_ = 1, tiles_per_task_ = 1, tile_tasks_ = 1;
+    int rows_per_task_ = 1, tile_tasks_ = 1;  // of the stage that runs; tasks of a linear lie along tiles first
 };
 
 }  // namespace native

@@ -151,7 +151,7 @@ def test_what_is_not_given_is_not_set(termchat, requests):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--nonsense", "Hi"], "No such option"),
+        (["--nonsense", "Hi"], "No such option '--nonsense'"),
         (["Hi", "there"], "extra argument"),
         (["-t", "warm", "Hi"], "'warm' is not a valid float"),
         (["-t"], "requires an argument"),
@@ -161,7 +161,9 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["--raw", "-s", "x", "Hi"], "--raw and --system exclude each other"),
         (["--kv-memory", "much", "Hi"], "is no size"),
         (["models", "nonsense"], "No such command"),
-        (["batch"], "Missing argument"),
+        (["batch"], "Missing argument 'IN.jsonl' (termchat batch --help lists everything)"),
+        (["models"], "termchat models needs a command: list, pull, show, rm (termchat models --help"),
+        (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
     ],
 )

@@ -123,6 +123,7 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
         size: tuple[int, int] = (120, 36),
         config: str = "",
         registry: Registry | None = None,
+        early: bool = False,
         **options: Any,
     ) -> AsyncIterator[Any]:
         paths = Paths(*(tmp_path / name for name in ("config", "data", "cache", "state")))
@@ -137,7 +138,8 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
             engine_config=lambda resolved: EngineConfig(model=model if model is not None else resolved.path),
         )
         async with app.run_test(size=size, notifications=True) as pilot:
-            await until(lambda: app.controller.shown is not None)
+            if not early:
+                await until(lambda: app.bridge.state != "starting")
             if model is not None:
                 await until(lambda: app.bridge.state == "ready")
             try:

@@ -383,3 +383,18 @@ async def test_the_plots_close_and_all_replies_stop(open_app: Any, script: Any) 
         await d.shows("Type a message")
         await d.say("/stop all")
         assert all(chat.messages[-1].status != "done" for chat in d.app.controller.chats)
+
+
+async def test_enter_before_the_store_is_open(open_app: Any, script: Any) -> None:
+    async with open_app(script("Hello.")) as d:
+        await d.say("an older one")
+    async with open_app(None, early=True) as d:
+        d.app.bridge._engine_config = lambda resolved: __import__("engine").EngineConfig(model=script("Hi."))
+        assert d.app.history._store is None
+        d.main.prompt.load("early")
+        await d.press("enter", "f3")
+        await d.until(lambda: len(d.app.controller.chats) == 2)
+        await d.press("escape")
+        await d.settle()
+        await d.shows("early", "Hi.")
+        assert [chat.title for chat in d.app.controller.chats] == ["early", "an older one"]

@@ -123,7 +123,7 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
 
 async def settled(pilot: Any) -> None:
     app = pilot.app
-    while app.controller.shown is None or app.bridge.state == "starting":
+    while app.bridge.state == "starting":
         await pilot.pause(0.02)
     app._main.prompt.cursor_blink = False
     app._main.poll()
