@@ -78,7 +78,7 @@ class CommandGroup(_Helped, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say which commands there are if none is named."""
         if not args and not ctx.resilient_parsing:
-            ctx.fail(f"{ctx.command_path} needs a command: {', '.join(self.commands)}")
+            ctx.fail(f"{ctx.info_name} needs a command: {', '.join(self.commands)}")
         return super().parse_args(ctx, args)
 
 

@@ -26,7 +26,10 @@ TIMING_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A finished reply and what is known of it. peak: measured bandwidth in GB/s, None if not asked for."""
+    """A finished reply and what is known of it.
+
+    peak: measured bandwidth in GB/s, None if not asked for. backend, exact: see EngineSnapshot.
+    """
 
     id: str
     conversation: str | None
@@ -37,6 +40,7 @@ class Reply:
     load_ms: float
     peak: float | None = None
     exact: bool = True
+    backend: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The object of `--json`; undefined is None."""
@@ -59,6 +63,7 @@ class Reply:
         """The figures in plain words, in a few lines."""
         usage, times = self.finished.usage, self.finished.timings
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
+        slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
             f"reply {usage.completion_tokens} tokens ({self.finished.reason})",
@@ -66,7 +71,8 @@ class Reply:
             f"prefill {_ms(times.prefill_ms)}); "
             f"then {_ms(times.itl_ms)} a token (95 % within {_ms(times.itl_p95_ms)}), "
             f"{_number(times.tokens_per_second)} tokens/s",
-            f"memory traffic {_number(times.bandwidth_gbs)} GB/s, {self._share()}; {exact}; "
+            f"memory traffic {_number(times.bandwidth_gbs)} GB/s, {self._share()}; "
+            f"{self.backend} backend{slow}, {exact}; "
             f"model loaded in {_ms(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)

@@ -108,6 +108,7 @@ async def take_turn(
             load_ms=served.load_ms,
             peak=await served.engine.bandwidth_peak() if turn.measure and not stopped else None,
             exact=served.engine.snapshot().exact,
+            backend=served.engine.snapshot().backend,
         )
         if console.output.closed:
             raise ReaderClosed

@@ -146,7 +146,9 @@ class TermchatApp(App[None]):
                     lambda store: store.get_or_create(name, system=options.system)
                 )
         if chat is not None:
+            begun = self._main.chat
             await self._main.switch_to(chat)
+            self.controller.discard(begun)
         else:
             self._main.chat_changed(self._main.chat)
         name_of = chat.model if chat is not None and chat.model else None

@@ -93,6 +93,12 @@ class Controller:
             self._listener.chats_changed()
         return chat
 
+    def discard(self, chat: Chat) -> None:
+        """Take a conversation out of the list that has nothing in it."""
+        if chat.id is None and not chat.busy and not chat.draft and chat is not self.shown:
+            self.chats.remove(chat)
+            self._listener.chats_changed()
+
     async def show(self, chat: Chat) -> None:
         """Put a conversation on screen, reading its messages if it was not read yet."""
         self.shown = chat

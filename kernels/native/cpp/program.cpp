@@ -6,7 +6,7 @@ namespace native {
 namespace {
 
 constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
-constexpr size_t kTaskBytes = 24576;   // of weights: below this, claiming costs more than it balances
+constexpr size_t kTaskBytes = 49152;   // of weights: below this, claiming costs more than it balances
 constexpr int kLinearRows = 64;        // rows of a task: its weights are read once for so many
 constexpr int kNearBytes = 24576;      // of activations that stay in the first-level cache beside a tile
 

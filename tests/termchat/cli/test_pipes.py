@@ -130,10 +130,15 @@ def test_B075_closed_standard_streams(environment, home):
 def test_nothing_but_the_message_is_said_of_a_damaged_database(environment, home):
     database(home).parent.mkdir(parents=True)
     database(home).write_bytes(b"no database" * 1000)
-    process = start(environment, "history", "list", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, out, err.count(b"\n")) == (1, b"", 1)
-    assert err.startswith(b"termchat: ")
+    done = subprocess.run(
+        [sys.executable, "-m", "termchat", "history", "list"],
+        env=environment,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    assert done.stderr.startswith(b"termchat: ")
 
 
 def test_B025_a_text_longer_than_the_context_is_exit_4(environment, home):
