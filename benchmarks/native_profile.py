@@ -2,7 +2,8 @@
 
     python benchmarks/native_profile.py MODEL.gguf [--threads N] [--context TOKENS]
 
-Times are those that a fifth of the repetitions stay below, so other work on the machine hardly shows.
+Of each part the fastest run counts, of the engine's steps the time that a fifth of them stay below: on a machine
+with other work, medians say more about that.
 """
 
 from __future__ import annotations
@@ -68,26 +69,41 @@ def groups(checkpoint: Checkpoint) -> dict[str, list[str]]:
     }
 
 
-def print_costs(checkpoint: Checkpoint, peak: float) -> None:
-    """Bytes and operations a step, counted from the file, and what reading them takes at the peak."""
+def print_costs(checkpoint: Checkpoint, peak: float, measured: dict[str, float]) -> None:
+    """Bytes and operations of the products, counted from the file; their floor at the peak; ms measured."""
     rows, all_bytes, all_values = [], 0, 0
+
+    def row(name: str, kinds: str, values: int, nbytes: int, ms: float) -> list[str]:
+        floor = nbytes / peak * 1e3
+        cells = [f"{values / 1e6:.2f}", f"{nbytes / 1e6:.2f}", f"{floor:.2f}", f"{ms:.2f}"]
+        return [name, kinds, *cells, f"{nbytes / ms / 1e6:.1f}", f"{floor / ms:.0%}"]
+
     for name, tensors in groups(checkpoint).items():
         weights = [checkpoint.tensors.get(tensor) for tensor in tensors]
         kinds = {getattr(weight, "format", getattr(weight, "dtype", "")) for weight in weights}
         nbytes = sum(weight.nbytes for weight in weights if weight is not None)
         values = sum(int(np.prod(weight.shape)) for weight in weights if weight is not None)
-        cells = [f"{values / 1e6:.2f}", f"{nbytes / 1e6:.2f}", f"{nbytes / peak * 1e3:.2f}"]
-        rows.append([name, ", ".join(sorted(kinds)), *cells])
+        rows.append(row(name, ", ".join(sorted(kinds)), values, nbytes, measured[name]))
         all_bytes, all_values = all_bytes + nbytes, all_values + values
-    total = [f"{all_values / 1e6:.2f}", f"{all_bytes / 1e6:.2f}", f"{all_bytes / peak * 1e3:.2f}"]
-    rows.append(["all", "", *total])
-    print_table(["matrices", "format", "million weights = MACs a row", "MB", "floor, ms"], rows)
+    rows.append(row("all", "", all_values, all_bytes, sum(measured[name] for name in groups(checkpoint))))
+    rows.append(row("whole step", "", all_values, all_bytes, measured["whole step"]))
+    header = [
+        "matrices",
+        "format",
+        "million MACs a row",
+        "MB",
+        "floor, ms",
+        "1 row, ms",
+        "GB/s",
+        "of the peak",
+    ]
+    print_table(header, rows)
     spec = checkpoint.spec
     shape = CacheShape(spec.layers, 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
     attention = 2 * spec.layers * spec.heads * spec.head_dim
     print(
         f"KV cache: {shape.bytes_per_token:,} bytes a token; attention: {attention:,} MACs for each earlier "
-        f"token.\nMeasured read bandwidth: {peak / 1e9:.1f} GB/s.\n"
+        f"token.\nPeak: plain reads of a buffer of the weights' size, {peak / 1e9:.1f} GB/s.\n"
     )
 
 
@@ -171,7 +187,7 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
         "attention output": forward(output),
         "gate, up": forward(gate_up),
         "down": forward(down),
-        "head, greedy sampling": forward(head),
+        "head": forward(head),
         "KV write, attention": forward(attention),
         "norms, gates": forward(norms),
     }
@@ -180,7 +196,6 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
 def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> None:
     """Times of the parts of steps of several sizes, measured in turns."""
     backend = NativeBackend(BackendSettings(threads=threads))
-    print_costs(checkpoint, backend.read_bandwidth(checkpoint.weight_bytes))
     spec = checkpoint.spec
     weights = place(spec, checkpoint.tensors, backend)
     width = -(-max(context + 1, 512) // BLOCK)
@@ -193,22 +208,25 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     }
     sizes = {f"{rows} x decode": (rows, False) for rows in (1, 4, 8, 16)} | {"prefill of 512": (512, True)}
     columns: dict[str, dict[str, float]] = {}
+    peaks = []
     for size, (rows, prefill) in sizes.items():
+        peaks.append(backend.read_bandwidth(checkpoint.weight_bytes))
         batch = step_batch(rows, context, spec.vocabulary, prefill=prefill)
         seconds: dict[str, list[float]] = {name: [] for name in programs}
-        for _ in range(REPEATS // 10 if prefill else REPEATS):
+        for _ in range(REPEATS // 5 if prefill else REPEATS):
             for name, program in programs.items():
                 started = time.perf_counter()
                 program.run(batch)
                 seconds[name].append(time.perf_counter() - started)
-        found = {name: fifth(values) for name, values in seconds.items()}
+        found = {name: min(values) * 1e3 for name, values in seconds.items()}
         empty, whole = found.pop("empty"), found.pop("whole step")
         columns[size] = {name: value - empty for name, value in found.items()}
         columns[size]["the rest"] = whole - sum(columns[size].values())
         columns[size]["whole step"] = whole
+    print_costs(checkpoint, max(peaks), columns["1 x decode"])
     names = list(columns["1 x decode"])
-    rows_of_table = [[name, *(f"{column[name]:.2f}" for column in columns.values())] for name in names]
-    print_table([f"ms, {context} tokens before", *columns], rows_of_table)
+    table = [[name, *(f"{column[name]:.2f}" for column in columns.values())] for name in names]
+    print_table([f"ms, {context} tokens before", *columns], table)
     backend.close()
 
 

@@ -11,10 +11,8 @@ its median.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,52 +21,33 @@ import time
 import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from peer_report import (
+    DECODE,
+    DECODE_TOKENS,
+    FIRST_TOKEN,
+    MEASUREMENTS,
+    MEGABYTE,
+    MESSAGE_TOKENS,
+    PEAK_MEMORY,
+    PREFILL,
+    PREFILL_TOKENS,
+    Measurement,
+    Results,
+    Values,
+    machine,
+    table,
+    targets,
+)
 
 WORKERS = Path(__file__).with_name("peer_workers.py")
 CHECKOUT = Path(__file__).parents[1]
 PROMPT = "Write one sentence about the sea."
 PEERS = {"llama.cpp": ("llama-cpp-python", "llama_cpp"), "OpenVINO": ("openvino-genai", "openvino_genai")}
 """Distribution and module of each."""
-
-MEGABYTE = 1e6
-
-Values = dict[str, dict[str, list[float]]]
-"""Of each measurement: the figures of each engine, one a round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """about: what each engine says of itself. values: figures to compare. own: figures of termchat alone."""
-
-    about: dict[str, str]
-    values: Values
-    own: dict[str, list[float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A row of the table. target: least ratio to the better peer; for times and sizes, the largest one."""
-
-    name: str
-    unit: str
-    higher_is_better: bool = True
-    target: float | None = None
-
-
-DECODE = {
-    streams: Measurement(f"decode, {streams} stream{'s' * (streams > 1)}", "tokens/s", target=target)
-    for streams, target in ((1, 1.8), (4, None), (8, None), (16, 3.0))
-}
-PREFILL = Measurement("prefill of 512 tokens", "tokens/s", target=1.5)
-FIRST_TOKEN = Measurement("exec to first token", "ms", higher_is_better=False)
-PEAK_MEMORY = Measurement("peak memory of a one-shot", "MB", higher_is_better=False)
-MEASUREMENTS = (*DECODE.values(), PREFILL, FIRST_TOKEN, PEAK_MEMORY)
-DECODE_TOKENS = 64
-PREFILL_TOKENS = 512
-MESSAGE_TOKENS = 24
 
 
 def note(text: str) -> None:
@@ -86,8 +65,11 @@ def installed(environment: Path) -> Iterator[tuple[str, Path]]:
         imports = [str(python), "-c", f"import {module}"]
         if subprocess.run(imports, capture_output=True).returncode != 0:
             note(f"installs {distribution} into {environment}; a build from source takes minutes")
-            pip = [str(python), "-m", "pip", "install", "--quiet", distribution]
-            done = subprocess.run(pip, stdout=sys.stderr)
+            pip = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", distribution]
+            # Without these options gcc drops the tile configuration of ggml's AMX code, which then crashes
+            # (ggml-org/llama.cpp#20824); pip's cache may hold such a build.
+            flags = f"{os.environ.get('CXXFLAGS', '')} -fno-dse -fno-tree-dse"
+            done = subprocess.run(pip, stdout=sys.stderr, env={**os.environ, "CXXFLAGS": flags})
             if done.returncode != 0 or subprocess.run(imports, capture_output=True).returncode != 0:
                 note(f"{name} can't be installed here and is left out")
                 continue
@@ -121,7 +103,7 @@ class Engine:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                raise SystemExit(f"peers: {self.name} ended with status {process.wait()}")
+                raise RuntimeError(f"{self.name} ended with status {process.wait()}")
             return line
 
         def call(name: str, *arguments: Any) -> Any:
@@ -152,7 +134,7 @@ class Engine:
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
         if not first or status:
-            raise SystemExit(f"peers: the one-shot of {self.name} failed: {' '.join(self._shot)}")
+            raise RuntimeError(f"the one-shot of {self.name} failed: {' '.join(self._shot)}")
         unit = 1 if sys.platform == "darwin" else 1024
         return {FIRST_TOKEN: seconds * 1e3, PEAK_MEMORY: usage.ru_maxrss * unit / MEGABYTE}
 
@@ -190,71 +172,6 @@ def measure(engines: list[Engine], rounds: int) -> Results:
         return Results({name: call("about") for name, call in calls.items()}, values, own)
 
 
-def ratio(measurement: Measurement, values: Mapping[str, list[float]]) -> float | None:
-    """termchat to the better peer of each round, the median of the rounds; None without a peer."""
-    peers = [series for name, series in values.items() if name != "termchat"]
-    if not peers:
-        return None
-    best = max if measurement.higher_is_better else min
-    pairs = zip(values["termchat"], (best(round) for round in zip(*peers, strict=True)), strict=True)
-    return statistics.median(own / peer for own, peer in pairs)
-
-
-def table(values: Values) -> str:
-    """Markdown: the median of each engine and termchat's ratio to the better peer."""
-    names = list(values[PREFILL.name])
-    lines = [
-        f"| | {' | '.join(names)} | termchat / better peer |",
-        "|---" * (len(names) + 2) + "|",
-    ]
-    for measurement in MEASUREMENTS:
-        row = values[measurement.name]
-        cells = [f"{statistics.median(row[name]):,.0f}" for name in names]
-        found = ratio(measurement, row)
-        target = "" if measurement.target is None else f" (target {measurement.target})"
-        shown = "" if found is None else f"{found:.2f}{target}"
-        lines.append(f"| {measurement.name}, {measurement.unit} | {' | '.join(cells)} | {shown} |")
-    return "\n".join(lines)
-
-
-def targets(results: Results, model: Path) -> Iterator[tuple[str, bool]]:
-    """What the project promises of this run, and whether it holds."""
-    values, own = results.values, results.own
-    for measurement in MEASUREMENTS:
-        found = ratio(measurement, values[measurement.name])
-        if found is not None and measurement.target is not None:
-            text = f"{measurement.name}: {found:.2f} times the better peer, target {measurement.target}"
-            yield text, found >= measurement.target
-    pairs = zip(own["achieved"], own["peak"], strict=True)
-    share = statistics.median(achieved / peak for achieved, peak in pairs)
-    yield f"memory traffic at 1 stream: {share:.0%} of the peak, target 70%", share >= 0.7
-    turns = statistics.median(b / a for a, b in zip(own["first"], own["second"], strict=True))
-    yield f"TTFT of a second turn: {turns:.2f} of the first, target 0.20", turns < 0.2
-    shots = values[FIRST_TOKEN.name]
-    if "llama.cpp" in shots:
-        pairs = zip(shots["termchat"], shots["llama.cpp"], strict=True)
-        start = statistics.median(ours / peer for ours, peer in pairs)
-        yield f"exec to first token: {start:.2f} times llama.cpp's, target 1.5", start <= 1.5
-    size = model.stat().st_size / MEGABYTE
-    memory, limit = statistics.median(values[PEAK_MEMORY.name]["termchat"]), 2 * size + 60
-    text = f"peak memory of a one-shot: {memory:.0f} MB, target {limit:.0f} (2 x {size:.0f} + 60, without KV)"
-    yield text, memory < limit
-
-
-def machine() -> str:
-    """What the figures were measured on."""
-    processor = platform.processor() or platform.machine()
-    memory = 0.0
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                processor = line.partition(":")[2].strip()
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    cpus, load = os.cpu_count(), os.getloadavg()[0]
-    today = datetime.date.today().isoformat()
-    return f"{processor}, {cpus} CPUs, {memory:.0f} GiB, load {load:.1f} before the run, {today}"
-
-
 def default_model() -> Path:
     """Where the application keeps its default model."""
     from termchat.download import ensure
@@ -284,10 +201,15 @@ def main() -> None:
     model = (options.model or default_model()).expanduser().resolve()
     description = machine()
     peers = list(installed(options.environment.absolute()))
-    engines = [
-        Engine(name, python, model, options.threads)
-        for name, python in [("termchat", Path(sys.executable)), *peers]
-    ]
+    engines = [Engine("termchat", Path(sys.executable), model, options.threads)]
+    for name, python in peers:
+        peer = Engine(name, python, model, options.threads)
+        try:
+            peer.one_shot()
+        except RuntimeError as error:
+            note(f"{name} is left out: {error}")
+        else:
+            engines.append(peer)
     results = measure(engines, options.rounds)
     print(f"{model.name}, {options.threads} threads, median of {options.rounds} rounds\n{description}\n")
     for name, about in results.about.items():

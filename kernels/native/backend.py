@@ -8,7 +8,7 @@ import numpy as np
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
 from ..threads import usable_cpus
-from ..weights import Packed, Plain, Weight
+from ..weights import GROUP, Packed, Plain, Weight
 from . import unavailable_reason
 from .library import Source, addressof, kernels, load
 from .program import NativeProgram
@@ -76,12 +76,17 @@ class NativeBackend:
         if not address:
             raise MemoryError(f"no memory for a matrix of {sum(part.nbytes for part in parts)} bytes")
         self.weight_bytes = load().native_weight_bytes(self.address) + self._vector_bytes
+        kinds = {(part.format, part.shape[0]) if isinstance(part, Packed) else None for part in parts}
         return Matrix(
             address,
             rows=sum(part.shape[0] for part in parts),
             columns=columns,
             quantized=any(isinstance(part, Packed) for part in parts),
             plain=any(isinstance(part, Plain) for part in parts),
+            halves=len(parts) == 2
+            and len(kinds) == 1
+            and None not in kinds
+            and parts[0].shape[0] % GROUP == 0,
         )
 
     def place_vector(self, values: Float32) -> Float32:
@@ -134,7 +139,7 @@ class NativeBackend:
         return float(load().native_read_bandwidth(self.address, max(1, min(nbytes, _LARGEST_READ))))
 
     def close(self) -> None:
-        """Free weights, cache and programs, and with the last backend of the process the threads."""
+        """Free weights, cache, programs and the logits they gave out; with the last backend the threads."""
         if self._model is not None:
             load().native_close(self._model)
             self._model = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from ctypes import (
     CDLL,
     POINTER,
@@ -74,6 +75,10 @@ class Buffer(Structure):
     _fields_ = [("columns", c_int32), ("planes", c_int32), ("samples", c_int32)]
 
 
+STEP = struct.Struct("=4i22Q")
+"""`Step` of step.hpp: four counts, then the addresses of the arrays; filled anew for every step."""
+
+
 class StepLimits(Structure):
     """`kernels.interface.Limits`."""
 
@@ -117,12 +122,12 @@ def load() -> CDLL:
     """The library with its signatures declared. OSError: it was not built, or can't be loaded here."""
     path = _find()
     library = CDLL(str(path))
-    structures = (Source, Op, Buffer, StepLimits)
+    sizes = [ctypes.sizeof(structure) for structure in (Source, Op, Buffer, StepLimits)] + [STEP.size]
     try:
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-        same = library.native_layout() == sum(ctypes.sizeof(s) << 8 * i for i, s in enumerate(structures))
+        same = library.native_layout() == sum(size << 8 * i for i, size in enumerate(sizes))
     except AttributeError:
         same = False
     if not same:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -25,7 +25,7 @@ class Plan:
 
 def lower(nodes: list[Node]) -> Plan:
     """Plan of a recorded forward. The rows of a buffer are only used by operations on the same rows."""
-    nodes = _with_quantized_inputs(_with_residuals(nodes))
+    nodes = _with_gated_linears(_with_quantized_inputs(_with_residuals(nodes)))
     buffers, numbers = _place(nodes)
     logits = next(node.x for node in nodes if node.kind == "sample")
     assert logits is not None
@@ -34,48 +34,76 @@ def lower(nodes: list[Node]) -> Plan:
 
 def _with_residuals(nodes: list[Node]) -> list[Node]:
     """An add of a linear's whole result, used nowhere else, becomes the linear's residual."""
-    maker = {id(node.out.storage): i for i, node in enumerate(nodes) if node.out is not None}
-    uses: dict[int, int] = defaultdict(int)
+    uses = Counter(storage for node in nodes for storage in node.reads())
+    result: list[Node] = []
+    maker: dict[Storage, int] = {}
     for node in nodes:
-        for storage in node.reads():
-            uses[id(storage)] += 1
-    result = list(nodes)
-    absorbed = set()
-    for i, node in enumerate(nodes):
-        if node.kind != "add":
-            continue
-        assert node.x is not None
-        assert node.y is not None
-        for product, other in ((node.y, node.x), (node.x, node.y)):
-            at = maker[id(product.storage)]
+        at = _absorbing(node, result, maker, uses) if node.kind == "add" else None
+        if at is None:
+            result.append(node)
+            at = len(result) - 1
+        else:
             linear = result[at]
-            ready = maker[id(other.storage)] < at
-            free = linear.kind == "linear" and linear.y is None and uses[id(product.storage)] == 1
-            if free and ready and product.whole:
-                result[at] = replace(linear, y=other, out=node.out)
-                maker[id(node.writes())] = at
-                absorbed.add(i)
-                break
-    return [node for i, node in enumerate(result) if i not in absorbed]
+            result[at] = replace(linear, y=node.x if node.y == linear.out else node.y, out=node.out)
+        if node.out is not None:
+            maker[node.out.storage] = at
+    return result
+
+
+def _absorbing(add: Node, nodes: list[Node], maker: dict[Storage, int], uses: Counter[Storage]) -> int | None:
+    """The linear among these nodes that can add the other operand of `add` itself."""
+    assert add.x is not None
+    assert add.y is not None
+    for product, other in ((add.y, add.x), (add.x, add.y)):
+        at = maker[product.storage]
+        alone = nodes[at].kind == "linear" and nodes[at].out == product and uses[product.storage] == 1
+        if alone and nodes[at].y is None and maker[other.storage] < at:
+            return at
+    return None
 
 
 def _with_quantized_inputs(nodes: list[Node]) -> list[Node]:
     """Before each linear that wants quantized rows: their quantization, once for each value."""
     result: list[Node] = []
-    known: dict[tuple[int, int, int], Storage] = {}
+    known: dict[tuple[Value, int], Storage] = {}
     for node in nodes:
         if node.kind == "linear":
             assert node.x is not None
             assert node.matrix is not None
             x, planes = node.x, node.planes
             if node.matrix.quantized:
-                key = (id(x.storage), x.offset, planes)
+                key = (x, planes)
                 if key not in known:
                     known[key] = Storage(x.columns, x.storage.samples, planes)
                     result.append(Node("quantize", x, blocks=known[key], planes=planes))
                 node = replace(node, blocks=known[key], x=x if node.matrix.plain else None)
         result.append(node)
     return result
+
+
+def _with_gated_linears(nodes: list[Node]) -> list[Node]:
+    """The product of a gate and an up projection, the gating and the quantization become one operation."""
+    uses = Counter(storage for node in nodes for storage in node.reads())
+    result: list[Node] = []
+    for node in nodes:
+        chain = [*result[-2:], node]
+        if [link.kind for link in chain] == ["linear", "gated", "quantize"] and _is_one(chain, uses):
+            assert node.blocks is not None
+            out = Value(node.blocks, 0, node.blocks.columns)
+            result[-2:] = [replace(chain[0], kind="gated_linear", out=out)]
+        else:
+            result.append(node)
+    return result
+
+
+def _is_one(chain: list[Node], uses: Counter[Storage]) -> bool:
+    linear, gated, quantize = chain
+    assert linear.matrix is not None
+    assert linear.out is not None
+    assert gated.out is not None
+    linked = gated.x == linear.out and quantize.x == gated.out
+    alone = uses[linear.out.storage] == uses[gated.out.storage] == 1
+    return linked and alone and linear.matrix.halves and linear.y is None and quantize.planes == 1
 
 
 def _place(nodes: list[Node]) -> tuple[list[Buffer], dict[Storage, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..interface import Batch, Float32, Forward, Limits, StepOutput
-from .library import Buffer, Op, StepLimits, addressof, load
+from .library import STEP, Buffer, Op, StepLimits, addressof, load
 from .lowering import lower
 from .recorder import INPUTS, RecordingOperations, Sampled
 
 if TYPE_CHECKING:
     from .backend import NativeBackend
-
-_STEP = struct.Struct("=4i22Q")
-"""`Step` of step.hpp: four counts, then the addresses of the arrays."""
 
 _MESSAGE_BYTES = 256
 
@@ -57,7 +53,7 @@ class NativeProgram:
         if not self._address:
             raise MemoryError("no memory for the values of a step; lower max_batch_tokens or max_sequences")
         self._logits = self._rows_of(plan.logits)
-        self._step = ctypes.create_string_buffer(_STEP.size)
+        self._step = ctypes.create_string_buffer(STEP.size)
         self._message = ctypes.create_string_buffer(_MESSAGE_BYTES)
 
     def _rows_of(self, buffer: int) -> Float32:
@@ -68,13 +64,14 @@ class NativeProgram:
 
     def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
         """Take one step. ValueError: the batch exceeds the limits or points outside tables and cache."""
+        assert self._backend.address, "its memory goes with the backend"
         rows, samples = len(batch.tokens), len(batch.sample_rows)
         sequences, width = batch.block_tables.shape
         tokens = np.empty(samples, np.int32)
         kept: list[NDArray[Any]] = []
         rules = batch.sampling
         seen, biased = rules.seen_ids.size, rules.bias_ids.size
-        _STEP.pack_into(
+        STEP.pack_into(
             self._step,
             0,
             rows,

@@ -17,6 +17,7 @@ Kind = Literal[
     "gather",
     "quantize",
     "linear",
+    "gated_linear",
     "attention",
     "sample",
 ]
@@ -25,13 +26,17 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A repacked matrix in the library. quantized, plain: wants int8 rows, float32 rows, or both."""
+    """A repacked matrix in the library. quantized, plain: wants int8 rows, float32 rows, or both.
+
+    halves: made of two blocks of rows in one quantized format, each a multiple of 32 rows high.
+    """
 
     address: int
     rows: int
     columns: int
     quantized: bool
     plain: bool
+    halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +114,12 @@ class Node:
     def reads(self) -> list[Storage]:
         """Storages it takes values from."""
         values = [value.storage for value in (self.x, self.y) if value is not None]
-        return [*values, self.blocks] if self.kind == "linear" and self.blocks is not None else values
+        if self.kind != "quantize" and self.blocks is not None:
+            values.append(self.blocks)
+        return values
 
     def writes(self) -> Storage | None:
-        """The storage it fills."""
+        """The storage it fills, if it fills one."""
         if self.kind == "quantize":
             return self.blocks
         return None if self.out is None else self.out.storage

@@ -137,7 +137,8 @@ class TermchatApp(App[None]):
         await self.controller.load()
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
-        chat = self.controller.chats[0] if options.newest and self.controller.chats else None
+        stored = (chat for chat in self.controller.chats if chat.id is not None)
+        chat = next(stored, None) if options.newest else None
         if options.conversation is not None:
             name = options.conversation
             chat = self.controller.find(name)

@@ -38,7 +38,7 @@ using namespace native;
 // Sizes of the structures that Python mirrors, a byte each.
 EXPORT int64_t native_layout() {
     return (int64_t)sizeof(Source) | (int64_t)sizeof(Op) << 8 | (int64_t)sizeof(Buffer) << 16 |
-           (int64_t)sizeof(Limits) << 24;
+           (int64_t)sizeof(Limits) << 24 | (int64_t)sizeof(Step) << 32;
 }
 
 // Null: this machine or build does not have these kernels.

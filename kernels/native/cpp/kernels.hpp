@@ -65,9 +65,19 @@ struct Winner {
     int32_t token;
 };
 
+// Products with a gate and an up projection of the same format, then silu(gate) * up, quantized in one plane. `tiles`
+// are those of the gate; tile_begin and tile_end count groups of 32 outputs.
+struct GatedArgs : LinearArgs {
+    const void* up_tiles;
+    const float* up_bias;
+    void* gated;             // Activation<1>, groups of 32 outputs
+    int gated_groups;
+};
+
 struct Kernels {
     const char* name;
-    void (*linear[5][2])(const LinearArgs&);  // [format][planes - 1]
+    void (*linear[5][2])(const LinearArgs&);       // [format][planes - 1]
+    void (*gated_linear[2][2])(const GatedArgs&);  // [q4, q8][planes - 1]
     void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
     int32_t (*read)(const void* data, size_t bytes);  // all of it, 1,024 bytes at a time
     void (*round_to_half)(const float* x, int count, uint16_t* out);

@@ -4,8 +4,8 @@
 
 #include "math.hpp"
 #include "accumulate.hpp"
-#include "linear.hpp"
 #include "rows.hpp"
+#include "linear.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
 
@@ -17,6 +17,10 @@ static const Kernels kKernels = {
         {plain_linear<F32>, plain_linear<F32>},
         {plain_linear<F16>, plain_linear<F16>},
         {plain_linear<BF16>, plain_linear<BF16>},
+    },
+    {
+        {gated_linear<Q4Tile, 1>, gated_linear<Q4Tile, 2>},
+        {gated_linear<Q8Tile, 1>, gated_linear<Q8Tile, 2>},
     },
     {quantize_row<1>, quantize_row<2>},
     read,

@@ -1,4 +1,4 @@
-// x @ weight.T for ranges of tiles and rows: products, bias and residual.
+// x @ weight.T for ranges of tiles and rows: products with bias and residual, or a gated pair of products.
 #pragma once
 
 template <int Rows>
@@ -51,6 +51,34 @@ static void plain_block(const LinearArgs& a, int tile, int row) {
         }                                                                                          \
     }
 
+// One tile's products and bias, as [Rows][16] in memory. Not inlined: gated_block needs it four times.
+template <class Tile, int Planes, int Rows>
+__attribute__((noinline)) static void tile_products(const GatedArgs& a, bool up, int tile, int row, Prefetch prefetch,
+                                                    float* out) {
+    Vec acc[Rows];
+    for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
+    const Activation<Planes>* x = (const Activation<Planes>*)a.blocks + (size_t)row * a.groups;
+    const Tile* tiles = (const Tile*)(up ? a.up_tiles : a.tiles);
+    multiply<Rows, Planes>(tiles + (size_t)tile * a.groups, a.groups, x, prefetch, acc);
+    const float* bias = up ? a.up_bias : a.bias;
+    for (int j = 0; j < Rows; j++) store(out + j * kLanes, bias ? acc[j] + load(bias + tile * kLanes) : acc[j]);
+}
+
+template <class Tile, int Planes, int Rows>
+static void gated_block(const GatedArgs& a, int group, int row, Prefetch prefetch) {
+    float gate[2][Rows * kLanes], up[2][Rows * kLanes];
+    for (int half = 0; half < 2; half++) {
+        tile_products<Tile, Planes, Rows>(a, false, 2 * group + half, row, prefetch, gate[half]);
+        tile_products<Tile, Planes, Rows>(a, true, 2 * group + half, row, prefetch, up[half]);
+    }
+    auto* out = (Activation<1>*)a.gated + activation_index(row, group, a.rows, a.gated_groups);
+    for (int j = 0; j < Rows; j++) {
+        Vec v[2];
+        for (int half = 0; half < 2; half++) v[half] = silu(load(gate[half] + j * kLanes)) * load(up[half] + j * kLanes);
+        quantize_group<1>(v[0], v[1], out + j);
+    }
+}
+
 template <class Tile, int Planes>
 static void quantized_linear(const LinearArgs& a) {
 #define CALL(n)                                                             \
@@ -64,6 +92,15 @@ template <class Format>
 static void plain_linear(const LinearArgs& a) {
 #define CALL(n)                           \
     plain_block<Format, n>(a, tile, row); \
+    break
+    FOR_EACH_BLOCK(CALL)
+#undef CALL
+}
+
+template <class Tile, int Planes>
+static void gated_linear(const GatedArgs& a) {
+#define CALL(n)                                                         \
+    gated_block<Tile, Planes, n>(a, tile, row, Prefetch(pass, passes)); \
     break
     FOR_EACH_BLOCK(CALL)
 #undef CALL

@@ -13,6 +13,7 @@ constexpr int kNearBytes = 24576;      // of activations that stay in the first-
 int divided(int n, int unit) { return (n + unit - 1) / unit; }
 
 bool is_row_operation(OpKind kind) { return kind <= OpKind::quantize; }
+bool is_linear(OpKind kind) { return kind == OpKind::linear || kind == OpKind::gated_linear; }
 
 size_t bytes_of(const Buffer& buffer, int rows) {
     if (buffer.planes == 0) return (size_t)row_stride(buffer.columns) * sizeof(float) * (size_t)rows;
@@ -129,7 +130,7 @@ int Program::tasks(int stage) {
     if (rows == 0) return 0;
     if (op.kind == OpKind::attention) return s.part == 0 ? attention_->plan(op, threads_) : attention_->joins();
     if (op.kind == OpKind::sample) return sampler_.tasks(s.part);
-    if (op.kind == OpKind::linear) return linear_tasks(op);
+    if (is_linear(op.kind)) return linear_tasks(op);
     rows_per_task_ = divided(rows, kTasksPerThread * threads_);
     // Quantized rows stand in blocks: whole blocks keep the threads off each other's cache lines.
     if (rows_per_task_ > kBlockRows / 2) rows_per_task_ = padded(rows_per_task_, kBlockRows);
@@ -143,8 +144,13 @@ int Program::linear_tasks(const Op& op) {
     for (const Segment& segment : matrix.segments()) bytes += segment.tile_bytes * (size_t)segment.tiles;
     size_t wanted = (size_t)divided(kTasksPerThread * threads_, row_tasks);
     if (rows <= kBlockRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
-    tile_tasks_ = std::min(padded((int)wanted, threads_), matrix.tiles());
+    tile_tasks_ = std::min(padded((int)wanted, threads_), tile_units(op));
     return tile_tasks_ * row_tasks;
+}
+
+// What a linear is cut along: tiles, or groups of the gated result, which take four tiles each.
+int Program::tile_units(const Op& op) const {
+    return op.kind == OpKind::linear ? ((const Matrix*)op.weight)->tiles() : op.out.columns / kGroup;
 }
 
 void Program::run(int stage, int task, int worker) {
@@ -156,7 +162,7 @@ void Program::run(int stage, int task, int worker) {
         else attention_->join(task, out.data, out.stride);
     } else if (op.kind == OpKind::sample) {
         sampler_.run(s.part, task);
-    } else if (op.kind == OpKind::linear) {
+    } else if (is_linear(op.kind)) {
         run_linear(op, task);
     } else {
         int end = std::min((task + 1) * rows_per_task_, row_count(op));
@@ -167,23 +173,38 @@ void Program::run(int stage, int task, int worker) {
 
 void Program::run_linear(const Op& op, int task) {
     const Matrix& matrix = *(const Matrix*)op.weight;
-    int64_t part = task % tile_tasks_, tiles = matrix.tiles();
-    int first = (int)(part * tiles / tile_tasks_), last = (int)((part + 1) * tiles / tile_tasks_);
-    LinearArgs args;
+    int64_t part = task % tile_tasks_, units = tile_units(op);
+    int first = (int)(part * units / tile_tasks_), last = (int)((part + 1) * units / tile_tasks_);
+    GatedArgs args;
     args.columns = matrix.columns();
     args.groups = groups_of(matrix.columns());
     args.rows = row_count(op);
     args.near_rows = std::max(1, kNearBytes / (args.groups * (int)sizeof(Activation<1>)) / kBlockRows) * kBlockRows;
     args.row_begin = task / tile_tasks_ * kLinearRows;
     args.row_end = std::min(args.row_begin + kLinearRows, args.rows);
+    args.blocks = op.blocks.buffer < 0 ? nullptr : blocks_of(op.blocks);
+    if (op.kind == OpKind::linear) return run_segments(op, args, first, last);
+    const Segment &gate = matrix.segments()[0], &up = matrix.segments()[1];
+    args.tile_begin = first;
+    args.tile_end = last;
+    args.tiles = gate.data;
+    args.up_tiles = up.data;
+    args.bias = op.bias;
+    args.up_bias = op.bias ? op.bias + gate.rows : nullptr;
+    args.gated = blocks_of(op.out);
+    args.gated_groups = op.out.columns / kGroup;
+    kernels_.gated_linear[(int)gate.format][op.planes - 1](args);
+}
+
+// The tiles first to last of a matrix, counted over all its segments.
+void Program::run_segments(const Op& op, LinearArgs& args, int first, int last) {
     Rows out = rows_of(op.out), none{nullptr, 0};
     Rows x = op.x.buffer < 0 ? none : rows_of(op.x), residual = op.y.buffer < 0 ? none : rows_of(op.y);
-    args.blocks = op.blocks.buffer < 0 ? nullptr : blocks_of(op.blocks);
     args.x = x.data;
     args.x_stride = x.stride;
     args.residual_stride = residual.stride;
     args.out_stride = out.stride;
-    for (const Segment& segment : matrix.segments()) {
+    for (const Segment& segment : ((const Matrix*)op.weight)->segments()) {
         args.tile_begin = std::max(first - segment.tile_first, 0);
         args.tile_end = std::min(last - segment.tile_first, segment.tiles);
         if (args.tile_begin >= args.tile_end) continue;

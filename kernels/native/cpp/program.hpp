@@ -52,7 +52,9 @@ private:
     Rows rows_of(const View& view) const;
     void* blocks_of(const View& view) const { return storage_[(size_t)view.buffer]; }
     int linear_tasks(const Op& op);
+    int tile_units(const Op& op) const;
     void run_linear(const Op& op, int task);
+    void run_segments(const Op& op, LinearArgs& args, int first, int last);
     void run_row(const Op& op, int row);
 
     const Kernels& kernels_;

@@ -18,7 +18,7 @@ struct Step {
 
 enum class OpKind : int32_t {
     embedding, norm, gated, add, rope, kv_write, gather, quantize,  // row by row
-    linear, attention, sample,
+    linear, gated_linear, attention, sample,
 };
 
 // A part of the columns of a buffer.
@@ -34,8 +34,8 @@ struct Op {
     int32_t interleaved;   // rope
     int32_t limit;         // rows of the matrix, positions of the rotation
     float number;          // eps of a norm, scale of attention
-    View x, y, out;        // y: second operand of add and kv_write, residual of linear
-    View blocks;           // quantized rows: out of quantize, in of linear
+    View x, y, out;        // y: second operand of add and kv_write, residual of linear; out of gated_linear: quantized
+    View blocks;           // quantized rows: out of quantize, in of linear and gated_linear
     const void* weight;    // Matrix of embedding and linear, vector of norm
     const float *bias, *cos, *sin;
 };

@@ -7,18 +7,20 @@ from textual.widgets import Static
 
 
 class Block(Static):
-    """Lines that do not wrap."""
+    """Lines that do not wrap. grow: it is as high as it has lines; otherwise the style sheet says how high."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, grow: bool = False, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
-        self._shown: tuple[object, ...] = ()
-        self._lines = 0
+        self._grow = grow
+        self._drawn: tuple[object, ...] = ()
 
     def show_text(self, content: Content) -> None:
         """Show this; a layout of the screen costs more than all else, so it is asked for only if needed."""
         key = (content.plain, *content.spans)
-        if key == self._shown:
+        if key == self._drawn:
             return
-        lines = content.plain.count("\n") if content.plain else -1
-        self.update(content, layout=lines != self._lines)
-        self._shown, self._lines = key, lines
+        self._drawn = key
+        self.update(content, layout=False)
+        if self._grow:
+            # Not height auto: its cached height can miss a change that comes before the first layout.
+            self.styles.height = content.plain.count("\n") + 1 if content.plain else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widgets import Static
 
 from ...sanitize import sanitize
 from ...store import StoredMessage
@@ -13,12 +14,11 @@ from ...widgets.transcript import Transcript
 from ..chat import Chat, LiveReply
 from ..format import count, milliseconds, rate
 from ..glyphs import UNICODE, Glyphs
-from .block import Block
 
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
 
-class Tail(Block):
+class Tail(Static):
     """Below the last message: what is queued, what went wrong, what can be done."""
 
     DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 2; color: $chat-muted; }"
@@ -45,7 +45,7 @@ class ConversationView(Vertical):
     def compose(self) -> ComposeResult:
         """Messages, and the lines below them."""
         yield Transcript()
-        yield Tail()
+        yield Tail("", markup=False)
 
     @property
     def transcript(self) -> Transcript:
@@ -73,7 +73,7 @@ class ConversationView(Vertical):
             for message in wanted[len(shown) :]:
                 self.transcript.add(message)
             self.transcript.flush()
-        self.query_one(Tail).show_text(self._tail(chat))
+        self.query_one(Tail).update(self._tail(chat))
 
     def grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""

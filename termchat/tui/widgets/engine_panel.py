@@ -43,7 +43,6 @@ class EnginePanel(VerticalScroll, can_focus=False):
 
     DEFAULT_CSS = """
     EnginePanel { width: 36; background: $surface; padding: 1 2; scrollbar-size-vertical: 1; }
-    EnginePanel Block { height: auto; }
     EnginePanel Spark { margin-bottom: 1; }
     EnginePanel KvMap { height: 3; }
     """
@@ -56,11 +55,11 @@ class EnginePanel(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         """Texts with the two plots between them."""
-        yield Block(id="above")
+        yield Block(grow=True, id="above")
         yield Spark(steps=ASCII_STEPS if self._glyphs is ASCII else STEPS)
-        yield Block(id="between")
+        yield Block(grow=True, id="between")
         yield KvMap(signs=self._signs)
-        yield Block(id="below")
+        yield Block(grow=True, id="below")
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from kernels.backends import open_backend
 from kernels.interface import BackendSettings, Limits
 from kernels.native.library import load
 from kernels.native.lowering import lower
-from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
+from kernels.native.recorder import INPUTS, Kind, Matrix, RecordingOperations
 from kernels.weights import Plain
 
+KINDS = get_args(Kind)
 ROOT = Path(__file__).parents[3]
 
 
@@ -109,29 +111,33 @@ def test_other_integer_types_and_strides_are_converted(program, helpers):
     assert helpers.same_bits(program.run(odd, logits=True).logits.copy(), expected)
 
 
-def test_buffers_are_reused_and_residuals_absorbed():
-    """A deep decoder needs no more buffers than a shallow one, and its layers no idle operations."""
+def kinds(ops):
+    return [KINDS[op.kind] for op in lower(ops.nodes).ops]
 
-    def plan(layers):
-        ops = RecordingOperations()
-        square, wide, narrow = (
-            Matrix(1, rows, columns, True, False) for rows, columns in ((64, 64), (256, 64), (64, 128))
-        )
-        x = ops.embedding(Matrix(1, 100, 64, True, False), INPUTS.tokens)
-        for _ in range(layers):
-            x = ops.add(x, ops.linear(ops.rms_norm(x, np.ones(64, np.float32), 1e-5), square, planes=2))
-            x = ops.add(
-                x,
-                ops.linear(
-                    ops.gated(ops.linear(ops.rms_norm(x, np.ones(64, np.float32), 1e-5), wide)), narrow
-                ),
-            )
-        ops.sample(ops.gather(x, INPUTS.sample_rows), INPUTS.sampling)
-        return lower(ops.nodes)
 
-    shallow, deep = plan(2), plan(20)
-    assert len(deep.buffers) == len(shallow.buffers)
-    assert len(deep.ops) - len(shallow.ops) == 18 * 9  # 3 before and for each of the linears
+def recorded(layers, *, halves=True):
+    ops = RecordingOperations()
+    norm = np.ones(64, np.float32)
+    square, wide, narrow = (
+        Matrix(1, rows, columns, True, False, halves) for rows, columns in ((64, 64), (256, 64), (64, 128))
+    )
+    x = ops.embedding(Matrix(1, 100, 64, True, False), INPUTS.tokens)
+    for _ in range(layers):
+        x = ops.add(x, ops.linear(ops.rms_norm(x, norm, 1e-5), square, planes=2))
+        x = ops.add(x, ops.linear(ops.gated(ops.linear(ops.rms_norm(x, norm, 1e-5), wide)), narrow))
+    ops.sample(ops.gather(x, INPUTS.sample_rows), INPUTS.sampling)
+    return ops
+
+
+def test_a_layer_has_no_idle_operations():
+    layer = ["norm", "quantize", "linear", "norm", "quantize", "gated_linear", "linear"]
+    assert kinds(recorded(2)) == ["embedding", *layer, *layer, "gather", "sample"]
+    layer[5:] = ["linear", "gated", "quantize", "linear"]
+    assert kinds(recorded(1, halves=False)) == ["embedding", *layer, "gather", "sample"]
+
+
+def test_a_deep_decoder_needs_no_more_buffers_than_a_shallow_one():
+    assert len(lower(recorded(20).nodes).buffers) == len(lower(recorded(2).nodes).buffers)
 
 
 def test_an_add_of_a_product_that_is_used_twice_stays():
@@ -140,7 +146,15 @@ def test_an_add_of_a_product_that_is_used_twice_stays():
     x = ops.embedding(Matrix(1, 100, 64, False, True), INPUTS.tokens)
     y = ops.linear(x, matrix)
     ops.sample(ops.gather(ops.add(ops.add(x, y), y), INPUTS.sample_rows), INPUTS.sampling)
-    assert [op.kind for op in lower(ops.nodes).ops].count(3) == 2
+    assert kinds(ops).count("add") == 2
+
+
+def test_a_gated_value_that_is_used_twice_stays():
+    ops = RecordingOperations()
+    wide, narrow = Matrix(1, 128, 64, True, False, True), Matrix(1, 64, 64, True, False)
+    gated = ops.gated(ops.linear(ops.embedding(Matrix(1, 100, 64, True, False), INPUTS.tokens), wide))
+    ops.sample(ops.gather(ops.add(ops.linear(gated, narrow), gated), INPUTS.sample_rows), INPUTS.sampling)
+    assert "gated_linear" not in kinds(ops)
 
 
 def test_models_on_threads_of_their_own_share_the_team(native, helpers):

@@ -154,7 +154,7 @@ def tiny(**changes):
 
 
 VARIANTS = {
-    "q4": (tiny(), ("q4",), True, False),
+    "q4": (tiny(feed_forward=96), ("q4",), True, False),
     "q8": (tiny(rope=RopeSpec(layout="interleaved")), ("q8",), False, False),
     "mixed": (
         tiny(kv_heads=6, window=24, window_layers=frozenset({1})),

@@ -131,6 +131,30 @@ def test_a_residual_is_added_in_the_product(native, helpers):
     assert helpers.same_bits(helpers.compute(backend, x, residual(backend)), expected)
 
 
+@pytest.mark.parametrize("form", ["q4", "q8"])
+@pytest.mark.parametrize("planes", [1, 2])
+def test_gate_and_up_are_one_operation_with_the_same_bits(native, isas, helpers, form, planes):
+    """Quantized in the product itself, where it can be: what follows reads only the quantized rows."""
+    rng = np.random.default_rng(15)
+    gate, up = (helpers.weight(rng, form, 64, 70) for _ in range(2))
+    down = helpers.weight(rng, "q8", 33, 64)
+    bias = rng.standard_normal(128).astype(np.float32)
+    x = rng.standard_normal((20, 70)).astype(np.float32)
+
+    def make(backend):
+        first, last = backend.place_matrix(gate, up), backend.place_matrix(down)
+        vector = backend.place_vector(bias)
+        return lambda ops, v, inputs: ops.linear(ops.gated(ops.linear(v, first, vector, planes=planes)), last)
+
+    twin = QuantizedBackend()
+    expected = helpers.compute(twin, x, make(twin))
+    for isa in isas:
+        backend = native(isa)
+        mlp = make(backend)
+        for rows in (1, 7, 8, 9, 20):
+            assert helpers.same_bits(helpers.compute(backend, x[:rows], mlp), expected[:rows]), (isa, rows)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_one_matrix_serves_embedding_and_product(native, isas, helpers, form):
     rng = np.random.default_rng(13)

@@ -134,7 +134,10 @@ def press(*keys: str) -> Callable[[Any], Any]:
     async def run(pilot: Any) -> None:
         await settled(pilot)
         await pilot.press(*keys)
-        await pilot.pause(0.4)
+        await pilot.pause(0.1)
+        for field in pilot.app.screen.query("Input, TextArea"):
+            field.cursor_blink = False
+        await pilot.pause(0.3)
 
     return run
 
