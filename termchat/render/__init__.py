@@ -5,7 +5,7 @@
 """
 
 from termchat.render.document import Document
-from termchat.render.sanitize import sanitize
 from termchat.render.strips import Palette, Row
+from termchat.sanitize import sanitize
 
 __all__ = ["Document", "Palette", "Row", "sanitize"]

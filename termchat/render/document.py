@@ -10,8 +10,8 @@ from textual.selection import Selection
 from termchat.render.blocks import BlockParser, LineParser
 from termchat.render.fence import Code
 from termchat.render.leaf import Leaf
-from termchat.render.sanitize import Sanitizer
 from termchat.render.strips import Row
+from termchat.sanitize import Sanitizer
 
 # The beginning of a line that is nothing but the beginning of a marker: a fence, underline, heading, list
 # item or table row. It is not shown until more has come, or it would flash as something else.

@@ -12,9 +12,9 @@ from functools import lru_cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from termchat.render.sanitize import sanitize
 from termchat.render.strips import Fragment
 from termchat.render.wrap import WIDE
+from termchat.sanitize import sanitize
 
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
 _OPENING = {"strong_open": "strong", "em_open": "em", "s_open": "strike", "link_open": "link"}

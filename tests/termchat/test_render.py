@@ -13,8 +13,8 @@ from textual.selection import Selection
 from termchat.render import Document, Palette, Row, sanitize
 from termchat.render.blocks import MAX_DEPTH
 from termchat.render.inline import parse_inline
-from termchat.render.sanitize import Sanitizer
 from termchat.render.wrap import cell_breaks, split_at, word_breaks
+from termchat.sanitize import Sanitizer
 
 
 def rows(text: str, width: int = 60, *, markdown: bool = True, complete: bool = True) -> list[Row]:

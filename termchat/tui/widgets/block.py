@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 
 class Block(Static):
-    """Lines that do not wrap. grow: it is as high as it has lines; otherwise the style sheet says how high."""
+    """Lines that do not wrap. grow: as high as it has lines; otherwise as the style sheet says."""
 
     def __init__(self, *, grow: bool = False, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
