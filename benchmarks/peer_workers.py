@@ -20,6 +20,8 @@ from typing import Any, Protocol
 PROMPT_TOKENS = 8
 REPLY_TOKENS = 16
 CONTEXT = 1024
+LONGEST_SECONDS = 10.0
+"""llama.cpp's threads wait for each other by spinning: beside other work a reply can take minutes."""
 
 
 class Worker(Protocol):

@@ -44,7 +44,8 @@ static void accumulate_block(float* acc, ptrdiff_t acc_stride, const float* a, p
 // For `rows` rows at most 8, by as many strips as the registers hold: independent sums hide the latency of one.
 template <class Format, int Rows>
 static void accumulate_rows(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                            const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps, int strips) {
+                            const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                            int strips) {
     constexpr int most = kSums / Rows >= 4 ? 4 : kSums / Rows >= 2 ? 2 : 1;
     int s = 0;
     for (; s + most <= strips; s += most)
@@ -70,7 +71,8 @@ static void accumulate_rows(float* acc, ptrdiff_t acc_stride, const float* a, pt
 
 template <class Format>
 static void accumulate_any(int rows, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                           const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps, int strips) {
+                           const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                            int strips) {
     for (; rows > 0; rows -= 8, acc += 8 * acc_stride, a += 8 * a_stride) {
 #define CALL(n)                                                                                    \
     accumulate_rows<Format, n>(acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, strips); \

@@ -166,12 +166,14 @@ static void attention(const AttentionArgs& a) {
     for (int i = 0; i < vectors; i++) {
         float* total = s.total + i * s.partial_stride;
         if (a.partial) memcpy(a.partial + i * s.partial_stride, total, s.partial_stride * sizeof(float));
-        else finish({total, a.value_stride}, a.head_dim, a.out + (i / a.heads) * a.out_stride + (i % a.heads) * a.head_dim);
+        else finish({total, a.value_stride}, a.head_dim,
+                    a.out + (i / a.heads) * a.out_stride + (i % a.heads) * a.head_dim);
     }
 }
 
 // Joins the spans of a vector, `span_stride` floats apart, as `attention` does when it walks them itself.
 static void join_spans(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride, float* out) {
-    for (int span = 1; span < spans; span++) join({partials, value_stride}, {partials + span * span_stride, value_stride});
+    for (int span = 1; span < spans; span++)
+        join({partials, value_stride}, {partials + span * span_stride, value_stride});
     finish({partials, value_stride}, head_dim, out);
 }

@@ -22,7 +22,8 @@ INLINE __m256i dot_group4(const __m256i codes[8], const int8_t* x) {
 INLINE __m256i dot_group8(const __m256i codes[8], const int8_t* x) {
     __m256i total = _mm256_setzero_si256();
     for (int i = 0; i < 8; i++) {
-        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes[i]), _mm256_sign_epi8(broadcast4(x + 4 * i), codes[i]));
+        __m256i signed_x = _mm256_sign_epi8(broadcast4(x + 4 * i), codes[i]);
+        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes[i]), signed_x);
         total = _mm256_add_epi32(total, widen_pairs(pairs));
     }
     return total;
