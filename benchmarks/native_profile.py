@@ -2,8 +2,8 @@
 
     python benchmarks/native_profile.py MODEL.gguf [--threads N] [--context TOKENS]
 
-Of each part the fastest run counts, of the engine's steps the time that a fifth of them stay below: on a machine
-with other work, medians say more about that.
+Of each part the fastest run counts, of the engine's steps the time that a fifth of them stay below: on a
+machine with other work, medians say more about that.
 """
 
 from __future__ import annotations
@@ -208,23 +208,22 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     }
     sizes = {f"{rows} x decode": (rows, False) for rows in (1, 4, 8, 16)} | {"prefill of 512": (512, True)}
     columns: dict[str, dict[str, float]] = {}
-    peaks = []
+    peaks = [backend.read_bandwidth(checkpoint.weight_bytes)]
     for size, (rows, prefill) in sizes.items():
         batch = step_batch(rows, context, spec.vocabulary, prefill=prefill)
         seconds: dict[str, list[float]] = {name: [] for name in programs}
         for _ in range(REPEATS // 5 if prefill else REPEATS):
-            if rows == 1:  # its share of the peak is wanted, and the peak moves with the neighbours, too
-                peaks.append(backend.read_bandwidth(checkpoint.weight_bytes))
             for name, program in programs.items():
                 started = time.perf_counter()
                 program.run(batch)
                 seconds[name].append(time.perf_counter() - started)
+        peaks.append(backend.read_bandwidth(checkpoint.weight_bytes))
         found = {name: min(values) * 1e3 for name, values in seconds.items()}
         empty, whole = found.pop("empty"), found.pop("whole step")
         columns[size] = {name: value - empty for name, value in found.items()}
         columns[size]["the rest"] = whole - sum(columns[size].values())
         columns[size]["whole step"] = whole
-    print_costs(checkpoint, max(peaks), columns["1 x decode"])
+    print_costs(checkpoint, max(peaks[:2]), columns["1 x decode"])
     names = list(columns["1 x decode"])
     table = [[name, *(f"{column[name]:.2f}" for column in columns.values())] for name in names]
     print_table([f"ms, {context} tokens before", *columns], table)
