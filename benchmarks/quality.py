@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,18 +101,16 @@ async def texts(engine: AsyncEngine) -> dict[str, list[int]]:
 
 async def measure(model: Path, *, tokens: int | None = None) -> dict[str, Positions]:
     """Positions of each text, or of its first `tokens` tokens."""
-    common = {
-        "model": model,
-        "kv_blocks": WINDOW // 32 + 1,
-        "context_length": WINDOW + 1,
-        "prefix_cache": False,
-    }
+    config = EngineConfig(
+        model=model,
+        backend="native",
+        kv_blocks=WINDOW // 32 + 1,
+        context_length=WINDOW + 1,
+        prefix_cache=False,
+    )
     # One thread: torch's teams wait for each other by spinning, which a busy machine makes ten times as slow.
-    exact = EngineConfig(**common, backend="reference", dtype="float32", kv_dtype="float32", threads=1)
-    async with (
-        AsyncEngine(exact) as reference,
-        AsyncEngine(EngineConfig(**common, backend="native")) as native,
-    ):
+    exact = replace(config, backend="reference", dtype="float32", kv_dtype="float32", threads=1)
+    async with AsyncEngine(exact) as reference, AsyncEngine(config) as native:
         found = {}
         for name, ids in (await texts(native)).items():
             ids = ids[:tokens]
