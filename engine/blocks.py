@@ -19,9 +19,7 @@ ROOT = 0
 
 
 class BlockTable:
-    """The blocks of one sequence in order of positions, and the chain nodes of its registered leading
-    blocks.
-    """
+    """The blocks of one sequence by position, and the chain nodes of its registered leading ones."""
 
     __slots__ = ("blocks", "chain")
 
@@ -62,9 +60,7 @@ class BlockPool:
 
     @property
     def cached(self) -> int:
-        """Blocks with registered content that nobody references; they are given away when free ones run
-        out.
-        """
+        """Blocks with registered content that nobody references; taken when free ones run out."""
         return len(self._cached)
 
     @property
@@ -86,9 +82,7 @@ class BlockPool:
         return sum(self._references[block] > 1 for block in table.blocks)
 
     def match(self, tokens: array[int]) -> tuple[list[int], Key | None]:
-        """The longest registered beginning of `tokens`: its blocks, and the key of the next full block, if
-        any.
-        """
+        """The longest registered beginning of `tokens`: its blocks, and the key of the next full block."""
         found: list[int] = []
         if not self.prefix_cache:
             return found, None
@@ -127,9 +121,7 @@ class BlockPool:
         return self._references[block] > 1 or self._keys[block] is not None
 
     def copy_on_write(self, table: BlockTable, index: int) -> tuple[int, int]:
-        """Replace block `index` of a table by an available one; returns (source, target) of the copy to be
-        made.
-        """
+        """Replace a table's block `index` by an available one; returns (source, target) to be copied."""
         block, copy = table.blocks[index], self._take()
         table.blocks[index] = copy
         del table.chain[index:]
@@ -162,9 +154,7 @@ class BlockPool:
             table.chain.append(self._nodes[table.blocks[index]])
 
     def release(self, table: BlockTable) -> None:
-        """Give all blocks of a table back; registered ones stay cached, the tail to be evicted before the
-        head.
-        """
+        """Give a table's blocks back; registered ones stay cached, the tail to be evicted first."""
         for block in reversed(table.blocks):
             self._drop(block)
         del table.blocks[:]
@@ -195,9 +185,7 @@ class BlockPool:
                 self._cached[block] = None
 
     def audit(self, tables: Iterable[BlockTable]) -> None:
-        """Check every invariant against the tables that exist; AssertionError names what is broken. For
-        tests.
-        """
+        """Check every invariant against the tables that exist, for tests; AssertionError says what broke."""
         occurrences = [0] * self.total
         for table in tables:
             assert len(table.chain) <= len(table.blocks), "chain longer than the table"

@@ -103,8 +103,7 @@ class AsyncEngine:
         continue_final: bool = False,
         template_vars: Mapping[str, Any] | None = None,
     ) -> ResponseStream:
-        """Start a request. Raises TypeError for wrong types; everything else ends the stream with an error
-        event.
+        """Start a request. TypeError: wrong types; everything else ends the stream with an error event.
 
         continue_final: go on with the last (assistant) message. template_vars: given to the chat template.
         """

@@ -31,7 +31,7 @@ from .types import EngineError, EngineSnapshot, FinishReason
 log = logging.getLogger(__name__)
 
 PUBLISH_SECONDS = 0.05
-"""A busy engine publishes a snapshot this often; besides, whenever a request ends and when it goes idle."""
+"""A busy engine publishes a snapshot this often; besides, when a request ends and when it goes idle."""
 
 
 class EngineCore:
@@ -58,6 +58,7 @@ class EngineCore:
         self._failure: EngineError | None = None
         self._peak: float | None = None
         self._published = 0.0
+        self._ended = False  # a request ended since the last snapshot
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -77,9 +78,7 @@ class EngineCore:
         self._thread.join(timeout)
 
     def measure_peak(self) -> float | None:
-        """Peak read bandwidth in bytes a second, measured once, on the engine thread while nothing else
-        runs.
-        """
+        """Peak read bandwidth in bytes a second, measured once; on the engine thread, between steps."""
         if self._peak is None:
             self._peak = self.model.runner.read_bandwidth()
         return self._peak
@@ -104,7 +103,7 @@ class EngineCore:
             max_sequences=config.sequences,
         )
         self.metrics = EngineMetrics()
-        self._publish("ready")
+        self._publish(self._state)
         self._on_ready(model)
         while self._drain():
             try:
@@ -112,6 +111,8 @@ class EngineCore:
             except Exception as error:
                 log.exception("engine step failed")
                 self._fail(error)
+            if self._ended or time.perf_counter() - self._published > PUBLISH_SECONDS:
+                self._publish(self._state)
             self._flush()
         self._close("closed", None)
         model.runner.close()
@@ -120,7 +121,7 @@ class EngineCore:
         """Carry out queued commands; waits for one when there is nothing to compute. False: stop."""
         if not self._requests:
             self.metrics.idle()
-            self._publish("failed" if self._failure else "ready")
+            self._publish(self._state)
             if not self._handle(self._commands.get()):
                 return False
         while not self._commands.empty():
@@ -213,15 +214,13 @@ class EngineCore:
             logits = None if result.logits is None else result.logits[index : index + row.samples]
             self._take(row, request, result.tokens[index : index + row.samples], logits, now)
             index += row.samples
-        if now - self._published > PUBLISH_SECONDS:
-            self._publish("ready")
 
     def _account(self, plan: StepPlan, now: float, seconds: float) -> None:
         sampled = sum(row.samples for row in plan.rows if not row.sequence.score)
         traffic = self.model.runner.traffic.step_bytes(plan)
-        self.metrics.step(now, seconds, len(plan.rows), sampled, traffic, decode=plan.decode_only)
-        prefill_rows = plan.tokens - sum(row.count == 1 and row.samples == 1 for row in plan.rows)
-        self.scheduler.chunks.observe(seconds, prefill_rows)
+        prefill = plan.prefill_tokens
+        self.metrics.step(now, seconds, len(plan.rows), sampled, traffic, decode=prefill == 0)
+        self.scheduler.chunks.observe(seconds, prefill)
 
     def _take(
         self, row: Row, request: Request, tokens: list[int], logits: Float32 | None, now: float
@@ -253,7 +252,7 @@ class EngineCore:
         del self._requests[request.id]
         if request.sequence is not None:
             self.scheduler.remove(request.sequence)
-        self._publish("failed" if self._failure else "ready")
+        self._ended = True
         request.finish(reason, error, (self.metrics.decode_bytes, self.metrics.decode_seconds))
 
     def _fail(self, error: Exception) -> None:
@@ -279,9 +278,14 @@ class EngineCore:
         self._publish(state)
         self._flush()
 
+    @property
+    def _state(self) -> State:
+        return "failed" if self._failure else "ready"
+
     def _publish(self, state: State) -> None:
         """Replace the snapshot by reference, so that readers need no lock."""
         self._published = time.perf_counter()
+        self._ended = False
         if not hasattr(self, "scheduler"):
             self.snapshot = replace(self.snapshot, state=state)
             return

@@ -47,7 +47,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit).
     """
-    if not isinstance(config.model, (str, bytes)) and hasattr(config.model, "load"):
+    if hasattr(config.model, "load"):
         source: ModelSource = config.model
         return source.load(config)
     from kernels.backends import open_backend
@@ -62,11 +62,11 @@ def load_model(config: EngineConfig) -> LoadedModel:
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     spec = checkpoint.spec
-    context = min(config.context_length or spec.context_length, spec.context_length)
-    if config.context_length is not None and config.context_length > spec.context_length:
+    context = config.context_length or spec.context_length
+    if context > spec.context_length:
         raise EngineError(
             "model_invalid",
-            f"context_length {config.context_length} is more than the {spec.context_length} tokens "
+            f"context_length {context} is more than the {spec.context_length} tokens "
             f"{checkpoint.name} was made for",
         )
     try:

@@ -72,8 +72,9 @@ class Request:
         return self.sequence
 
     def accept(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
-        """Take in a sampled token; returns why the request is done, if it is. logits: its row, for
-        logprobs.
+        """Take in a sampled token; returns why the request is done, if it is.
+
+        logits: the row it was drawn from, needed for logprobs only.
         """
         sequence = self.live
         sequence.append(token)

@@ -58,9 +58,9 @@ class StepPlan:
         return found
 
     @property
-    def decode_only(self) -> bool:
-        """Whether every row is a single token that is sampled."""
-        return all(row.count == 1 and row.samples == 1 for row in self.rows)
+    def prefill_tokens(self) -> int:
+        """Token rows that are not those of a decode, a single token that is sampled."""
+        return sum(row.count for row in self.rows if not row.count == row.samples == 1)
 
 
 class Scheduler:
@@ -116,9 +116,7 @@ class Scheduler:
         return plan
 
     def commit(self, plan: StepPlan) -> None:
-        """The step is done: its tokens are in the cache, and the blocks they filled may be shared from now
-        on.
-        """
+        """The step is done: its tokens are in the cache, and the blocks they filled may be shared."""
         for row in plan.rows:
             row.sequence.computed += row.count
             self.pool.register(row.sequence.table, row.sequence.tokens, row.sequence.computed)
@@ -233,9 +231,7 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Take a sequence's blocks away; it is admitted again first and finds what is left of its own
-        prefix.
-        """
+        """Take a sequence's blocks away; it comes back first and finds what is left of its own prefix."""
         self.pool.release(sequence.table)
         sequence.computed = 0
         self.waiting.appendleft(sequence)

@@ -26,8 +26,7 @@ SURE = np.float32(1e6)
 
 
 class ScriptedModel:
-    """Emits given tokens: request i in submit order gets outputs[i], one token a step, then the first end
-    token.
+    """Emits given tokens: request i in submit order gets outputs[i], one a step, then the first end token.
 
     tokenizer: path of a GGUF file or a tokenizer folder. eos: ids that end a turn; by default the
     tokenizer's.

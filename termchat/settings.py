@@ -53,6 +53,7 @@ SAMPLING_KEYS = (
     "max_tokens",
     "stop",
 )
+"""Settings, and options of the command line, that become fields of SamplingParams of the same name."""
 
 
 def engine_keys() -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..errors import UserError
+from ..settings import SAMPLING_KEYS
 from . import stdin
 from .batch import batch
 from .bench import bench
@@ -23,7 +24,6 @@ from .history import history
 from .models import models
 from .options import (
     ENGINE,
-    SAMPLING,
     CommandGroup,
     SectionedCommand,
     Text,
@@ -159,7 +159,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         "yes": values["yes"],
         "system": values["system"],
         "raw": values["raw"],
-        "sampling": given(values, SAMPLING),
+        "sampling": given(values, SAMPLING_KEYS),
         "engine": given(values, ENGINE),
         "form": "json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         "stream": not values["no_stream"],

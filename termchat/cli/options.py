@@ -12,20 +12,6 @@ from .stdin import argument_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SAMPLING = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "max_tokens",
-    "stop",
-)
-"""Options that become fields of SamplingParams of the same name."""
-
 ENGINE = ("quantization", "backend", "device", "threads", "context_length", "kv_memory")
 """Options that become fields of EngineConfig of the same name."""
 

@@ -391,7 +391,7 @@ def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:
         else:
             outcomes[True] += 1
     assert outcomes[False] > 500
-    assert outcomes[True] > 10
+    assert outcomes[True] > 0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 

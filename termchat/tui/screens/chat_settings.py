@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Grid, Vertical
+from textual.containers import Grid
 from textual.widgets import Input, Static, TextArea
 
 from ...settings import SAMPLING_KEYS, check_sampling
@@ -75,29 +75,26 @@ class ChatSettingsScreen(Dialog[ChatSettings]):
     """
 
     def __init__(self, title: str, settings: ChatSettings, defaults: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(f"Settings of: {title}")
         self._settings = settings
         self._defaults = defaults
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> ComposeResult:
         """System prompt, then one row for each setting."""
-        with Vertical(classes="dialog"):
-            yield Static(f"Settings of: {self._title}", classes="dialog-title", markup=False)
-            yield Static("System prompt", markup=False)
-            yield TextArea(self._settings.system, soft_wrap=True, tab_behavior="focus")
-            with Grid():
-                for name in SAMPLING_KEYS:
-                    value, default = self._settings.sampling.get(name), self._defaults.get(name)
-                    yield Static(name, markup=False)
-                    yield Input(
-                        "" if value is None else written(name, value),
-                        placeholder="" if default is None else written(name, default),
-                        id=name,
-                    )
-                    yield Static(HELP[name], classes="help", markup=False)
-            yield Static("", id="problem", markup=False)
-            yield Static("^S save   tab next   esc cancel", classes="dialog-hint", markup=False)
+        yield Static("System prompt", markup=False)
+        yield TextArea(self._settings.system, soft_wrap=True, tab_behavior="focus")
+        with Grid():
+            for name in SAMPLING_KEYS:
+                value, default = self._settings.sampling.get(name), self._defaults.get(name)
+                yield Static(name, markup=False)
+                yield Input(
+                    "" if value is None else written(name, value),
+                    placeholder="" if default is None else written(name, default),
+                    id=name,
+                )
+                yield Static(HELP[name], classes="help", markup=False)
+        yield Static("", id="problem", markup=False)
+        yield Static("^S save   tab next   esc cancel", classes="dialog-hint", markup=False)
 
     def action_save(self) -> None:
         """Answer, if all values are allowed."""

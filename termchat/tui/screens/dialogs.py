@@ -35,10 +35,26 @@ Dialog { align: center middle; background: $background 60%; }
 
 
 class Dialog(ModalScreen[T | None]):
-    """A box in the middle of the screen; Esc closes it without an answer."""
+    """A box in the middle of the screen: title, text, content. Esc closes it without an answer."""
 
     DEFAULT_CSS = DIALOG_CSS
     BINDINGS = [Binding("escape", "dismiss_none", "close", show=False)]
+
+    def __init__(self, title: str, text: str = "") -> None:
+        super().__init__()
+        self._title, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        """The box."""
+        with Vertical(classes="dialog"):
+            yield Static(self._title, classes="dialog-title", markup=False)
+            if self._text:
+                yield Static(self._text, classes="dialog-text", markup=False)
+            yield from self.content()
+
+    def content(self) -> ComposeResult:
+        """What takes the answer."""
+        raise NotImplementedError
 
     def action_dismiss_none(self) -> None:
         """Close without an answer."""
@@ -49,16 +65,12 @@ class Choose(Dialog[int]):
     """A question with a few answers; the index of the chosen one."""
 
     def __init__(self, title: str, text: str, answers: Sequence[str]) -> None:
-        super().__init__()
-        self._title, self._text, self._answers = title, text, answers
+        super().__init__(title, text)
+        self._answers = answers
 
-    def compose(self) -> ComposeResult:
-        """Title, text, answers."""
-        with Vertical(classes="dialog"):
-            yield Static(self._title, classes="dialog-title", markup=False)
-            if self._text:
-                yield Static(self._text, classes="dialog-text", markup=False)
-            yield OptionList(*(Option(Content(answer)) for answer in self._answers))
+    def content(self) -> ComposeResult:
+        """The answers."""
+        yield OptionList(*(Option(Content(answer)) for answer in self._answers))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Answer."""
@@ -69,17 +81,13 @@ class AskLine(Dialog[str]):
     """A question answered with one line."""
 
     def __init__(self, title: str, text: str = "", value: str = "") -> None:
-        super().__init__()
-        self._title, self._text, self._value = title, text, value
+        super().__init__(title, text)
+        self._value = value
 
-    def compose(self) -> ComposeResult:
-        """Title, text, line."""
-        with Vertical(classes="dialog"):
-            yield Static(self._title, classes="dialog-title", markup=False)
-            if self._text:
-                yield Static(self._text, classes="dialog-text", markup=False)
-            yield Input(self._value)
-            yield Static("⏎ done   esc cancel", classes="dialog-hint", markup=False)
+    def content(self) -> ComposeResult:
+        """The line."""
+        yield Input(self._value)
+        yield Static("⏎ done   esc cancel", classes="dialog-hint", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer."""
@@ -92,17 +100,13 @@ class AskText(Dialog[str]):
     BINDINGS = [Binding("ctrl+s", "done", "done", show=False, priority=True)]
 
     def __init__(self, title: str, text: str = "", value: str = "") -> None:
-        super().__init__()
-        self._title, self._text, self._value = title, text, value
+        super().__init__(title, text)
+        self._value = value
 
-    def compose(self) -> ComposeResult:
-        """Title, text, lines."""
-        with Vertical(classes="dialog"):
-            yield Static(self._title, classes="dialog-title", markup=False)
-            if self._text:
-                yield Static(self._text, classes="dialog-text", markup=False)
-            yield TextArea(self._value, soft_wrap=True)
-            yield Static("^S done   esc cancel", classes="dialog-hint", markup=False)
+    def content(self) -> ComposeResult:
+        """The lines."""
+        yield TextArea(self._value, soft_wrap=True)
+        yield Static("^S done   esc cancel", classes="dialog-hint", markup=False)
 
     def action_done(self) -> None:
         """Answer."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -36,23 +36,21 @@ class HelpScreen(Dialog[None]):
 
     def __init__(self, commands: Sequence[Command], keys: Mapping[str, str]) -> None:
         """keys: the user's own, by command id."""
-        super().__init__()
+        super().__init__("Keys and commands")
         self._commands = commands
         self._keys = keys
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> ComposeResult:
         """One long text."""
-        with Vertical(classes="dialog"):
-            yield Static("Keys and commands", classes="dialog-title", markup=False)
-            with VerticalScroll():
-                yield Static(self._text())
-            yield Static("esc close", classes="dialog-hint", markup=False)
+        with VerticalScroll():
+            yield Static(self._manual())
+        yield Static("esc close", classes="dialog-hint", markup=False)
 
     def on_mount(self) -> None:
         """Let the arrow keys scroll."""
         self.query_one(VerticalScroll).focus()
 
-    def _text(self) -> Content:
+    def _manual(self) -> Content:
         lines = [_heading("While typing")]
         lines += [_line(keys, "", title) for keys, title in TYPING]
         groups = dict.fromkeys(command.group for command in self._commands)

@@ -8,7 +8,6 @@ from typing import Any
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -58,8 +57,7 @@ class Picker(Dialog[Any]):
         hint: str = "⏎ choose   esc close",
         highlighted: Callable[[Any], None] | None = None,
     ) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._search = search
         self._query = query
         self._selected = selected
@@ -67,13 +65,11 @@ class Picker(Dialog[Any]):
         self._highlighted = highlighted
         self._items: Sequence[Item] = ()
 
-    def compose(self) -> ComposeResult:
-        """Title, input, list."""
-        with Vertical(classes="dialog"):
-            yield Static(self._title, classes="dialog-title", markup=False)
-            yield Input(self._query, placeholder="type to search")
-            yield OptionList()
-            yield Static(self._hint, classes="dialog-hint", markup=False)
+    def content(self) -> ComposeResult:
+        """Input and list."""
+        yield Input(self._query, placeholder="type to search")
+        yield OptionList()
+        yield Static(self._hint, classes="dialog-hint", markup=False)
 
     async def on_mount(self) -> None:
         """Fill the list."""

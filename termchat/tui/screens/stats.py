@@ -95,8 +95,8 @@ class StatsScreen(ModalScreen[None]):
 
     def update(self, stats: EngineStats | None, history: StatsHistory) -> None:
         """Show these."""
-        if not self.query("#figures"):
-            return  # not composed yet
+        if not self.is_mounted:
+            return  # the plots are composed one by one; the next reading comes soon
         if stats is None:
             self.query_one("#figures Static", Static).update(Content("the engine is not loaded yet"))
             return

@@ -8,6 +8,7 @@ import pytest
 from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.tui.commands import COMMANDS
+from termchat.tui.screens.stats import StatsScreen
 
 LONG = " ".join(str(number) for number in range(400))
 MARKUP = ["[/INST] done", "[bold", "[/]", "[red]x[/red] [link=a]b", "[@click=app.bell]x[/]"]
@@ -384,6 +385,21 @@ async def test_the_plots_close_and_all_replies_stop(open_app: Any, script: Any) 
         await d.say("/stop all")
         for chat in d.app.controller.chats:
             assert all(each.status != "done" for each in chat.messages if each.role == "assistant")
+
+
+async def test_the_plots_take_readings_while_they_are_composed(open_app: Any, script: Any) -> None:
+    async with open_app(script("Hello.")) as d:
+        await d.say("hi")
+        readings: list[Any] = []
+        d.app.show_stats = lambda *reading: readings.append(reading)
+        await d.until(lambda: readings and readings[-1][0] is not None)
+        screen = StatsScreen(d.app.glyphs)
+        d.app.push_screen(screen)
+        while not screen.is_mounted:
+            screen.update(*readings[-1])
+            await asyncio.sleep(0)
+        screen.update(*readings[-1])
+        assert "tokens" in str(screen.query_one("#figures Static").render())
 
 
 async def test_enter_before_the_store_is_open(open_app: Any, script: Any) -> None:
