@@ -79,11 +79,10 @@ async def with_interface(model: ScriptedModel, path: Path, chats: int) -> dict[s
         async with app.run_test(size=(160, 50)):
             while app.bridge.state != "ready":
                 await asyncio.sleep(0.02)
-            controller = app.controller
             for number in range(chats):
-                chat = controller.new_chat()
-                await controller.show(chat)
-                controller.submit(chat, f"question {number}")
+                chat = app.chats.new()
+                await app.chats.show(chat)
+                app.turns.submit(chat, f"question {number}")
                 while chat.id is None:
                     await asyncio.sleep(0.001)
             result = await measure(app)
@@ -98,7 +97,7 @@ async def measure(app: TermchatApp) -> dict[str, float]:
     task = asyncio.create_task(lag.run())
     begun, cpu = time.perf_counter(), time.thread_time()
     marks: list[tuple[float, float]] = []
-    while any(chat.busy for chat in app.controller.chats):
+    while any(chat.busy for chat in app.chats.all):
         await asyncio.sleep(0.05)
         marks.append((time.perf_counter(), time.thread_time()))
     task.cancel()
@@ -110,7 +109,7 @@ async def measure(app: TermchatApp) -> dict[str, float]:
 
     tokens = sum(
         message.metrics.get("completion_tokens", 0)
-        for chat in app.controller.chats
+        for chat in app.chats.all
         for message in (chat.tree or {}).values()
     )
     return {

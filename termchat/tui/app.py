@@ -19,15 +19,18 @@ from ..config import Config
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
 from .bridge import EngineBridge
+from .chats import Chats
 from .commands import COMMANDS
-from .controller import Controller
 from .glyphs import ASCII, UNICODE
 from .history import History
-from .keymap import checked
+from .keymap import Keys, checked
+from .monitor import Monitor
 from .palette import CommandProvider
+from .relay import Relay
+from .screens.layout import Wanted
 from .screens.main import MainScreen
 from .screens.stats import StatsScreen
-from .stats import EngineStats, StatsHistory
+from .turns import Turns
 
 if TYPE_CHECKING:
     from engine import EngineConfig
@@ -79,7 +82,7 @@ class TermchatApp(App[None]):
         self.folder = Path.cwd()
         self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
         given, self._warnings = checked(config.keys, COMMANDS)
-        self.keys = {command.id: command.key for command in COMMANDS if command.key} | given
+        self.keys = Keys(COMMANDS, given)
         self.set_keymap(given)
         self._themes, problems = load_themes([data_file("themes"), paths.themes])
         self._warnings += [*config.warnings, *problems]
@@ -96,9 +99,10 @@ class TermchatApp(App[None]):
             fetch=options.fetch,
         )
         self.history = History(paths.database if options.save else None, self._tell)
-        self.controller = Controller(
-            self.bridge, self.history, self._main, system=options.system, params=options.sampling
-        )
+        self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
+        relay = Relay(self.chats, self.history, self._main)
+        self.turns = Turns(self.bridge, self.chats, self.history, relay, self._main)
+        self.monitor = Monitor(self.bridge, self.chats, relay)
 
     @property
     def theme_names(self) -> list[str]:
@@ -121,8 +125,8 @@ class TermchatApp(App[None]):
         if names and isinstance(names[0], str):
             self.theme = names[0]
         panel = self.config.options["ui.panel"]
-        self._main.panel_mode = panel if isinstance(panel, str) else "full"
-        self.controller.shown = self.controller.new_chat()
+        self._main.wanted = Wanted(panel=panel if isinstance(panel, str) else "full")
+        self.chats.shown = self.chats.new()
         self.push_screen(self._main)
         self.call_after_refresh(self._start)
 
@@ -134,36 +138,32 @@ class TermchatApp(App[None]):
         await self.history.open()
         if self.history.notice is not None:
             self._main.notify_user(self.history.notice, error=True)
-        await self.controller.load()
+        await self.chats.load()
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
-        stored = (chat for chat in self.controller.chats if chat.id is not None)
+        stored = (chat for chat in self.chats.all if chat.id is not None)
         chat = next(stored, None) if options.newest else None
         if options.conversation is not None:
             name = options.conversation
-            chat = self.controller.find(name)
+            chat = self.chats.find(name)
             if chat is None:
-                chat = await self.controller.add_conversation(
-                    lambda store: store.get_or_create(name, system=options.system)
-                )
+                chat = await self.chats.add(lambda store: store.get_or_create(name, system=options.system))
         if chat is not None:
-            begun = self._main.chat
             await self._main.switch_to(chat)
-            self.controller.discard(begun)
         else:
             self._main.chat_changed(self._main.chat)
         name_of = chat.model if chat is not None and chat.model else None
         self.bridge.start(options.model or name_of)
 
-    def show_stats(self, stats: EngineStats | None, history: StatsHistory) -> None:
+    def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
         if isinstance(self.screen, StatsScreen):
-            self.screen.update(stats, history)
+            self.screen.update(self.monitor.stats, self.monitor.history)
 
     def open_stats(self) -> None:
         """Open the screen with the plots."""
         self.push_screen(StatsScreen(self.glyphs))
-        self.call_after_refresh(self.show_stats, self._main.stats, self._main.history)
+        self.call_after_refresh(self.show_stats)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """None of Textual's own: ours have their place."""
@@ -171,7 +171,7 @@ class TermchatApp(App[None]):
 
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
-        await self.controller.close()
+        await self.turns.close()
         await self.bridge.close()
         self.exit()
 

@@ -117,6 +117,12 @@ class EngineBridge:
             return ""
         return self.model.name if self.model.entry is not None else str(self.model.path.resolve())
 
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of a conversation; None while no model is loaded."""
+        ready = self.state == "ready" and self.engine is not None
+        return self.engine.info.context_length if ready and self.engine is not None else None
+
     def sampling(self, own: Mapping[str, Any]) -> SamplingParams:
         """Settings of a request: a conversation's own over the user's over the model's. ValueError."""
         from ..session import sampling_params

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..store import Conversation, Store, StoredMessage, prompt_of
 from .chat import Chat
-from .controller import Controller
+from .chats import Chats
 
 if TYPE_CHECKING:
     from engine import AsyncEngine
@@ -40,7 +40,7 @@ async def newest_that_fit(
     return list(messages[starts[low] :]) if low < len(starts) else []
 
 
-async def drop_oldest(controller: Controller, engine: AsyncEngine, chat: Chat) -> Chat:
+async def drop_oldest(chats: Chats, engine: AsyncEngine, variables: Mapping[str, Any], chat: Chat) -> Chat:
     """A new conversation with the newest messages only. NothingToDropError."""
     most = int(engine.info.context_length * KEPT_SHARE)
     kept = await newest_that_fit(engine, chat.system, chat.messages, most)
@@ -49,10 +49,10 @@ async def drop_oldest(controller: Controller, engine: AsyncEngine, chat: Chat) -
             f"the last message alone takes more than {most} of the context's "
             f"{engine.info.context_length} tokens; shorten it"
         )
-    return await _go_on(controller, chat, chat.system, kept)
+    return await _go_on(chats, chat, chat.system, kept)
 
 
-async def summarise(controller: Controller, engine: AsyncEngine, chat: Chat) -> Chat:
+async def summarise(chats: Chats, engine: AsyncEngine, variables: Mapping[str, Any], chat: Chat) -> Chat:
     """A new conversation whose system prompt holds the model's summary of the old one. UserError."""
     from engine import Message, SamplingParams
 
@@ -62,22 +62,22 @@ async def summarise(controller: Controller, engine: AsyncEngine, chat: Chat) -> 
     if len(prompt) > 1 and prompt[-2].role == "user":
         prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
     params = SamplingParams(temperature=0, max_tokens=SUMMARY_TOKENS)
-    async with engine.generate(prompt, params, template_vars=controller.bridge.template_vars()) as stream:
+    async with engine.generate(prompt, params, template_vars=variables) as stream:
         finished = await stream.result()
     if finished.error is not None:
         raise UserError(f"the conversation cannot be summarised: {finished.error.message}")
     system = f"{chat.system}\n\nSummary of the conversation so far:\n{finished.text.strip()}".strip()
-    return await _go_on(controller, chat, system, [])
+    return await _go_on(chats, chat, system, [])
 
 
-async def _go_on(controller: Controller, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
+async def _go_on(chats: Chats, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
     def make(store: Store) -> Conversation:
         with store.database.write():
             new = store.create_conversation(
                 title=chat.title,
                 model=chat.model,
                 system=system,
-                params=chat.params,
+                params=chat.conversation.params,
                 forked_from=chat.id,
             )
             parent: int | None = None
@@ -85,4 +85,4 @@ async def _go_on(controller: Controller, chat: Chat, system: str, messages: list
                 parent = store.add_copy(new.id, message, parent)
             return store.conversation(new.id)
 
-    return await controller.add_conversation(make)
+    return await chats.add(make)

@@ -50,6 +50,23 @@ def checked(keys: Mapping[str, str], commands: Iterable[Command]) -> tuple[dict[
     return good, warnings
 
 
+class Keys:
+    """The keys of the commands as they are now: the user's over the defaults."""
+
+    def __init__(self, commands: Iterable[Command], given: Mapping[str, str]) -> None:
+        """given: the user's, by command id."""
+        self._commands = {command.id: command for command in commands}
+        self._given = given
+
+    def all(self, id: str) -> str:
+        """All keys of a command, as people read them; "" if it has none."""
+        return shown(self._given.get(id, self._commands[id].key))
+
+    def hint(self, id: str) -> str:
+        """How to carry out a command: its first key, else how it is typed."""
+        return self.all(id).partition(" ")[0] or self._commands[id].usage.partition(" ")[0]
+
+
 def shown(keys: str) -> str:
     """Keys as people read them: `ctrl+pageup` becomes `^pgup`."""
     return " ".join(_shown_one(key) for key in keys.split(",") if key)

@@ -59,4 +59,4 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
     if name.lower() in known:
         return known[name.lower()], argument.strip()
     near = nearest(name.lower(), known)
-    raise CommandError(f"there is no command /{name[:40]}; did you mean /{near}? F1 lists them all")
+    raise CommandError(f"there is no command /{name[:40]}; did you mean /{near}?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..commands.registry import Command
-from ..keymap import shown
+from ..keymap import Keys
 from .dialogs import Dialog
 
 TYPING = (
@@ -20,22 +20,23 @@ TYPING = (
     ("↑ at the first row", "earlier prompts"),
     ("@file", "attach a text file"),
     ("//text", "a message that begins with a slash"),
-    ("mouse", "select text, ^C copies it; ▸ folds"),
 )
 
 
 class HelpScreen(Dialog[None]):
     """All commands by group: keys, slash command, what it does."""
 
-    BINDINGS = [Binding("f1,q", "dismiss_none", "close", show=False)]
+    BINDINGS = [
+        Binding("q", "dismiss_none", "close", show=False),
+        Binding("f1", "dismiss_none", "close", show=False, id="help"),  # the user's key for it, too
+    ]
     DEFAULT_CSS = """
     HelpScreen .dialog { width: 96; height: 90%; }
     HelpScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     HelpScreen Static { width: 1fr; height: auto; }
     """
 
-    def __init__(self, commands: Sequence[Command], keys: Mapping[str, str]) -> None:
-        """keys: the user's own, by command id."""
+    def __init__(self, commands: Sequence[Command], keys: Keys) -> None:
         super().__init__("Keys and commands")
         self._commands = commands
         self._keys = keys
@@ -53,13 +54,13 @@ class HelpScreen(Dialog[None]):
     def _manual(self) -> Content:
         lines = [_heading("While typing")]
         lines += [_line(keys, "", title) for keys, title in TYPING]
+        lines.append(_line("mouse", "", f"select text, {self._keys.hint('interrupt')} copies it; ▸ folds"))
         groups = dict.fromkeys(command.group for command in self._commands)
         for group in groups:
             lines.append(_heading(group))
             for command in self._commands:
                 if command.group == group and (command.key or command.slash):
-                    keys = shown(self._keys.get(command.id, command.key))
-                    lines.append(_line(keys, command.usage, command.title))
+                    lines.append(_line(self._keys.all(command.id), command.usage, command.title))
         lines.append(_heading("Your own keys"))
         lines.append(Content('In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'))
         lines.append(

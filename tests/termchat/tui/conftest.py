@@ -1,4 +1,4 @@
-"""A scripted engine behind the real bridge, store and controller; no widgets."""
+"""A scripted engine behind the real bridge, store and conversations; no widgets."""
 
 import asyncio
 import time
@@ -15,9 +15,13 @@ from engine.tokenization import load_tokenizer
 from termchat.config import Config
 from termchat.registry import Registry
 from termchat.tui.bridge import EngineBridge
-from termchat.tui.chat import Chat, LiveReply
-from termchat.tui.controller import Controller
+from termchat.tui.chat import Chat
+from termchat.tui.chats import Chats
 from termchat.tui.history import History
+from termchat.tui.monitor import Monitor
+from termchat.tui.relay import Relay
+from termchat.tui.reply import LiveReply
+from termchat.tui.turns import Turns
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +71,7 @@ class Recorder:
 
 
 class Stage:
-    """What a test of the controller has in hand."""
+    """What a test of the conversations has in hand."""
 
     until = staticmethod(until)
 
@@ -82,12 +86,15 @@ class Stage:
             engine_config=lambda resolved: EngineConfig(model=model if model is not None else resolved.path),
         )
         self.history = History(self.database, self.listener.notices.append)
-        self.controller = Controller(self.bridge, self.history, self.listener)
+        self.chats = Chats(self.history, self.listener)
+        relay = Relay(self.chats, self.history, self.listener)
+        self.turns = Turns(self.bridge, self.chats, self.history, relay, self.listener)
+        self.monitor = Monitor(self.bridge, self.chats, relay)
 
     async def ask(self, text: str, chat: Chat | None = None) -> Chat:
         """Send a text and wait for the reply."""
-        chat = chat or self.controller.new_chat()
-        self.controller.submit(chat, text)
+        chat = chat or self.chats.new()
+        self.turns.submit(chat, text)
         await until(lambda: not chat.busy)
         return chat
 
@@ -98,13 +105,13 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
     async def open_stage(model: ScriptedModel, *, start: bool = True) -> AsyncIterator[Stage]:
         stage = Stage(model, default_model, tmp_path)
         await stage.history.open()
-        await stage.controller.load()
+        await stage.chats.load()
         if start:
             stage.bridge.start()
         try:
             yield stage
         finally:
-            await stage.controller.close()
+            await stage.turns.close()
             await stage.bridge.close()
             stage.history.close()
 
@@ -166,7 +173,7 @@ class Driver:
 
     @property
     def chat(self) -> Chat:
-        return self.app.controller.shown
+        return self.app.chats.shown
 
     @property
     def screen(self) -> str:
@@ -195,7 +202,7 @@ class Driver:
 
     async def settle(self) -> None:
         """Wait until nothing is answered any more, and it is drawn."""
-        await until(lambda: not any(chat.busy for chat in self.app.controller.chats))
+        await until(lambda: not any(chat.busy for chat in self.app.chats.all))
         await self.pilot.pause(0.15)
 
     async def shows(self, *texts: str) -> None:

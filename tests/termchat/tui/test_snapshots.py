@@ -17,7 +17,7 @@ from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.store import Store
 from termchat.tui.app import Options, TermchatApp
-from termchat.tui.chat import LiveReply
+from termchat.tui.reply import LiveReply
 from termchat.tui.stats import StatsHistory
 
 METRICS = {
@@ -115,7 +115,7 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
 
         bridge.start = start  # type: ignore[method-assign]
         bridge.snapshot = lambda: SNAPSHOT if state == "ready" else None  # type: ignore[method-assign]
-        app._main._measure_peak = lambda: None  # type: ignore[method-assign]
+        app.monitor.measure_peak = lambda: None  # type: ignore[method-assign]
         return app
 
     return make
@@ -155,16 +155,16 @@ async def streaming(pilot: Any) -> None:
             "conversations": LIVE,
         }
     )
-    for number, chat in enumerate(app.controller.chats, 1):
-        await app.controller.read(chat)
+    for number, chat in enumerate(app.chats.all, 1):
+        await app.chats.read(chat)
         message = chat.messages[-1]
         stream: Any = SimpleNamespace(id=number, abort=lambda: None)
         writer: Any = SimpleNamespace(tick=lambda: None)
         reply = LiveReply(writer, message, stream, None)
         reply.phase = "decode"
         chat.live[message.id] = reply
-    app.controller.chats[0].queue.append("and [then] the tests")
-    app._main.chat_changed(app.controller.chats[0])
+    app.chats.all[0].queue.append("and [then] the tests")
+    app._main.chat_changed(app.chats.all[0])
     app._main.poll()
     await pilot.pause(0.4)
 
@@ -193,7 +193,7 @@ def test_settings(snap_compare: Any, frozen: Any) -> None:
 def test_engine_in_detail(snap_compare: Any, frozen: Any) -> None:
     async def run(pilot: Any) -> None:
         await streaming(pilot)
-        history = pilot.app._main.history = StatsHistory()  # the plots must not depend on the time it took
+        history = pilot.app.monitor.history = StatsHistory()  # the plots must not depend on the time it took
         for sample in range(50):
             history.tokens_per_second.append(100 + sample % 9)
             history.bandwidth.append(20 + sample % 3)
