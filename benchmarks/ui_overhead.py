@@ -73,11 +73,11 @@ async def with_interface(model: ScriptedModel, path: Path, chats: int) -> dict[s
             paths,
             Config.load(paths.config_file),
             Options(sampling={"temperature": 0.0}),
-            load_registry=lambda: Registry({}, str(path), folder),
+            read_registry=lambda: Registry({}, str(path), folder),
             engine_config=lambda resolved: EngineConfig(model=model),
         )
         async with app.run_test(size=(160, 50)):
-            while app.bridge.state != "ready":
+            while app.engines.default.state != "ready":
                 await asyncio.sleep(0.02)
             for number in range(chats):
                 chat = app.chats.new()

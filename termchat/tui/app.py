@@ -18,12 +18,13 @@ from textual.screen import Screen
 from ..config import Config
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
-from .bridge import EngineBridge
 from .chats import Chats
 from .commands import COMMANDS
+from .engines import Engines
 from .glyphs import ASCII, UNICODE
 from .history import History
 from .keymap import Keys, checked
+from .loader import Loader
 from .monitor import Monitor
 from .palette import CommandProvider
 from .relay import Relay
@@ -33,7 +34,7 @@ from .screens.stats import StatsScreen
 from .turns import Turns
 
 if TYPE_CHECKING:
-    from engine import EngineConfig
+    from engine import EngineConfig, MemoryPlan
 
     from ..registry import Registry, ResolvedModel
 
@@ -72,10 +73,11 @@ class TermchatApp(App[None]):
         config: Config,
         options: Options,
         *,
-        load_registry: Callable[[], Registry] | None = None,
+        read_registry: Callable[[], Registry] | None = None,
         engine_config: Callable[[ResolvedModel], EngineConfig] | None = None,
+        plan: Callable[[EngineConfig], MemoryPlan] | None = None,
     ) -> None:
-        """load_registry, engine_config: for tests, instead of the user's."""
+        """read_registry, engine_config, plan: for tests, instead of the user's."""
         super().__init__()
         self.config = config
         self.options = options
@@ -90,19 +92,19 @@ class TermchatApp(App[None]):
             self.animation_level = "none"
         self._paths = paths
         self._main = MainScreen()
-        self.bridge = EngineBridge(
+        self.loader = Loader(
             config,
-            load_registry or (lambda: _load_registry(paths)),
-            self._main.engine_changed,
+            read_registry or (lambda: _read_registry(paths)),
             options.engine,
-            engine_config,
-            fetch=options.fetch,
+            engine_config=engine_config,
+            plan=plan,
         )
+        self.engines = Engines(self.loader, self._main.engine_changed)
         self.history = History(paths.database if options.save else None, self._tell)
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         relay = Relay(self.chats, self.history, self._main)
-        self.turns = Turns(self.bridge, self.chats, self.history, relay, self._main)
-        self.monitor = Monitor(self.bridge, self.chats, relay)
+        self.turns = Turns(self.engines, self.chats, self.history, relay, self._main)
+        self.monitor = Monitor(self.engines, self.chats, relay)
 
     @property
     def theme_names(self) -> list[str]:
@@ -152,8 +154,10 @@ class TermchatApp(App[None]):
             await self._main.switch_to(chat)
         else:
             self._main.chat_changed(self._main.chat)
-        name_of = chat.model if chat is not None and chat.model else None
-        self.bridge.start(options.model or name_of)
+        asked = options.model or (chat.model if chat is not None and chat.model else None)
+        await self.engines.start(asked, fetch=options.fetch)
+        if chat is not None and options.model is not None and self.engines.default.reference:
+            await self.chats.set_model(chat, self.engines.default.reference)
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
@@ -172,7 +176,7 @@ class TermchatApp(App[None]):
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
         await self.turns.close()
-        await self.bridge.close()
+        await self.engines.close()
         self.exit()
 
     def leave(self) -> None:
@@ -184,7 +188,7 @@ class TermchatApp(App[None]):
         self.call_later(self._main.notify_user, text, error=True)
 
 
-def _load_registry(paths: Paths) -> Registry:
+def _read_registry(paths: Paths) -> Registry:
     from ..registry import Registry
 
     return Registry.load(paths)
@@ -208,7 +212,7 @@ def run(
         with on_signal(lambda: loop.call_soon_threadsafe(app.leave)):
             await app.run_async()
         app.history.close()
-        if app.bridge.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
+        if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(exit_code())
 

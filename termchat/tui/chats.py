@@ -61,7 +61,7 @@ class Chats:
     def _untouched(self, chat: Chat) -> bool:
         """Whether nothing would be lost without it."""
         typed = chat.draft or chat.busy or chat.error
-        return not typed and chat.conversation == self._new
+        return not typed and replace(chat.conversation, model="") == self._new
 
     async def show(self, chat: Chat) -> None:
         """Put a conversation on screen, reading its messages if it was not read yet."""
@@ -121,6 +121,13 @@ class Chats:
         self.all.sort(key=lambda other: other is not chat)  # stable
         self._listener.chats_changed()
 
+    async def set_model(self, chat: Chat, model: str) -> None:
+        """Set the name or path of the model that it goes on with."""
+        chat.conversation = replace(chat.conversation, model=model)
+        if (id := chat.id) is not None:
+            await self._history.call(lambda store: store.set_model(id, model))
+        self._listener.chat_changed(chat)
+
     async def set_system(self, chat: Chat, system: str) -> None:
         """Set its system prompt."""
         chat.conversation = replace(chat.conversation, system=system)
@@ -156,7 +163,9 @@ class Chats:
 
         row, message = await self._history.call(write)
         now, chat.conversation = chat.conversation, row
-        if now.system != before.system:  # set while the first message was being stored
+        if now.model != before.model:  # set while the first message was being stored
+            await self.set_model(chat, now.model)
+        if now.system != before.system:
             await self.set_system(chat, now.system)
         if now.params != before.params:
             await self.set_params(chat, now.params)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..store import Conversation, Store, StoredMessage, prompt_of
+from .bridge import EngineBridge
 from .chat import Chat
 from .chats import Chats
 
@@ -40,8 +41,10 @@ async def newest_that_fit(
     return list(messages[starts[low] :]) if low < len(starts) else []
 
 
-async def drop_oldest(chats: Chats, engine: AsyncEngine, variables: Mapping[str, Any], chat: Chat) -> Chat:
-    """A new conversation with the newest messages only. NothingToDropError."""
+async def drop_oldest(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
+    """A new conversation with the newest messages only. bridge: ready. NothingToDropError."""
+    engine = bridge.engine
+    assert engine is not None, "it is ready"
     most = int(engine.info.context_length * KEPT_SHARE)
     kept = await newest_that_fit(engine, chat.system, chat.messages, most)
     if not kept:
@@ -52,17 +55,19 @@ async def drop_oldest(chats: Chats, engine: AsyncEngine, variables: Mapping[str,
     return await _go_on(chats, chat, chat.system, kept)
 
 
-async def summarise(chats: Chats, engine: AsyncEngine, variables: Mapping[str, Any], chat: Chat) -> Chat:
+async def summarise(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
     """A new conversation whose system prompt holds the model's summary of the old one. UserError."""
     from engine import Message, SamplingParams
 
+    engine = bridge.engine
+    assert engine is not None, "it is ready"
     most = engine.info.context_length - SUMMARY_TOKENS - 100
     said = await newest_that_fit(engine, chat.system, chat.messages, most)
     prompt = [*prompt_of(said, chat.system), Message("user", QUESTION)]
     if len(prompt) > 1 and prompt[-2].role == "user":
         prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
     params = SamplingParams(temperature=0, max_tokens=SUMMARY_TOKENS)
-    async with engine.generate(prompt, params, template_vars=variables) as stream:
+    async with engine.generate(prompt, params, template_vars=bridge.template_vars()) as stream:
         finished = await stream.result()
     if finished.error is not None:
         raise UserError(f"the conversation cannot be summarised: {finished.error.message}")

@@ -1,4 +1,4 @@
-"""What the engine does, read five times a second: for the panel, the plots, and the list's speeds."""
+"""What the engines do, read five times a second: for the panel, the plots, and the list's speeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from .bridge import EngineBridge
 from .chat import Chat
 from .chats import Chats
+from .engines import Engines
 from .relay import Relay
+from .reply import LiveReply
 from .stats import EngineStats, StatsHistory, derive
 
 if TYPE_CHECKING:
@@ -19,44 +21,71 @@ log = logging.getLogger(__name__)
 
 
 class Monitor:
-    """stats: of the last reading, None without an engine. history: for the plots. speeds: tokens a second."""
+    """stats: the last reading of the engine of the conversation on screen, None while it has none.
 
-    def __init__(self, bridge: EngineBridge, chats: Chats, relay: Relay) -> None:
+    speeds: tokens a second of the conversations that stream.
+    """
+
+    def __init__(self, engines: Engines, chats: Chats, relay: Relay) -> None:
         self.stats: EngineStats | None = None
-        self.history = StatsHistory()
         self.speeds: dict[Chat, float] = {}
-        self._bridge = bridge
+        self._engines = engines
         self._chats = chats
         self._relay = relay
-        self._measured: AsyncEngine | None = None
+        self._histories: dict[EngineBridge, StatsHistory] = {}
+        self._measured: set[AsyncEngine] = set()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def history(self) -> StatsHistory:
+        """The last two minutes of the engine of the conversation on screen, for the plots."""
+        return self._histories.setdefault(self._bridge, StatsHistory())
+
+    @property
+    def _bridge(self) -> EngineBridge:
+        shown = self._chats.shown
+        return self._engines.of(shown.model if shown is not None else "")
 
     def read(self) -> None:
         """Take a reading; what it says of live replies goes to them."""
-        snapshot = self._bridge.snapshot()
-        rows = {row.id: row for row in snapshot.conversations} if snapshot is not None else {}
-        live = [(chat, reply) for chat in self._chats.all for reply in chat.live.values()]
-        self.speeds = {}
-        prefilling = set()
-        for chat, reply in live:
-            row = rows.get(reply.stream.id)
-            if row is not None and row.state == "prefill":
-                prefilling.add(reply)
-            if row is not None and row.tokens_per_second:
-                self.speeds[chat] = self.speeds.get(chat, 0.0) + row.tokens_per_second
+        self.stats, self.speeds = None, {}
+        prefilling: set[LiveReply] = set()
+        idle = True
+        for bridge in self._engines.loaded:
+            stats = self._read_one(bridge, prefilling)
+            idle = idle and (stats is None or stats.idle)
+            if bridge is self._bridge:
+                self.stats = stats
         self._relay.observe(prefilling)
-        self.stats = derive(snapshot, self._chats.all, self._chats.shown) if snapshot is not None else None
-        if self.stats is not None:
-            self.history.add(self.stats)
-            if self.stats.idle and self.stats.snapshot.tokens_total > 0:
-                self.measure_peak()
+        if idle and self.stats is not None and self.stats.snapshot.tokens_total > 0:
+            self.measure_peak()
+
+    def _read_one(self, bridge: EngineBridge, prefilling: set[LiveReply]) -> EngineStats | None:
+        snapshot = bridge.snapshot()
+        if snapshot is None:
+            return None
+        rows = {row.id: row for row in snapshot.conversations}
+        its: list[Chat] = []
+        for chat in self._chats.all:
+            live = [reply for reply in chat.live.values() if reply.bridge is bridge]
+            if live:
+                its.append(chat)
+            for reply in live:
+                row = rows.get(reply.stream.id)
+                if row is not None and row.state == "prefill":
+                    prefilling.add(reply)
+                if row is not None and row.tokens_per_second:
+                    self.speeds[chat] = self.speeds.get(chat, 0.0) + row.tokens_per_second
+        stats = derive(snapshot, its, self._chats.shown if bridge is self._bridge else None)
+        self._histories.setdefault(bridge, StatsHistory()).add(stats)
+        return stats
 
     def measure_peak(self) -> None:
-        """Measure the memory's peak once for an engine, after its first reply, when nothing runs."""
+        """Measure the memory's peak once for an engine, after its first reply, when nothing runs anywhere."""
         engine = self._bridge.engine
-        if engine is None or engine is self._measured:
+        if engine is None or engine in self._measured:
             return
-        self._measured = engine
+        self._measured.add(engine)
 
         async def measure() -> None:
             try:

@@ -10,23 +10,27 @@ from ..thinking import ThinkingSplitter
 if TYPE_CHECKING:
     from engine import ResponseStream
 
+    from .bridge import EngineBridge
+
 Phase = Literal["queued", "prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode")
 
 
 class LiveReply:
-    """A reply that is being generated. phase: where the engine is with it."""
+    """A reply that is being generated. bridge: by which model. phase: where the engine is with it."""
 
     def __init__(
         self,
         writer: ReplyWriter,
         message: StoredMessage,
+        bridge: EngineBridge,
         stream: ResponseStream,
         splitter: ThinkingSplitter | None,
     ) -> None:
         """splitter: None if all that comes belongs to the answer."""
         self.message_id = message.id
         self.writer = writer
+        self.bridge = bridge
         self.stream = stream
         self.phase: Phase = "queued"
         self.tokens = 0

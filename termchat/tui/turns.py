@@ -18,13 +18,14 @@ from ..thinking import OPEN, ThinkingSplitter
 from .bridge import EngineBridge
 from .chat import Chat
 from .chats import Chats, stored
+from .engines import Engines
 from .history import History
 from .listener import Listener
 from .relay import Relay
 from .reply import LiveReply
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine, Message, SamplingParams
+    from engine import Message, SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +37,9 @@ class Turns:
     """The state machine of every conversation: idle, queued, prefill, decode, then idle or interrupted."""
 
     def __init__(
-        self, bridge: EngineBridge, chats: Chats, history: History, relay: Relay, listener: Listener
+        self, engines: Engines, chats: Chats, history: History, relay: Relay, listener: Listener
     ) -> None:
-        self._bridge = bridge
+        self._engines = engines
         self._chats = chats
         self._history = history
         self._relay = relay
@@ -89,11 +90,13 @@ class Turns:
         self._turn(chat, self._continue(chat, message))
 
     def focus(self) -> None:
-        """Let the conversation on screen win ties in the engine."""
+        """Let the conversation on screen win ties in its engine."""
         shown = self._chats.shown
-        if shown is not None and self._bridge.engine is not None:
-            reply = shown.live.get(shown.leaf_id or 0)
-            self._bridge.engine.focus(reply.stream if reply is not None else None)
+        reply = shown.live.get(shown.leaf_id or 0) if shown is not None else None
+        for bridge in self._engines.loaded:
+            assert bridge.engine is not None, "it is loaded"
+            mine = reply is not None and reply.bridge is bridge
+            bridge.engine.focus(reply.stream if reply is not None and mine else None)
 
     async def close(self) -> None:
         """Stop everything and wait until it is saved."""
@@ -138,32 +141,34 @@ class Turns:
         """Store the first of the queued texts, before the engine sees it, and answer."""
         text = chat.queue.pop(0)
         try:
-            message = await self._chats.commit(chat, text, self._bridge.reference)
+            message = await self._chats.commit(chat, text, self._engines.of(chat.model).reference)
         except BaseException:
             chat.queue.insert(0, text)
             raise
         await self._answer(chat, message.id, 1)
 
-    async def _engine(self, chat: Chat) -> AsyncEngine | None:
-        """The engine, once it is loaded; None if the user stopped waiting. EngineUnavailableError."""
-        waiting: asyncio.Future[AsyncEngine] = asyncio.ensure_future(self._bridge.ready())
-        chat.waiting = waiting
+    async def _ready(self, chat: Chat) -> EngineBridge | None:
+        """Its model, once it is loaded; None if the user stopped meanwhile. EngineUnavailableError."""
+        chat.waiting = asyncio.ensure_future(self._engines.ready(chat.model))
         try:
-            return await waiting
+            bridge = await chat.waiting
         except asyncio.CancelledError:
             if chat.stopping:
                 return None
             raise
         finally:
             chat.waiting = None
+        if not chat.model:  # the first message was stored before it was known what the default is
+            await self._chats.set_model(chat, bridge.reference)
+        return None if chat.stopping else bridge
 
     async def _answer(self, chat: Chat, parent: int, count: int) -> None:
-        engine = await self._engine(chat)
-        if engine is None or chat.stopping:
+        bridge = await self._ready(chat)
+        if bridge is None or (engine := bridge.engine) is None:
             return
-        params = self._params_of(chat)
+        params = _params(chat, bridge)
         prompt = prompt_of(chat.branch(parent), chat.system)
-        id, model = stored(chat), self._bridge.reference
+        id, model = stored(chat), bridge.reference
 
         def begin(store: Store) -> list[tuple[ReplyWriter, StoredMessage]]:
             with store.database.write():
@@ -171,14 +176,15 @@ class Turns:
                 return [(writer, store.message(writer.message_id)) for writer in writers]
 
         begun = await self._history.call(begin)
-        variables = self._bridge.template_vars()
+        variables = bridge.template_vars()
         if count == 1:
             streams = [engine.generate(prompt, params, template_vars=variables)]
         else:
             streams = engine.generate_many(prompt, params, n=count, template_vars=variables)
         replies = []
         for (writer, row), stream in zip(begun, streams, strict=True):
-            reply = LiveReply(writer, row, stream, ThinkingSplitter(inside=self._bridge.thinks_at_once))
+            splitter = ThinkingSplitter(inside=bridge.thinks_at_once)
+            reply = LiveReply(writer, row, bridge, stream, splitter)
             chat.live[row.id] = reply
             chat.put(row)
             replies.append(reply)
@@ -189,28 +195,22 @@ class Turns:
     async def _continue(self, chat: Chat, message: StoredMessage) -> None:
         from engine import Message
 
-        engine = await self._engine(chat)
-        if engine is None or chat.stopping:
+        bridge = await self._ready(chat)
+        if bridge is None or (engine := bridge.engine) is None:
             return
-        params = self._params_of(chat)
+        params = _params(chat, bridge)
         inside = bool(message.thinking) and not message.text
         said: list[Message] = prompt_of(chat.branch(message.parent_id), chat.system)
         said.append(Message("assistant", f"{OPEN}{message.thinking}" if inside else message.text))
         splitter = ThinkingSplitter(inside=True) if inside else None  # a tag inside an answer is text
         writer = await self._history.call(lambda store: store.resume_reply(message.id))
-        variables = self._bridge.template_vars()
+        variables = bridge.template_vars()
         stream = engine.generate(said, params, continue_final=True, template_vars=variables)
-        reply = LiveReply(writer, message, stream, splitter)
+        reply = LiveReply(writer, message, bridge, stream, splitter)
         chat.live[message.id] = reply
         assert chat.tree is not None, "its messages are shown"
         chat.tree[message.id] = replace(message, status="streaming")
         await self._relay_all(chat, [reply])
-
-    def _params_of(self, chat: Chat) -> SamplingParams:
-        params = self._bridge.sampling(chat.sampling)
-        if params.seed is None:
-            params = replace(params, seed=secrets.randbits(SEED_BITS))
-        return params
 
     async def _relay_all(self, chat: Chat, replies: list[LiveReply]) -> None:
         if chat.stopping:  # asked for while the request was made
@@ -219,3 +219,8 @@ class Turns:
         self._listener.chat_changed(chat)
         self._listener.chats_changed()
         await self._relay.run(chat, replies)
+
+
+def _params(chat: Chat, bridge: EngineBridge) -> SamplingParams:
+    params = bridge.sampling(chat.sampling)
+    return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))

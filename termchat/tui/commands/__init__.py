@@ -6,10 +6,21 @@ from .messages import MESSAGES
 from .models import MODELS
 from .registry import Command
 from .replies import REPLIES
+from .settings import SETTINGS
 from .stopping import STOPPING
 from .typing import TYPING
 from .view import VIEW
 
-COMMANDS: tuple[Command, ...] = (*STOPPING, *REPLIES, *MODELS, *CHATS, *FILES, *MESSAGES, *TYPING, *VIEW)
+COMMANDS: tuple[Command, ...] = (
+    *STOPPING,
+    *REPLIES,
+    *SETTINGS,
+    *MODELS,
+    *CHATS,
+    *FILES,
+    *MESSAGES,
+    *TYPING,
+    *VIEW,
+)
 
 __all__ = ["COMMANDS", "Command"]

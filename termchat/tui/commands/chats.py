@@ -142,11 +142,11 @@ async def compact(ui: MainScreen, argument: str) -> None:
     )
     if answer in (None, 2):
         return
-    engine = await ui.app.bridge.ready()
+    bridge = await ui.app.engines.ready(chat.model)
     if answer == 1:
         ui.notify_user("the model is summarising the conversation")
     make = drop_oldest if answer == 0 else summarise
-    await ui.switch_to(await make(ui.app.chats, engine, ui.app.bridge.template_vars(), chat))
+    await ui.switch_to(await make(ui.app.chats, bridge, chat))
 
 
 CHATS = (

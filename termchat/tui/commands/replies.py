@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...store import StoredMessage
+from .loading import model_answers
 from .registry import Command, CommandError
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ async def regenerate(ui: MainScreen, argument: str) -> None:
         if not argument.isdecimal() or not 1 <= int(argument) <= MOST_ANSWERS:
             raise CommandError(f"/regen takes a number from 1 to {MOST_ANSWERS}, not {argument[:40]!r}")
         count = int(argument)
-    ui.app.turns.regenerate(ui.chat, last_reply(ui), count)
-    ui.prompt.focus()
+    chat, message = ui.chat, last_reply(ui)
+    if await model_answers(ui, chat):
+        ui.app.turns.regenerate(chat, message, count)
+        ui.prompt.focus()
 
 
 async def several(ui: MainScreen, argument: str) -> None:
@@ -44,8 +47,10 @@ async def resume(ui: MainScreen, argument: str) -> None:
     message = last_reply(ui)
     if message.role != "assistant" or message.status == "streaming":
         raise CommandError("there is no stopped reply to continue here")
-    ui.app.turns.resume(ui.chat, message)
-    ui.prompt.focus()
+    chat = ui.chat
+    if await model_answers(ui, chat):
+        ui.app.turns.resume(chat, message)
+        ui.prompt.focus()
 
 
 REPLIES = (

@@ -8,7 +8,7 @@ from ...errors import UserError
 from .. import attach
 from ..background import in_background
 from ..chat import Chat
-from ..screens.dialogs import Choose
+from .loading import model_answers
 from .registry import find, is_command
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def submit(ui: MainScreen, text: str) -> None:
     """Send what was typed, or carry it out."""
-    if ui.app.bridge.state == "absent" and not is_command(text):
-        ui.app.bridge.download()
+    if not is_command(text) and ui.bridge.state == "absent" and not ui.chat.messages:
+        ui.bridge.download()  # the welcome says that Enter does
     if not text.strip():
         return
     if is_command(text):
@@ -45,7 +45,7 @@ async def _send(ui: MainScreen, chat: Chat, text: str) -> None:
     ui.prompt.earlier = [*ui.prompt.earlier, text]
     try:
         text = await in_background(lambda: attach.expand(text, ui.app.folder))
-        if not await _right_model(ui, chat):
+        if not await model_answers(ui, chat):
             ui.prompt.load(text)
             return
     except UserError as error:
@@ -56,32 +56,3 @@ async def _send(ui: MainScreen, chat: Chat, text: str) -> None:
         ui.app.turns.edit(chat, editing, text)
     else:
         ui.app.turns.submit(chat, text)
-
-
-async def _right_model(ui: MainScreen, chat: Chat) -> bool:
-    """Whether to send: asked if the conversation was held with another model than the one loaded."""
-    bridge = ui.app.bridge
-    loaded = bridge.reference
-    if chat.id is None or not chat.model or not loaded or chat.model == loaded:
-        return True
-    before = chat.model.rpartition("/")[2]
-    answer = await ui.app.push_screen_wait(
-        Choose(
-            f"This conversation was held with {before}",
-            f"{loaded.rpartition('/')[2]} is loaded. Loading another model stops the replies that run.",
-            [f"go on with {loaded.rpartition('/')[2]}", f"load {before}", "do not send"],
-        )
-    )
-    if answer in (None, 2):
-        return False
-    if answer == 1:
-        load_model(ui, chat.model)
-    return True
-
-
-def load_model(ui: MainScreen, name: str) -> None:
-    """Load another model; replies that run are stopped."""
-    for chat in ui.app.chats.all:
-        if chat.live:
-            ui.app.turns.stop(chat)
-    ui.app.bridge.start(name)

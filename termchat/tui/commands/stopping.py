@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ..chat import Chat
 from .registry import Command, CommandError
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ async def escape(ui: MainScreen, argument: str) -> None:
         chat.editing = None
         ui.prompt.load("")
     elif chat.busy:
-        ui.hand_back(ui.app.turns.stop(chat))
-    elif ui.app.bridge.state == "downloading":
-        ui.app.bridge.stop_download()
+        stop_one(ui, chat)
+    elif ui.bridge.state == "downloading":
+        ui.bridge.stop_download()
     elif again and not ui.prompt.text.strip():
         ui.escaped_at = 0.0
         asked = [message for message in chat.messages if message.role == "user"]
@@ -44,21 +45,30 @@ async def interrupt(ui: MainScreen, argument: str) -> None:
         ui.app.copy_to_clipboard(selected)
         ui.notify_user("copied")
     elif ui.chat.busy:
-        ui.hand_back(ui.app.turns.stop(ui.chat))
+        stop_one(ui, ui.chat)
     else:
         ui.notify_user(f"{ui.app.keys.hint('quit')} quits")
 
 
+def stop_one(ui: MainScreen, chat: Chat) -> None:
+    """Stop a conversation; its queued texts go to where they can be edited."""
+    texts = ui.app.turns.stop(chat)
+    if chat is ui.chat:
+        ui.hand_back(texts)
+    else:
+        chat.draft = "\n\n".join([*texts, *([chat.draft] if chat.draft else [])])
+
+
 async def stop(ui: MainScreen, argument: str) -> None:
     """Stop this conversation's reply, or all of them."""
-    turns = ui.app.turns
     if argument not in ("", "all"):
         raise CommandError(f"/stop stops this conversation, /stop all every one; not {argument[:40]!r}")
     if argument:
         for chat in ui.app.chats.all:
-            if chat.busy and chat is not ui.chat:
-                chat.draft = "\n\n".join([*turns.stop(chat), chat.draft]).strip("\n")
-    ui.hand_back(turns.stop(ui.chat))
+            if chat.busy:
+                stop_one(ui, chat)
+    else:
+        stop_one(ui, ui.chat)
 
 
 async def queue(ui: MainScreen, argument: str) -> None:

@@ -14,6 +14,7 @@ from textual.widgets import Static
 from ...errors import UserError
 from ...store import StoredMessage
 from ...widgets.prompt import Prompt
+from ..bridge import EngineBridge
 from ..chat import Chat
 from ..commands import COMMANDS, Command
 from ..commands.sending import submit
@@ -67,6 +68,11 @@ class MainScreen(Screen[None]):
         shown = self.app.chats.shown
         assert shown is not None, "there always is one"
         return shown
+
+    @property
+    def bridge(self) -> EngineBridge:
+        """The model of the conversation on screen."""
+        return self.app.engines.of(self.chat.model)
 
     @property
     def conversation(self) -> ConversationView:
@@ -123,7 +129,7 @@ class MainScreen(Screen[None]):
         """Ring for a conversation that is not on screen; say before it happens that a context gets full."""
         if chat is not self.app.chats.shown or not self.app.app_focus:
             self.app.bell()
-        said = warning(chat, self.app.bridge.context_length)
+        said = warning(chat, self.app.engines.of(chat.model).context_length)
         if said and not chat.warned:
             chat.warned = True
             self.notify_user(said)
@@ -134,7 +140,7 @@ class MainScreen(Screen[None]):
         self.notify(text, severity=severity, markup=False, timeout=8 if error else 4)
 
     def engine_changed(self) -> None:
-        """The bridge has another state."""
+        """A model has another state."""
         self.poll()
 
     # Drawing
@@ -145,7 +151,7 @@ class MainScreen(Screen[None]):
         if chat is None:
             return
         self.app.turns.focus()
-        waits = self.app.bridge.state in ("starting", "absent", "downloading")
+        waits = self.bridge.state in ("starting", "absent", "downloading")
         empty = not chat.messages or (waits and len(chat.messages) == 1)
         self.query_one(Welcome).display = empty
         self.conversation.display = not empty
@@ -155,9 +161,8 @@ class MainScreen(Screen[None]):
 
     def _draw_frame(self) -> None:
         """Title, welcome and status line."""
-        chat, bridge = self.chat, self.app.bridge
-        model = chat.model or bridge.reference
-        self.query_one(TitleLine).show(chat, model.rpartition("/")[2], bridge.context_length)
+        chat, bridge = self.chat, self.bridge
+        self.query_one(TitleLine).show(chat, bridge.title, bridge.context_length)
         on_message = self.conversation.focused is not None
         self.query_one(StatusLine).show(chat, bridge, on_message=on_message)
         if self.query_one(Welcome).display:
@@ -173,9 +178,9 @@ class MainScreen(Screen[None]):
         app.monitor.read()
         panel = self.query_one(EnginePanel)
         if panel.display:
-            panel.show(app.bridge, app.monitor.stats)
+            panel.show(self.bridge, app.monitor.stats)
         else:
-            self.query_one(EngineLine).show(app.bridge, app.monitor.stats)
+            self.query_one(EngineLine).show(self.bridge, app.monitor.stats)
         self._draw_frame()
         self._draw_list()
         app.show_stats()

@@ -36,6 +36,7 @@ class Welcome(Block):
             "downloading": self._downloading,
             "failed": self._failed,
             "ready": self._ready,
+            "unloaded": self._unloaded,
         }.get(bridge.state, self._loading)(bridge)
         if waiting and bridge.state != "ready":
             lines += [
@@ -47,6 +48,15 @@ class Welcome(Block):
     def _loading(self, bridge: EngineBridge) -> list[Content]:
         name = bridge.model.name if bridge.model is not None else "the model"
         return [Content(f"loading {name}"), Content(""), Content.styled("you can type meanwhile", MUTED)]
+
+    def _unloaded(self, bridge: EngineBridge) -> list[Content]:
+        models = self._keys.hint("model.choose")
+        return [
+            Content(f"{bridge.title} is not loaded"),
+            Content.styled("your message loads it", MUTED),
+            Content(""),
+            Content.styled(f"{models} models", MUTED),
+        ]
 
     def _ready(self, bridge: EngineBridge) -> list[Content]:
         assert bridge.model is not None, "the engine is ready"
@@ -74,7 +84,7 @@ class Welcome(Block):
         ]
 
     def _absent(self, bridge: EngineBridge) -> list[Content]:
-        entry, registry, models = bridge.entry, bridge.registry, self._keys.hint("model.choose")
+        entry, registry, models = bridge.entry, bridge.loader.registry, self._keys.hint("model.choose")
         if entry is None or registry is None:
             return [Content(bridge.error)]
         target = registry.target(entry)

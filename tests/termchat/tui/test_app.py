@@ -1,7 +1,6 @@
 """The application as a user meets it: keys in, screen out. The engine is real, the model is a script."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,7 +219,7 @@ async def test_help_and_palette_know_every_command(open_app: Any, script: Any) -
         await d.shows("Keys and commands", "/export [md|json|text] [FILE]")
         await d.press("escape")
         await d.press("ctrl+p")
-        await d.shows("Load another model")
+        await d.shows("Use another model")
         await d.press(*"rename", "enter")
         await d.shows("no title")  # it was carried out: there is nothing to rename yet
 
@@ -311,7 +310,7 @@ async def test_first_run_offers_the_model_and_takes_prompts(
     monkeypatch.setattr("termchat.download.ensure", ensure)
     model = script("Here I am.")
     async with open_app(None, registry=registry) as d:
-        d.app.bridge._engine_config = lambda resolved: __import__("engine").EngineConfig(model=model)
+        d.models.models = model
         await d.shows("small", "98.4 MB, Apache-2.0", "a [model]", "download")
         await d.say("are you there?", wait=False)
         await d.shows("fetching small", "40.0 MB of 98.4 MB", "sent as soon as")
@@ -335,20 +334,6 @@ async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: 
         assert [message.text for message in old.messages] == kept
         assert d.chat.conversation.forked_from == old.id
         assert [message.text for message in d.chat.messages] == kept[2:]
-
-
-async def test_another_model_is_asked_for_once(open_app: Any, script: Any, tmp_path: Any) -> None:
-    async with open_app(script("One.", "Two.")) as d:
-        await d.say("hello")
-        chat, id = d.chat, d.chat.id
-        await d.app.history.call(lambda store: store.set_model(id, "other-model"))
-        chat.conversation = replace(chat.conversation, model="other-model")
-        d.main.prompt.load("again")
-        await d.press("enter")
-        await d.shows("was held with other-model")
-        await d.press("enter")
-        await d.settle()
-        await d.shows("Two.")
 
 
 def test_every_command_has_a_name_of_its_own() -> None:
@@ -407,7 +392,7 @@ async def test_enter_before_the_store_is_open(open_app: Any, script: Any) -> Non
     async with open_app(script("Hello.")) as d:
         await d.say("an older one")
     async with open_app(None, early=True) as d:
-        d.app.bridge._engine_config = lambda resolved: __import__("engine").EngineConfig(model=script("Hi."))
+        d.models.models = script("Hi.")
         assert d.app.history._store is None
         d.main.prompt.load("early")
         await d.press("enter", "f3")

@@ -52,7 +52,7 @@ async def test_prompts_typed_before_the_engine_is_there_are_answered(stage: Any,
         assert chat.queue == ["second"]
         stored = await s.history.call(lambda store: store.path(chat.id))
         assert [message.text for message in stored] == ["first"]
-        s.bridge.start()
+        await s.engines.start(None)
         await s.until(lambda: not chat.busy)
         assert [text for _, text in texts(chat)] == ["first", "One.", "second", "Two."]
 
@@ -83,7 +83,7 @@ async def test_a_text_sent_right_after_a_stop_is_answered(stage: Any, script: An
         await s.until(lambda: chat.waiting is not None)
         assert s.turns.stop(chat) == []
         s.turns.submit(chat, "second")
-        s.bridge.start()
+        await s.engines.start(None)
         await s.until(lambda: not chat.busy)
         assert texts(chat)[-2:] == [("user", "second"), ("assistant", "One.")]
 
@@ -99,7 +99,7 @@ async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: An
         s.turns.submit(two, "b")
         await s.until(lambda: one.state == two.state == "decode")
         ids = {reply.stream.id for chat in (one, two) for reply in chat.live.values()}
-        await s.until(lambda: {row.id for row in s.bridge.snapshot().conversations} == ids)
+        await s.until(lambda: {row.id for row in s.engines.default.snapshot().conversations} == ids)
         await s.until(lambda: not two.busy)
         assert two.messages[-1].text == LONG[:200]
         assert not two.unread
@@ -207,26 +207,15 @@ async def test_an_engine_that_cannot_be_loaded_says_why(stage: Any, tmp_path: Pa
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
     async with stage(None, start=False) as s:
-        s.bridge.start(str(broken))
+        await s.engines.start(str(broken))
         chat = s.chats.new()
         s.turns.submit(chat, "hello")
         await s.until(lambda: not chat.busy)
-        assert s.bridge.state == "failed"
+        assert s.engines.default.state == "failed"
         assert chat.state == "error"
         assert "broken.gguf" in chat.error
         assert "choose another model" in chat.error
         assert texts(chat) == [("user", "hello")]
-
-
-async def test_switching_the_model_keeps_conversations(stage: Any, script: Any) -> None:
-    model = script("One.", "Two.")
-    async with stage(model) as s:
-        chat = await s.ask("first")
-        s.bridge.start()
-        assert s.bridge.state == "loading"
-        s.turns.submit(chat, "second")
-        await s.until(lambda: not chat.busy)
-        assert chat.messages[-1].text == "One."  # a new engine counts its requests from one
 
 
 async def test_a_store_that_cannot_be_used_does_not_stop_the_chat(
@@ -276,9 +265,10 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
         from engine.tokenization import load_tokenizer
         from termchat.config import Config
         from termchat.registry import Registry
-        from termchat.tui.bridge import EngineBridge
         from termchat.tui.chats import Chats
+        from termchat.tui.engines import Engines
         from termchat.tui.history import History
+        from termchat.tui.loader import Loader
         from termchat.tui.relay import Relay
         from termchat.tui.turns import Turns
 
@@ -290,13 +280,14 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
             def __getattr__(self, name): return lambda *args, **more: None
 
         async def main():
-            bridge = EngineBridge(Config.load(folder / "c"), lambda: Registry({}, model, folder),
-                                  lambda: None, engine_config=lambda m: EngineConfig(model=script))
+            loader = Loader(Config.load(folder / "c"), lambda: Registry({}, model, folder),
+                            engine_config=lambda m: EngineConfig(model=script))
+            engines = Engines(loader, lambda: None)
             history = History(folder / "termchat.db", print)
             await history.open()
             chats = Chats(history, Nobody())
-            turns = Turns(bridge, chats, history, Relay(chats, history, Nobody()), Nobody())
-            bridge.start()
+            turns = Turns(engines, chats, history, Relay(chats, history, Nobody()), Nobody())
+            await engines.start(None)
             chat = chats.new()
             turns.submit(chat, "count")
             while not chat.live or next(iter(chat.live.values())).tokens < 120:
