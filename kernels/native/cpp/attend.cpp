@@ -79,7 +79,7 @@ void Attention::run(const Op& op, int task, int worker, const float* q, ptrdiff_
     args.heads = group_;
     args.position = step_->positions[tile->row];
     args.window = op.window;
-    args.scale = op.number;
+    args.scale = op.number * 0x1.715476p+0f;
     args.span_begin = split_ ? span : tile->spans_begin;
     args.span_end = split_ ? span + 1 : tile->spans_end;
     args.scratch = scratch_[(size_t)worker];

@@ -23,7 +23,7 @@ bool runs_avx512() {
 bool runs_avx2() {
 #if defined(__x86_64__)
     unsigned a, b, c, d;  // not every compiler knows f16c by name
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 #else
     return false;
 #endif

@@ -34,19 +34,21 @@ struct AttentionArgs {
     int rows, heads;         // heads: query heads that share the key head
     int position;            // of the first row
     int window;              // keys that a row sees at most (no window: 1 << 30)
-    float scale;
+    float scale;             // of scores, log2(e) included
     int span_begin, span_end;  // spans of kSpan keys to attend to
     float* partial;          // null, or where the one span's unfinished result goes instead of `out`
     float* scratch;          // attention_scratch floats
 };
 
-constexpr int kTileRows = 8;  // rows that share the keys they load
-constexpr int kSpan = 512;    // keys whose softmax is joined before spans are; part of the numerics
+constexpr int kTileRows = 16;  // rows that share the keys they load
+constexpr int kSpan = 256;    // keys that share a softmax before spans are joined; part of the numerics
+constexpr int kScores = kSpan + kLanes;  // scores of a query vector; the padding keeps vectors in different cache sets
 
 // An unfinished result of one query vector: value_stride sums, the maximum, the sum of weights, padding.
 static inline size_t partial_size(int value_stride) { return (size_t)value_stride + kLanes; }
 static inline size_t attention_scratch(int vectors, int head_dim, int value_stride) {
-    return (size_t)vectors * (padded(head_dim, kLanes) + kGroup + 2 * partial_size(value_stride));
+    return (size_t)vectors * (padded(head_dim, kLanes) + kScores + 2 * partial_size(value_stride)) +
+           (size_t)kGroup * value_stride;
 }
 
 // What one sampler task reads: a part of one row.

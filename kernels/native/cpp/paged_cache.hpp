@@ -25,6 +25,10 @@ public:
     void* keys(int layer, int head) const { return at(layer, 0, head); }      // of block 0
     void* values(int layer, int head) const { return at(layer, 1, head); }
 
+    // Asks for the memory that `write` will touch: a key goes to as many cache lines as half a head has columns, and
+    // stores wait for them one by one.
+    void fetch(int layer, int slot) const;
+
     // Stores k and v [kv_heads * head_dim] of one token; float16 rounds to nearest even.
     void write(const Kernels& kernels, int layer, int slot, const float* k, const float* v);
     void copy_blocks(const int32_t* sources, const int32_t* targets, int count);

@@ -166,8 +166,10 @@ void Program::run(int stage, int task, int worker) {
         run_linear(op, task);
     } else {
         int end = std::min((task + 1) * rows_per_task_, row_count(op));
-        for (int row = task * rows_per_task_; row < end; row++)
+        for (int row = task * rows_per_task_; row < end; row++) {
+            for (int i = 0; i < s.count; i++) prepare_row(ops_[(size_t)(s.first + i)], row);
             for (int i = 0; i < s.count; i++) run_row(ops_[(size_t)(s.first + i)], row);
+        }
     }
 }
 
@@ -215,6 +217,11 @@ void Program::run_segments(const Op& op, LinearArgs& args, int first, int last) 
         args.out = out.data + segment.first;
         kernels_.linear[(int)segment.format][op.planes - 1](args);
     }
+}
+
+// Operations before it in the stage hide the time that the memory takes.
+void Program::prepare_row(const Op& op, int row) const {
+    if (op.kind == OpKind::kv_write) cache_->fetch(op.layer, step_->slots[row]);
 }
 
 void Program::run_row(const Op& op, int row) {
