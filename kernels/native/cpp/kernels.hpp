@@ -91,6 +91,8 @@ struct Kernels {
     void (*join_spans)(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
                        float* out);
     void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one
+    // Indices of scores with above < score <= upto, ascending; returns how many.
+    int (*find)(const float* scores, int count, float above, float upto, int32_t* found);
     uint64_t (*mass)(const SampleArgs&);
     void (*draw)(const SampleArgs&, Winner* winner);  // keeps the given winner if nobody is better
     void (*score_weights)(const float* scores, int count, float best, float temperature, float* z, float* weights);

@@ -32,6 +32,7 @@ static const Kernels kKernels = {
     {attention<F32>, attention<F16>},
     join_spans,
     block_maxima,
+    find,
     mass,
     draw,
     score_weights,
