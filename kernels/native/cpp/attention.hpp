@@ -2,16 +2,25 @@
 // order (arXiv 1805.02867). Hidden keys take no part, not even as zeros.
 #pragma once
 
+constexpr int kFewVectors = 8;  // more share a conversion of keys and values to float32, and need not wait for memory
+
 // acc[j][s] = fma(a[j][k], b[k][s], acc[j][s]) for k in order, s being strips of 16 lanes. a: [Rows][a_stride];
 // b: [steps][b_stride], its strips b_strip apart; acc: [Rows][acc_stride] in memory, taken as zeros if `Fresh`.
+// next: null, or memory of the size of b that is fetched meanwhile.
 template <class Format, bool Fresh, int Rows, int Strips>
 static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                       const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps) {
+                       const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                       const typename Format::Type* next) {
+    constexpr int step_values = Strips * kLanes, line = 64 / sizeof *b;
     Vec sums[Rows][Strips];
     for (int j = 0; j < Rows; j++)
         for (int s = 0; s < Strips; s++) sums[j][s] = Fresh ? splat(0.0f) : load(acc + j * acc_stride + s * kLanes);
     int k = 0;
     do {  // at least one step: otherwise GCC keeps the sums in memory, too
+        if (next) {
+            for (int i = 0; i < step_values; i += line) fetch_near(next + i);
+            next += step_values;
+        }
         Vec lanes[Strips];
         for (int s = 0; s < Strips; s++) lanes[s] = Format::load(b + s * b_strip);
         for (int j = 0; j < Rows; j++) {
@@ -25,24 +34,32 @@ static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff
 }
 
 // For any number of rows, as many at a time as the registers hold: they share what is loaded of b.
-template <class Format, bool Fresh, int Strips, int Rows = (kSums + Strips - 1) / Strips>
+template <class Format, bool Fresh, int Strips, int Rows = kSums / Strips>
 static void fuse_rows(int rows, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                      const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps) {
-    for (; rows >= Rows; rows -= Rows, acc += Rows * acc_stride, a += Rows * a_stride)
-        fuse_block<Format, Fresh, Rows, Strips>(acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps);
+                      const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                      const typename Format::Type* next) {
+    for (; rows >= Rows; rows -= Rows, acc += Rows * acc_stride, a += Rows * a_stride, next = nullptr)
+        fuse_block<Format, Fresh, Rows, Strips>(acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
     if constexpr (Rows > 1)
         if (rows > 0)
-            fuse_rows<Format, Fresh, Strips, Rows - 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps);
+            fuse_rows<Format, Fresh, Strips, Rows - 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps,
+                                                       next);
 }
 
 template <class Format, bool Fresh>
 static void fuse(int rows, int strips, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                 const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps) {
-    for (; strips >= 4; strips -= 4, acc += 4 * kLanes, b += 4 * b_strip)
-        fuse_rows<Format, Fresh, 4>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps);
-    for (; strips >= 2; strips -= 2, acc += 2 * kLanes, b += 2 * b_strip)
-        fuse_rows<Format, Fresh, 2>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps);
-    if (strips) fuse_rows<Format, Fresh, 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps);
+                 const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                 const typename Format::Type* next) {
+    auto take = [&](int n) {
+        strips -= n, acc += n * kLanes, b += n * b_strip;
+        if (next) next += n * kLanes * (ptrdiff_t)steps;
+    };
+    if constexpr (kSums >= 16)
+        for (; strips >= 4; take(4))
+            fuse_rows<Format, Fresh, 4>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+    for (; strips >= 2; take(2))
+        fuse_rows<Format, Fresh, 2>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+    if (strips) fuse_rows<Format, Fresh, 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
 }
 
 // What is known of one query vector's result after some keys: sum of 2^(score - maximum) and that sum of values.
@@ -119,9 +136,12 @@ INLINE Scratch divide_scratch(const AttentionArgs& a) {
     return {a.scratch, scores, span, total, total + vectors * partial_stride, q_stride, partial_stride};
 }
 
-// A group's keys (stride: head_dim) or values (value_stride) from `position` on, which begins a strip.
+// Keys that lie together in memory: whole strips, at most a group.
+INLINE int run_length(const AttentionArgs& a) { return a.block_size % kGroup ? kLanes : kGroup; }
+
+// The keys (stride: head_dim) or values (value_stride) of the run at `position`.
 template <class Format>
-INLINE const typename Format::Type* page_at(const AttentionArgs& a, const void* base, int position, int stride) {
+INLINE const typename Format::Type* run_at(const AttentionArgs& a, const void* base, int position, int stride) {
     return (const typename Format::Type*)base + a.table[position / a.block_size] * a.block_stride +
            (ptrdiff_t)(position % a.block_size) * stride;
 }
@@ -131,101 +151,84 @@ INLINE void widen(const typename Format::Type* from, ptrdiff_t count, float* to)
     for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::load(from + i));
 }
 
-// Many vectors share one conversion of a group to float32; a few read it as it is.
-template <class Format>
-INLINE bool worth_widening(int vectors, int strips) {
-    return sizeof(typename Format::Type) < sizeof(float) && vectors * strips > kSums;
-}
+// The keys of a span that a tile sees: `begin` to `end`, inclusive; `low` and `high` (exclusive) of one row.
+struct Seen {
+    int base, begin, end, oldest, newest;  // oldest, newest: what the first row would see without other bounds
 
-// Scores of all vectors with the keys of a group up to `high`.
+    Seen(const AttentionArgs& a, int span) : base(span * kSpan), oldest(a.position - a.window + 1), newest(a.position) {
+        int last = newest + a.rows - 1;
+        begin = oldest > base ? oldest : base;
+        end = last < base + kSpan - 1 ? last : base + kSpan - 1;
+    }
+    int low(int row) const { return oldest + row > base ? oldest + row : base; }
+    int high(int row) const { return (newest + row < end ? newest + row : end) + 1; }
+};
+
+// Scores of all vectors with the keys of a span.
 template <class Format>
-INLINE void score(const AttentionArgs& a, const Scratch& s, int vectors, int group, int high) {
-    int position = group * kGroup, strips = (high + kLanes - 1) / kLanes, strip = a.head_dim * kLanes;
-    float* scores = s.scores + position % kSpan;
-    const auto* first = page_at<Format>(a, a.keys, position, a.head_dim);
-    const auto* second = strips > 1 ? page_at<Format>(a, a.keys, position + kLanes, a.head_dim) : first;
-    if (worth_widening<Format>(vectors, strips)) {
-        widen<Format>(first, strip, s.wide);
-        if (strips > 1) widen<Format>(second, strip, s.wide + strip);
-        fuse<F32, true>(vectors, strips, scores, kScores, s.q, s.q_stride, s.wide, kLanes, strip, a.head_dim);
-    } else {
-        fuse<Format, true>(vectors, strips, scores, kScores, s.q, s.q_stride, first, kLanes, second - first, a.head_dim);
+INLINE void score(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide) {
+    int vectors = a.rows * a.heads, length = run_length(a), strip = a.head_dim * kLanes;
+    for (int key = seen.begin / length * length; key <= seen.end; key += length) {
+        int left = seen.end + 1 - key, strips = ((left < length ? left : length) + kLanes - 1) / kLanes;
+        float* scores = s.scores + (key - seen.base);
+        const auto* keys = run_at<Format>(a, a.keys, key, a.head_dim);
+        if (wide) {
+            widen<Format>(keys, strips * strip, s.wide);
+            fuse<F32, true>(vectors, strips, scores, kScores, s.q, s.q_stride, s.wide, kLanes, strip, a.head_dim,
+                            nullptr);
+        } else {
+            const auto* values = run_at<Format>(a, a.values, seen.begin / length * length, a.value_stride);
+            const auto* next = left > length ? run_at<Format>(a, a.keys, key + length, a.head_dim) : values;
+            fuse<Format, true>(vectors, strips, scores, kScores, s.q, s.q_stride, keys, kLanes, strip, a.head_dim,
+                               next);
+        }
     }
 }
 
-// Adds the values of keys low to high of a group, by their weights, to the results of some vectors.
+// Adds the values of a span, by their weights, to the results of all vectors. next: null, or the keys read afterwards.
 template <class Format>
-INLINE void mix(const AttentionArgs& a, const Scratch& s, int first, int vectors, int group, int low, int high) {
-    const float* weights = s.scores + first * kScores + group * kGroup % kSpan;
-    float* results = s.span + first * s.partial_stride;
-    int strips = a.value_stride / kLanes;
-    for (int key = low, count; key < high; key += count) {
-        int position = group * kGroup + key, left = a.block_size - position % a.block_size;
-        count = high - key < left ? high - key : left;
-        fuse<Format, false>(vectors, strips, results, s.partial_stride, weights + key, kScores,
-                     page_at<Format>(a, a.values, position, a.value_stride), a.value_stride, kLanes, count);
-    }
-}
-
-// The same with values that stand in `wide`.
-INLINE void mix_wide(const AttentionArgs& a, const Scratch& s, int first, int vectors, int group, int low, int high) {
-    fuse<F32, false>(vectors, a.value_stride / kLanes, s.span + first * s.partial_stride, s.partial_stride,
-              s.scores + first * kScores + group * kGroup % kSpan + low, kScores, s.wide + low * a.value_stride,
-              a.value_stride, kLanes, high - low);
-}
-
-// The pages of a group lie apart, where the hardware's prefetching ends.
-template <class Format>
-INLINE void prefetch_group(const AttentionArgs& a, const void* base, int stride, int group, int last_key) {
-    constexpr int line = 64 / sizeof(typename Format::Type);
-    for (int key = group * kGroup; key < (group + 1) * kGroup && key <= last_key; key += a.block_size) {
-        const auto* page = page_at<Format>(a, base, key, stride);
-        int values = (a.block_size < kGroup ? a.block_size : kGroup) * stride;
-        for (int i = 0; i < values; i += line) __builtin_prefetch(page + i);
+INLINE void mix(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide,
+                const typename Format::Type* next) {
+    int length = run_length(a), stride = a.value_stride, strips = stride / kLanes;
+    for (int key = seen.begin / length * length; key <= seen.end; key += length) {
+        const auto* values = run_at<Format>(a, a.values, key, stride);
+        if (wide) widen<Format>(values, length * stride, s.wide);
+        const auto* later = key + length <= seen.end ? run_at<Format>(a, a.values, key + length, stride) : next;
+        bool whole = seen.low(a.rows - 1) <= key && key + length <= seen.high(0);  // every row sees all of it
+        for (int row = 0; row < (whole ? 1 : a.rows); row++) {
+            int low = seen.low(row) > key ? seen.low(row) : key;
+            int high = seen.high(row) < key + length ? seen.high(row) : key + length;
+            if (low >= high) continue;
+            int first = row * a.heads, count = whole ? a.rows * a.heads : a.heads;
+            float* results = s.span + first * s.partial_stride;
+            const float* weights = s.scores + first * kScores + (low - seen.base);
+            ptrdiff_t offset = (ptrdiff_t)(low - key) * stride;
+            if (wide)
+                fuse<F32, false>(count, strips, results, s.partial_stride, weights, kScores, s.wide + offset, stride,
+                                 kLanes, high - low, nullptr);
+            else
+                fuse<Format, false>(count, strips, results, s.partial_stride, weights, kScores, values + offset, stride,
+                                    kLanes, high - low, later);
+        }
     }
 }
 
 template <class Format>
-static void attend_span(const AttentionArgs& a, const Scratch& s, int span) {
-    int newest = a.position + a.rows - 1, oldest = a.position - a.window + 1, base = span * kSpan;
-    int begin = oldest > base ? oldest : base;
-    int end = newest < base + kSpan - 1 ? newest : base + kSpan - 1;  // inclusive
-    int vectors = a.rows * a.heads;
-    bool wide = worth_widening<Format>(vectors, a.value_stride / kLanes);
-    for (int group = begin / kGroup; group <= end / kGroup; group++) {
-        if (!wide) prefetch_group<Format>(a, a.keys, a.head_dim, group + 1, end);
-        score<Format>(a, s, vectors, group, end + 1 - group * kGroup < kGroup ? end + 1 - group * kGroup : kGroup);
-    }
-    auto first_seen = [&](int row) { return oldest + row > base ? oldest + row : base; };
-    auto last_seen = [&](int row) { return a.position + row < end ? a.position + row : end; };
+static void attend_span(const AttentionArgs& a, const Scratch& s, int span, bool wide,
+                        const typename Format::Type* next) {
+    Seen seen(a, span);
+    score<Format>(a, s, seen, wide);
     for (int row = 0; row < a.rows; row++) {
-        int low = first_seen(row) - base, high = last_seen(row) + 1 - base;
+        int low = seen.low(row) - seen.base, high = seen.high(row) - seen.base;
         for (int i = row * a.heads; low < high && i < (row + 1) * a.heads; i++)
             soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high);
     }
-    for (int group = begin / kGroup; group <= end / kGroup; group++) {
-        if (!wide) prefetch_group<Format>(a, a.values, a.value_stride, group + 1, end);
-        int key = group * kGroup;
-        if (wide) {
-            int width = a.block_size < kGroup ? a.block_size : kGroup;
-            for (int i = 0; i < kGroup && key + i <= end; i += width)
-                widen<Format>(page_at<Format>(a, a.values, key + i, a.value_stride), width * a.value_stride,
-                              s.wide + i * a.value_stride);
-        }
-        bool whole = first_seen(a.rows - 1) <= key && key + kGroup - 1 <= last_seen(0);  // every row sees all of it
-        for (int row = 0; row < (whole ? 1 : a.rows); row++) {
-            int low = first_seen(row) > key ? first_seen(row) - key : 0;
-            int high = last_seen(row) + 1 - key < kGroup ? last_seen(row) + 1 - key : kGroup;
-            if (low >= high) continue;
-            int count = whole ? vectors : a.heads;
-            if (wide) mix_wide(a, s, row * a.heads, count, group, low, high);
-            else mix<Format>(a, s, row * a.heads, count, group, low, high);
-        }
-    }
+    mix<Format>(a, s, seen, wide, next);
 }
 
 template <class Format>
 static void attention(const AttentionArgs& a) {
+    using Type = typename Format::Type;
     Scratch s = divide_scratch(a);
     int vectors = a.rows * a.heads;
     for (int i = 0; i < vectors; i++) {
@@ -233,12 +236,17 @@ static void attention(const AttentionArgs& a) {
         for (int d = 0; d < a.head_dim; d++) s.q[i * s.q_stride + d] = q[d] * a.scale;
         clear({s.total + i * s.partial_stride, a.value_stride});
     }
+    bool wide = sizeof(Type) < sizeof(float) && vectors > kFewVectors;
     for (int span = a.span_begin; span < a.span_end; span++) {
+        const Type* next = nullptr;
+        if (span + 1 < a.span_end) next = run_at<Format>(a, a.keys, (span + 1) * kSpan, a.head_dim);
         for (int i = 0; i < vectors; i++) clear({s.span + i * s.partial_stride, a.value_stride});
-        attend_span<Format>(a, s, span);
+        attend_span<Format>(a, s, span, wide, next);
         for (int i = 0; i < vectors; i++)
             join({s.total + i * s.partial_stride, a.value_stride}, {s.span + i * s.partial_stride, a.value_stride});
     }
+    ptrdiff_t run_bytes = (ptrdiff_t)(run_length(a) * a.head_dim * sizeof(Type));
+    for (ptrdiff_t i = 0; a.next_keys && !wide && i < run_bytes; i += 64) fetch_near((const char*)a.next_keys + i);
     for (int i = 0; i < vectors; i++) {
         float* total = s.total + i * s.partial_stride;
         if (a.partial) memcpy(a.partial + i * s.partial_stride, total, s.partial_stride * sizeof(float));

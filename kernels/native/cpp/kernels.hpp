@@ -28,6 +28,7 @@ struct AttentionArgs {
     ptrdiff_t q_stride, out_stride;
     const void* keys;        // the layer's keys of block 0 and this key head; see cache.hpp
     const void* values;
+    const void* next_keys;   // null, or the first keys of the task that comes next
     const int32_t* table;    // block table of the sequence
     ptrdiff_t block_stride;  // values from one block to the next
     int block_size, head_dim, value_stride;

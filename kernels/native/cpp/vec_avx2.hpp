@@ -1,7 +1,7 @@
 // Sixteen float or int32 lanes in two AVX2 registers.
 #pragma once
 
-constexpr int kSums = 6;
+constexpr int kSums = 4;
 
 #define INLINE static inline __attribute__((always_inline))
 
