@@ -1,4 +1,4 @@
-"""Compute kernels in C++17 for the CPU: AVX-512 VNNI, AVX2 or portable, all with the same bits."""
+"""Compute kernels in C++17 for the CPU: AMX, AVX-512 VNNI, AVX2 or portable, all with the same bits."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class NativeBackend:
         address = kernels(settings.cpu_isa)
         if address is None:
             raise ValueError(
-                f"cpu_isa {settings.cpu_isa!r}: this CPU does not have these instructions; use auto"
+                f"cpu_isa {settings.cpu_isa!r}: this machine does not offer these instructions; use auto"
             )
         self.threads = settings.threads or usable_cpus()
         self.cpu_isa: str = load().native_kernels_name(address).decode()

@@ -141,7 +141,7 @@ def load() -> CDLL:
 
 
 def kernels(isa: str) -> int | None:
-    """Address of the kernels of an instruction set (auto, avx512, avx2, portable); None: not on this CPU."""
+    """Address of the kernels of an instruction set (auto, amx, avx512, avx2, portable); None: not here."""
     address: int | None = load().native_kernels(isa.encode())
     return address
 

@@ -5,6 +5,8 @@
 
 namespace native {
 
+constexpr int kLinearRows = 64;  // rows of a task: its weights are read once for so many
+
 // Products of weight tiles with rows. Quantized formats read `blocks`, plain ones `x`.
 struct LinearArgs {
     const void* tiles;       // of the tile's format: `groups` (or `columns` for plain formats) steps each
@@ -17,8 +19,8 @@ struct LinearArgs {
     int columns, groups;
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
-    int tile_begin, tile_end, row_begin, row_end;  // this call's part; row_begin is a multiple of kBlockRows
-    int near_rows;           // rows to go through all tiles with before the next; a multiple of kBlockRows
+    int tile_begin, tile_end, row_begin, row_end;  // this call's part: whole blocks of at most kLinearRows rows
+    int near_rows;           // rows to go through all tiles with before the next; a multiple of kPassRows
 };
 
 // Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.
@@ -100,7 +102,8 @@ struct Kernels {
     void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
 };
 
-const Kernels* avx512_kernels();  // null where the compiler cannot build them
+const Kernels* amx_kernels();     // null where the compiler cannot build them
+const Kernels* avx512_kernels();  // likewise
 const Kernels* avx2_kernels();
 const Kernels* portable_kernels();
 

@@ -4,7 +4,9 @@
 
 #include "math.hpp"
 #include "accumulate.hpp"
+#include "quantize.hpp"
 #include "rows.hpp"
+#include "finish.hpp"
 #include "linear.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
