@@ -71,18 +71,18 @@ def load_model(config: EngineConfig) -> LoadedModel:
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
-        # The tokenizer is made by this interpreter while the weights are repacked outside of it.
+        weights = place(spec, checkpoint.tensors, backend, context)
+        shape = plan_cache(config, spec, context)
+        backend.allocate_cache(shape)
+        limits = Limits(
+            rows=config.max_batch_tokens,
+            samples=config.sequences + SCORED_ROWS,
+            sequences=config.sequences,
+            blocks_per_sequence=-(-context // config.block_size),
+        )
+        # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             made = beside.submit(_prepared_tokenizer, checkpoint)
-            weights = place(spec, checkpoint.tensors, backend, context)
-            shape = plan_cache(config, spec, context)
-            backend.allocate_cache(shape)
-            limits = Limits(
-                rows=config.max_batch_tokens,
-                samples=config.sequences + SCORED_ROWS,
-                sequences=config.sequences,
-                blocks_per_sequence=-(-context // config.block_size),
-            )
             program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
         tokenizer = made.result()
     except MemoryError as error:

@@ -16,7 +16,7 @@ import pytest
             "from engine import EngineConfig, reserve_memory; reserve_memory(EngineConfig(model='x'))",
             ("numpy",),
         ),
-        ("import termchat.cli.oneshot", ("numpy", "asyncio", "jinja2", "tokenizers", "termchat.tui")),
+        ("import termchat.cli.oneshot", ("numpy", "jinja2", "tokenizers", "termchat.tui")),
         ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),
     ],
 )

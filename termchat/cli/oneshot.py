@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-from engine import reserve_memory
 
 from ..errors import UserError
 from ..registry import Registry, RegistryError
@@ -25,7 +24,8 @@ from .console import Console
 from .errors import OK, failure_of
 from .recording import Recording
 from .reply import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
-from .serving import Choice, check_flags, choose, load_setup, serving
+from .serving import Choice, check_flags, choose, load_setup, serving, warn_if_slow
+from .turn import Turn, take_turn
 
 BUSY_SECONDS = 5.0
 """How long a reply waits for a database that another program has locked; then it is not saved."""
@@ -79,9 +79,6 @@ def answer(console: Console, request: Request) -> int:
         with recording:
             name = model_of(console, setup.registry, request, past)
             choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
-            reserve_memory(choice.config)  # while the rest is imported
-            import asyncio
-
             return asyncio.run(_answer(console, request, presenter, choice, recording, past))
     except UserError as error:
         presenter.failed(failure_of(error))
@@ -130,9 +127,8 @@ def said_now(text: str) -> StoredMessage:
 async def _answer(
     console: Console, request: Request, presenter: Presenter, choice: Choice, recording: Recording, past: Past
 ) -> int:
-    from .turn import Turn, take_turn
-
     async with serving(console, choice, chat=not request.raw) as served:
+        warn_if_slow(console, served)
         system = past.system(request.system)
         messages = prompt_of([*past.messages, said_now(request.text)], system)
         turn = Turn(

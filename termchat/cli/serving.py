@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, sup
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine import EngineConfig, EngineError, SamplingParams
+from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
 from .. import collector
 from ..files import PathError
@@ -112,6 +112,14 @@ def seeded(params: SamplingParams) -> SamplingParams:
     return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))
 
 
+def warn_if_slow(console: Console, served: Serving) -> None:
+    """Say it when the backend is not the fast one, although nobody asked for another."""
+    config = served.choice.config
+    if (config.backend, config.dtype) == ("auto", "auto") and served.engine.snapshot().backend == "reference":
+        slow = "replies come slowly: the reference backend computes them, not the compiled one"
+        console.messages.note(f"{slow}; `termchat doctor` says why")
+
+
 @asynccontextmanager
 async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
     """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
@@ -119,7 +127,8 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
     A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
     nothing to save.
     """
-    from engine import AsyncEngine  # numpy and more: `choose` has no need of them
+    reserve_memory(choice.config)
+    from engine import AsyncEngine  # numpy and more, while the memory is made ready
 
     started = time.perf_counter()
     async with AsyncExitStack() as stack:

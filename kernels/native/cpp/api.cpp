@@ -75,9 +75,10 @@ EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int coun
     return nullptr;
 }
 
-// Copies the sources of all matrices made since the last call.
+// Copies the sources of all matrices made since the last call. Memory is the limit, not arithmetic, and the caller's
+// other threads have things to do meanwhile: one CPU is left to them.
 EXPORT void native_fill(Model* model) {
-    for (const auto& matrix : model->matrices) matrix->fill(model->threads);
+    for (const auto& matrix : model->matrices) matrix->fill(model->threads > 1 ? model->threads - 1 : 1);
 }
 
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
