@@ -60,7 +60,7 @@ class Chats:
 
     def _untouched(self, chat: Chat) -> bool:
         """Whether nothing would be lost without it."""
-        typed = chat.draft or chat.busy or chat.error
+        typed = chat.draft or chat.preparing or chat.busy or chat.error
         return not typed and replace(chat.conversation, model="") == self._new
 
     async def show(self, chat: Chat) -> None:

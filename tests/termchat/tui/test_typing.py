@@ -1,0 +1,107 @@
+"""Keys, hints and what is typed: nothing is lost or goes astray, however fast it comes."""
+
+from typing import Any
+
+from rich.cells import cell_len
+
+from termchat.tui.commands import COMMANDS
+from termchat.tui.keymap import Keys
+from termchat.tui.screens.help import HelpScreen
+
+LONG = " ".join(str(number) for number in range(60))
+
+
+async def test_keys_typed_before_a_dialog_is_there_go_to_it(open_app: Any, script: Any) -> None:
+    async with open_app(script("The fox is red.")) as d:
+        await d.say("fox")
+        d.type_ahead("ctrl+o", *"red")
+        await d.until(lambda: len(d.app.screen_stack) == 3 and d.app.screen.query_one("Input").value == "red")
+        assert d.main.prompt.text == ""
+
+
+async def test_keys_typed_before_a_conversation_is_there_go_to_it(open_app: Any, script: Any) -> None:
+    async with open_app(script(LONG, "Two.", step=0.01)) as d:
+        d.type_ahead(*"one", "enter", "ctrl+n", *"two", "enter")
+        await d.until(lambda: [chat.title for chat in d.app.chats.all] == ["two", "one"])
+        assert {chat.messages[0].text for chat in d.app.chats.all} == {"one", "two"}
+
+
+async def test_a_new_conversation_without_a_message_does_not_stay(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("one")
+        first = d.chat
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        await d.press("ctrl+n", "ctrl+n", "ctrl+pagedown")
+        await d.until(lambda: d.chat is first)
+        assert d.app.chats.all == [first]
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        d.main.prompt.load("half a thought")
+        begun = d.chat
+        await d.press("ctrl+n")  # the draft is kept, and there is an empty one beside it
+        await d.until(lambda: d.chat not in (first, begun))
+        assert len(d.app.chats.all) == 3
+        await d.main.switch_to(first)
+        assert d.app.chats.all == [begun, first]
+        assert begun.draft == "half a thought"
+
+
+async def test_messages_with_files_stay_in_order(open_app: Any, script: Any, tmp_path: Any) -> None:
+    (tmp_path / "note.txt").write_text("content", encoding="utf-8")
+    async with open_app(script("One.", "Two.", "Three.")) as d:
+        d.app.folder = tmp_path
+        for text in ("@note.txt first", "second", "@note.txt third"):
+            d.main.prompt.load(text)
+            d.type_ahead("enter")
+            await d.until(lambda: d.main.prompt.text == "")
+        await d.settle()
+        asked = [message.text for message in d.chat.messages if message.role == "user"]
+        assert [text.partition("\n")[0] for text in asked] == ["@note.txt first", "second", "@note.txt third"]
+
+
+async def test_hints_follow_the_users_keys(open_app: Any, script: Any) -> None:
+    keys = {
+        "help": "ctrl+y",
+        "palette": "f7",
+        "model.choose": "f8",
+        "chat.new": "ctrl+f",
+        "reply.continue": "f10",
+        "quit": "ctrl+d",
+        "reply.stop": "f12",
+        "stats.detail": "f6",
+    }
+    config = "[keys]\n" + "".join(f'"{id}" = "{key}"\n' for id, key in keys.items())
+    async with open_app(script(LONG, step=0.02), config=config) as d:
+        await d.shows(
+            "^F begins another conversation",
+            "^Y keys   F7 commands   F8 models",
+            "send   ^J new line   ^Y keys",
+        )
+        await d.say("count", wait=False)
+        await d.shows("F12 stop", "^F new chat", "0 1 2 3")
+        await d.press("f12")
+        await d.settle()
+        await d.shows("F10 continues this reply")
+        await d.press("ctrl+c")
+        await d.shows("^D quits")
+        for opened, text in (("f6", "tokens a second"), ("ctrl+y", "Keys and commands")):
+            await d.press(opened)
+            await d.shows(text)
+            await d.press(opened)  # the same key closes it
+            await d.until(lambda: len(d.app.screen_stack) == 2)
+
+
+async def test_B065_the_palette_shows_brackets(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(120, 60)) as d:
+        await d.press("ctrl+p")
+        await d.shows("/model [NAME]", "/set [NAME [VALUE]]", "/export [md|json|text] [FILE]")
+
+
+def test_the_manual_fits_its_screen() -> None:
+    manual = HelpScreen(COMMANDS, Keys(COMMANDS, {}))
+    for width in (92, 66, 48):
+        rows = str(manual._manual(width)).split("\n")
+        rows = [row for row in rows if not row.startswith(("In config", "reply.stop"))]
+        assert max(cell_len(row) for row in rows) <= width
+        assert any("/export [md|json|text] [FILE]" in row for row in rows)
