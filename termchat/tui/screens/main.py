@@ -288,6 +288,11 @@ class MainScreen(Screen[None]):
         if self.app.chats.shown is not None:
             self._draw_frame()
 
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted where nothing takes it goes to the prompt."""
+        self.prompt.focus()
+        self.prompt.paste(event.text)
+
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter."""
         submit(self, event.text)

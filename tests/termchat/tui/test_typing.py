@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import pytest
 from rich.cells import cell_len
+from textual.events import Paste
 
 from termchat.tui.commands import COMMANDS
 from termchat.tui.keymap import Keys
@@ -105,3 +107,60 @@ def test_the_manual_fits_its_screen() -> None:
         rows = [row for row in rows if not row.startswith(("In config", "reply.stop"))]
         assert max(cell_len(row) for row in rows) <= width
         assert any("/export [md|json|text] [FILE]" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [("a line with 日本語 and [brackets]\t\n", 5400), ("x" * 200_000, 1), ("\n", 200_000), ("é\r\n", 60_000)],
+    ids=["lines", "one line", "empty lines", "carriage returns"],
+)
+async def test_B069_200_kb_are_folded_and_sent_whole(
+    open_app: Any, script: Any, line: str, count: int
+) -> None:
+    text = line * count
+    async with open_app(script(LONG, step=0.01)) as d:
+        await d.say("count", wait=False)
+        d.type_ahead(*"see: ")
+        d.app._driver.send_message(Paste(text))
+        d.type_ahead(*" ok")
+        await d.until(lambda: d.main.prompt.text.endswith("ok"))
+        assert d.main.prompt.text.startswith("see: [Pasted #1 +")
+        assert len(d.main.prompt.text) < 60
+        sent = f"see: {text} ok".replace("\r\n", "\n")
+        assert d.main.prompt.value == sent
+        assert [message.text for message in d.chat.messages if message.role == "user"] == ["count"]
+        await d.press("enter")
+        await d.until(lambda: d.chat.queue)
+        assert d.chat.queue == [sent]
+        await d.press("escape")  # it comes back as it was, folded again
+        await d.settle()
+        assert d.main.prompt.value == sent
+        assert len(d.main.prompt.text) < 60
+
+
+async def test_B069_a_paste_beside_the_prompt_goes_to_it(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("one")
+        await d.press("alt+up")
+        await d.until(lambda: d.main.conversation.focused is not None)
+        d.app._driver.send_message(Paste("two\nlines"))
+        await d.until(lambda: d.main.prompt.text == "two\nlines")
+        assert d.main.prompt.has_focus
+
+
+@pytest.mark.parametrize("key", ["f1", "f2", "f3", "ctrl+l", "ctrl+p", "ctrl+o"])
+async def test_B071_any_size_while_a_dialog_is_open(open_app: Any, script: Any, key: str) -> None:
+    async with open_app(script("One.")) as d:
+        await d.press(key)
+        await d.until(lambda: len(d.app.screen_stack) == 3)
+        for size in ((200, 60), (20, 5), (6, 3), (1, 1), (1, 0), (80, 24)):
+            await d.pilot.resize_terminal(*size)
+        await d.press("escape")
+        await d.until(lambda: len(d.app.screen_stack) == 2)
+        await d.shows("Type a message")
+
+
+async def test_B065_brackets_in_default_settings(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), config='[sampling]\nstop = ["[/INST]", "[bold"]\n') as d:
+        await d.press("f2")
+        await d.shows("[/INST]|[bol")  # as much as the field has room for
