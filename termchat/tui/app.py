@@ -99,7 +99,7 @@ class TermchatApp(App[None]):
             engine_config=engine_config,
             plan=plan,
         )
-        self.engines = Engines(self.loader, self._main.engine_changed)
+        self.engines = Engines(self.loader, self._main.poll)
         self.history = History(paths.database if options.save else None, self._tell)
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         relay = Relay(self.chats, self.history, self._main)

@@ -37,16 +37,18 @@ class Chat:
 
     conversation: its row in the store, with an empty id until its first message. tree: its messages by id;
     None until it was opened. queue: texts to be sent when the replies before them are done. live: replies by
-    message id. sending: the pump is at work. waiting: what it waits for before the engine gets the request.
-    error: why the last turn failed. full: the engine said that the context has no room; warned: the user was
-    told that this is near. unread: a reply came while another conversation was shown. draft: what was typed
-    and not sent; editing: the message that it is to be a new version of.
+    message id. preparing: messages that wait for files or an answer of the user. sending: the pump is at
+    work. waiting: what it waits for before the engine gets the request. error: why the last turn failed.
+    full: the engine said that the context has no room; warned: the user was told that this is near. unread: a
+    reply came while another conversation was shown. draft: what was typed and not sent; editing: the message
+    that it is to be a new version of.
     """
 
     conversation: Conversation = field(default_factory=unstored)
     tree: dict[int, StoredMessage] | None = None
     queue: list[str] = field(default_factory=list)
     live: dict[int, LiveReply] = field(default_factory=dict)
+    preparing: int = 0
     sending: bool = False
     stopping: bool = False
     waiting: asyncio.Future[Any] | None = None

@@ -60,7 +60,7 @@ class Chats:
 
     def _untouched(self, chat: Chat) -> bool:
         """Whether nothing would be lost without it."""
-        typed = chat.draft or chat.busy or chat.error
+        typed = chat.draft or chat.preparing or chat.busy or chat.error
         return not typed and replace(chat.conversation, model="") == self._new
 
     async def show(self, chat: Chat) -> None:
@@ -149,19 +149,21 @@ class Chats:
         self._listener.chat_changed(chat)
 
     async def commit(self, chat: Chat, text: str, model: str) -> StoredMessage:
-        """Store what the user said, and the conversation if this is its first message."""
-        before = chat.conversation
+        """Store what the user said, below what is shown; with the first message the conversation, too."""
+        before, known = chat.conversation, len(chat.tree or {})
 
-        def write(store: Store) -> tuple[Conversation, StoredMessage]:
+        def write(store: Store) -> tuple[Conversation, StoredMessage, list[StoredMessage]]:
             with store.database.write():
                 id = before.id
                 if not id:
                     new = store.create_conversation(model=model, system=before.system, params=before.params)
                     id = new.id
-                message = store.add_message(id, "user", text, model=model)
-                return store.conversation(id), message
+                # Another window may have gone on: its messages stay, on a branch of their own.
+                message = store.add_message(id, "user", text, before.leaf_id, model=model)
+                row = store.conversation(id)
+                return row, message, store.tree(id) if row.messages != known + 1 else []
 
-        row, message = await self._history.call(write)
+        row, message, tree = await self._history.call(write)
         now, chat.conversation = chat.conversation, row
         if now.model != before.model:  # set while the first message was being stored
             await self.set_model(chat, now.model)
@@ -169,6 +171,8 @@ class Chats:
             await self.set_system(chat, now.system)
         if now.params != before.params:
             await self.set_params(chat, now.params)
+        if tree:
+            chat.tree = {each.id: each for each in tree}
         chat.put(message)
         self.to_top(chat)
         self._listener.chat_changed(chat)

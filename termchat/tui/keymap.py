@@ -23,14 +23,18 @@ NAMES = {
 
 
 def bindings(commands: Iterable[Command]) -> list[BindingType]:
-    """A binding for each command that has a key; its id is the command's."""
+    """A binding for each command that has a key; its id is the command's.
+
+    They go before those of the widget that has the focus: a key on its way through the widgets would be
+    overtaken by what is typed next.
+    """
     return [
         Binding(
             command.key,
             f"command('{command.id}')",
             command.title,
             show=False,
-            priority=command.priority,
+            priority=True,
             id=command.id,
         )
         for command in commands

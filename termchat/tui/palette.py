@@ -36,7 +36,7 @@ class CommandProvider(Provider):
     def _help(self, command: Command) -> str:
         keys = self.screen.app.keys.all(command.id) if isinstance(self.screen, MainScreen) else ""
         parts = [keys, command.usage]
-        return "   ".join(part for part in parts if part)
+        return "   ".join(part for part in parts if part).replace("[", "\\[")  # it is read as markup
 
 
 def _title(command: Command) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from .. import attach
+from ..attach import expand, mentioned
 from ..background import in_background
 from ..chat import Chat
 from .loading import model_answers
@@ -14,18 +14,27 @@ from .registry import find, is_command
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
 
+UNSURE = ("absent", "failed", "unloaded")
+"""States of a model in which the user may have to be asked before a message is sent."""
+
 
 def submit(ui: MainScreen, text: str) -> None:
     """Send what was typed, or carry it out."""
-    if not is_command(text) and ui.bridge.state == "absent" and not ui.chat.messages:
-        ui.bridge.download()  # the welcome says that Enter does
+    chat, bridge = ui.chat, ui.bridge
+    if not is_command(text) and bridge.state == "absent" and not chat.messages:
+        bridge.download()  # the welcome says that Enter does
     if not text.strip():
         return
     if is_command(text):
         _carry_out(ui, text)
         return
     ui.prompt.load("")
-    ui.run_worker(_send(ui, ui.chat, text.removeprefix("/") if text.startswith("//") else text))
+    ui.prompt.earlier = [*ui.prompt.earlier, text]
+    text = text.removeprefix("/") if text.startswith("//") else text
+    if mentioned(text) or bridge.state in UNSURE or ui.sending.locked():
+        ui.run_worker(_prepare(ui, chat, text))
+    else:  # at once, so that no key that follows can come before
+        _send(ui, chat, text)
 
 
 def _carry_out(ui: MainScreen, text: str) -> None:
@@ -40,18 +49,25 @@ def _carry_out(ui: MainScreen, text: str) -> None:
     ui.run_command(command, argument)
 
 
-async def _send(ui: MainScreen, chat: Chat, text: str) -> None:
-    editing, chat.editing = chat.editing, None
-    ui.prompt.earlier = [*ui.prompt.earlier, text]
+async def _prepare(ui: MainScreen, chat: Chat, text: str) -> None:
+    """Send a text that needs files or a question about the model; one after another, as they were typed."""
+    chat.preparing += 1
     try:
-        text = await in_background(lambda: attach.expand(text, ui.app.folder))
-        if not await model_answers(ui, chat):
-            ui.prompt.load(text)
-            return
+        async with ui.sending:
+            whole = await in_background(lambda: expand(text, ui.app.folder))
+            if await model_answers(ui, chat):
+                _send(ui, chat, whole)
+            else:
+                ui.give_back(chat, [text])
     except UserError as error:
-        ui.prompt.load(text)
+        ui.give_back(chat, [text])
         ui.notify_user(str(error), error=True)
-        return
+    finally:
+        chat.preparing -= 1
+
+
+def _send(ui: MainScreen, chat: Chat, text: str) -> None:
+    editing, chat.editing = chat.editing, None
     if editing is not None:
         ui.app.turns.edit(chat, editing, text)
     else:

@@ -52,11 +52,7 @@ async def interrupt(ui: MainScreen, argument: str) -> None:
 
 def stop_one(ui: MainScreen, chat: Chat) -> None:
     """Stop a conversation; its queued texts go to where they can be edited."""
-    texts = ui.app.turns.stop(chat)
-    if chat is ui.chat:
-        ui.hand_back(texts)
-    else:
-        chat.draft = "\n\n".join([*texts, *([chat.draft] if chat.draft else [])])
+    ui.give_back(chat, ui.app.turns.stop(chat))
 
 
 async def stop(ui: MainScreen, argument: str) -> None:
@@ -76,7 +72,7 @@ async def queue(ui: MainScreen, argument: str) -> None:
     texts = ui.app.turns.take_back(ui.chat)
     if not texts:
         raise CommandError("nothing is queued")
-    ui.hand_back(texts)
+    ui.give_back(ui.chat, texts)
 
 
 STOPPING = (
@@ -96,7 +92,6 @@ STOPPING = (
         "Replies",
         key="ctrl+c",
         palette=False,
-        priority=True,
     ),
     Command("reply.queue", queue, "take queued messages back", "Replies", "queue"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from ..commands import COMMANDS, Command
 from ..commands.sending import submit
 from ..keymap import bindings
 from ..reply import LiveReply
+from ..typeahead import taken_in
 from ..widgets.chat_list import ChatList
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
@@ -57,6 +59,7 @@ class MainScreen(Screen[None]):
         super().__init__()
         self.wanted = Wanted()
         self.escaped_at = 0.0
+        self.sending = asyncio.Lock()
         self._stale = False
         self._list_stale = False
 
@@ -138,10 +141,6 @@ class MainScreen(Screen[None]):
         """A literal sentence in the corner."""
         severity: Any = "error" if error else "information"
         self.notify(text, severity=severity, markup=False, timeout=8 if error else 4)
-
-    def engine_changed(self) -> None:
-        """A model has another state."""
-        self.poll()
 
     # Drawing
 
@@ -232,9 +231,11 @@ class MainScreen(Screen[None]):
 
         self.run_worker(run(), exit_on_error=True)
 
-    def action_command(self, id: str) -> None:
-        """A key of a command."""
+    async def action_command(self, id: str) -> None:
+        """A key of a command; in order with what is typed before and after it."""
+        await taken_in(self.focused)
         self.run_command(next(command for command in COMMANDS if command.id == id))
+        await asyncio.sleep(0)  # it begins before the next key is looked at, which may be for its dialog
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that are letters belong to messages: elsewhere they are typed."""
@@ -264,11 +265,15 @@ class MainScreen(Screen[None]):
         self.prompt.focus()
         self._draw_frame()
 
-    def hand_back(self, texts: list[str]) -> None:
-        """Put queued texts back where they can be edited."""
-        if texts:
-            typed = [self.prompt.value] if self.prompt.text.strip() else []
-            self.prompt.load("\n\n".join([*texts, *typed]))
+    def give_back(self, chat: Chat, texts: list[str]) -> None:
+        """Put texts that are not sent where they can be edited: before what is typed there."""
+        if not texts:
+            return
+        if chat is self.chat:
+            self.keep_draft()
+        chat.draft = "\n\n".join([*texts, *([chat.draft] if chat.draft.strip() else [])])
+        if chat is self.chat:
+            self.prompt.load(chat.draft)
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""
@@ -282,6 +287,11 @@ class MainScreen(Screen[None]):
         """The keys in the status line depend on the focus."""
         if self.app.chats.shown is not None:
             self._draw_frame()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted where nothing takes it goes to the prompt."""
+        self.prompt.focus()
+        self.prompt.paste(event.text)
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter."""

@@ -66,9 +66,7 @@ class Welcome(Block):
             Content(f"{bridge.model.name} is ready"),
             Content.styled(seconds, MUTED),
             Content(""),
-            Content.styled(
-                f"several conversations can run at once: {hint('chat.new')} begins another", MUTED
-            ),
+            Content.styled(f"{hint('chat.new')} begins another conversation; they run at once", MUTED),
             Content.styled(
                 f"{hint('help')} keys   {hint('palette')} commands   {hint('model.choose')} models", MUTED
             ),

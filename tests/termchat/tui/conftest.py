@@ -227,13 +227,18 @@ class Driver:
 
     async def press(self, *keys: str) -> None:
         """Press keys; unlike the pilot it does not wait until the processor has nothing to do."""
+        for key in keys:
+            self.type_ahead(key)
+            await asyncio.sleep(0.05)
+
+    def type_ahead(self, *keys: str) -> None:
+        """Press keys before the application has looked at the first of them."""
         from textual.events import Key
 
         for key in keys:
             event = Key(key, key if len(key) == 1 else None)
             event.set_sender(self.app)
             self.app._driver.send_message(event)
-            await asyncio.sleep(0.05)
 
     async def settle(self) -> None:
         """Wait until nothing is sent, carried out or answered any more, and it is drawn."""

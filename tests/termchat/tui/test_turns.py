@@ -317,3 +317,20 @@ async def test_errors_of_the_store_are_told(stage: Any, script: Any) -> None:
         chat = s.chats.new()
         with pytest.raises(StoreError):
             await s.chats.fork(chat)
+
+
+async def test_B087_two_windows_drop_nothing_of_each_other(stage: Any, script: Any) -> None:
+    async with stage(script("One.", "Two.")) as s:
+        chat = await s.ask("first")
+        with Store(s.database) as other:  # another window goes on with the same conversation
+            theirs = other.add_message(chat.id, "user", "from elsewhere")
+        await s.ask("second", chat)
+        assert texts(chat) == [
+            ("user", "first"),
+            ("assistant", "One."),
+            ("user", "second"),
+            ("assistant", "Two."),
+        ]
+        assert chat.siblings(chat.messages[2]) == [theirs.id, chat.messages[2].id]
+        await s.chats.select(chat, theirs.id)
+        assert texts(chat)[-1] == ("user", "from elsewhere")
