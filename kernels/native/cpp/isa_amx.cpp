@@ -6,7 +6,8 @@
 #include "half.hpp"
 #include "kernels.hpp"
 
-#if defined(__x86_64__) && defined(__linux__) && __has_include(<amxint8intrin.h>)
+// GCC and clang have the tile instructions in headers of different names.
+#if defined(__x86_64__) && defined(__linux__) && (__has_include(<amxint8intrin.h>) || __has_include(<amxintrin.h>))
 #include <immintrin.h>
 
 #if defined(__clang__)
