@@ -169,7 +169,7 @@ def test_gate_and_up_are_one_operation_with_the_same_bits(native, isas, helpers,
     for isa in isas:
         backend = native(isa)
         mlp = make(backend)
-        for rows in (1, 6, 7, 8, 9, 16, 20, 37):
+        for rows in (1, 8, 12, 13, 16, 20, 37):
             assert helpers.same_bits(helpers.compute(backend, x[:rows], mlp), expected[:rows]), (isa, rows)
 
 
