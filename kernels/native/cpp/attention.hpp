@@ -2,6 +2,7 @@
 // order (arXiv 1805.02867). Hidden keys take no part, not even as zeros.
 #pragma once
 
+constexpr int kMostRows = 12;   // of a block of products: more would only add to the code
 constexpr int kFewVectors = 8;  // more share a conversion of keys and values to float32, and need not wait for memory
 
 // acc[j][s] = fma(a[j][k], b[k][s], acc[j][s]) for k in order, s being strips of 16 lanes. a: [Rows][a_stride];
@@ -34,7 +35,7 @@ static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff
 }
 
 // For any number of rows, as many at a time as the registers hold: they share what is loaded of b.
-template <class Format, bool Fresh, int Strips, int Rows = kSums / Strips>
+template <class Format, bool Fresh, int Strips, int Rows = (kSums / Strips < kMostRows ? kSums / Strips : kMostRows)>
 static void fuse_rows(int rows, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
                       const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
                       const typename Format::Type* next) {
@@ -54,7 +55,7 @@ static void fuse(int rows, int strips, float* acc, ptrdiff_t acc_stride, const f
         strips -= n, acc += n * kLanes, b += n * b_strip;
         if (next) next += n * kLanes * (ptrdiff_t)steps;
     };
-    if constexpr (kSums >= 16)
+    if constexpr (kSums >= 16 && !Fresh)  // of scores, a run has at most two strips
         for (; strips >= 4; take(4))
             fuse_rows<Format, Fresh, 4>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
     for (; strips >= 2; take(2))

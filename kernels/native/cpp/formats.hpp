@@ -7,7 +7,7 @@
 namespace native {
 
 constexpr int kLanes = 16;     // lanes of a vector = outputs of a tile = positions of a key strip
-constexpr int kGroup = 32;     // inputs that share a scale; also the keys of one softmax group
+constexpr int kGroup = 32;     // inputs that share a scale; also the keys that attention reads at a time
 constexpr int kBlockRows = 16;  // quantized rows that stand together
 constexpr int kPassRows = 8;    // of them, those that one pass of vector instructions over a tile serves
 
