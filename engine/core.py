@@ -31,7 +31,9 @@ from .types import EngineError, EngineSnapshot, FinishReason
 log = logging.getLogger(__name__)
 
 PUBLISH_SECONDS = 0.05
-"""A busy engine publishes a snapshot this often; besides, when a request ends and when it goes idle."""
+"""A busy engine publishes a snapshot this often; besides, when a request begins or ends and when it goes
+idle.
+"""
 
 
 class EngineCore:
@@ -58,7 +60,7 @@ class EngineCore:
         self._failure: EngineError | None = None
         self._peak: float | None = None
         self._published = 0.0
-        self._ended = False  # a request ended since the last snapshot
+        self._changed = False  # a request began or ended since the last snapshot
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -112,7 +114,7 @@ class EngineCore:
             except Exception as error:
                 log.exception("engine step failed")
                 self._fail(error)
-            if self._ended or time.perf_counter() - self._published > PUBLISH_SECONDS:
+            if self._changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
                 self._publish(self._state)
             self._flush()
         self._close("closed", None)
@@ -147,6 +149,7 @@ class EngineCore:
         """Queue a request, or end it at once if it can't be served."""
         error = error or self._refusal(request, prompt)
         self._requests[request.id] = request
+        self._changed = True
         if error is not None:
             self._finish(request, "error", error)
         elif request.cancelled:
@@ -253,7 +256,7 @@ class EngineCore:
         del self._requests[request.id]
         if request.sequence is not None:
             self.scheduler.remove(request.sequence)
-        self._ended = True
+        self._changed = True
         request.finish(reason, error, (self.metrics.decode_bytes, self.metrics.decode_seconds))
 
     def _fail(self, error: Exception) -> None:
@@ -286,7 +289,7 @@ class EngineCore:
     def _publish(self, state: State) -> None:
         """Replace the snapshot by reference, so that readers need no lock."""
         self._published = time.perf_counter()
-        self._ended = False
+        self._changed = False
         if not hasattr(self, "scheduler"):
             self.snapshot = replace(self.snapshot, state=state)
             return

@@ -25,7 +25,7 @@ def reserve_memory(config: EngineConfig) -> None:
         return
     try:
         status = os.stat(config.model)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path with a null character
         return  # loading it will say what is wrong
     if stat.S_ISREG(status.st_mode) and chosen(config.device, config.dtype):
         reserve(min(status.st_size + _VALUES, _LARGEST))

@@ -79,6 +79,11 @@ class SamplerState:
         bias |= dict.fromkeys(() if params.ignore_eos else end_ids, _FORBIDDEN)
         self._early_bias: _Pairs = (tuple(bias), tuple(bias.values()))
 
+    @property
+    def plain(self) -> bool:
+        """Whether no token is treated differently, now or later: no penalties and no biases."""
+        return self._places is None and not self._late_bias[0] and self.params.min_tokens == 0
+
     def observe(self, token: int) -> None:
         """Count a token of the reply."""
         self._outputs += 1
@@ -103,24 +108,16 @@ class SamplingBatchBuilder:
     def __init__(self) -> None:
         self._states: list[SamplerState] = []
         self._settings = _settings([])
+        self._lists: dict[str, Any] | None = _lists([])
 
     def build(self, states: list[SamplerState], positions: list[int]) -> SamplingBatch:
         """The batch whose row i draws the token at positions[i] of its sequence as states[i] says."""
         if states != self._states:
             self._states = list(states)
             self._settings = _settings(states)
-        seen_offsets, seen_ids, seen_counts = _join([state.seen for state in states], np.int32)
-        bias_offsets, bias_ids, bias_values = _join([state.bias for state in states], np.float32)
-        return SamplingBatch(
-            **self._settings,
-            positions=np.array(positions, np.int64),
-            seen_offsets=seen_offsets,
-            seen_ids=seen_ids,
-            seen_counts=seen_counts,
-            bias_offsets=bias_offsets,
-            bias_ids=bias_ids,
-            bias_values=bias_values,
-        )
+            self._lists = _lists(states) if all(state.plain for state in states) else None
+        lists = _lists(states) if self._lists is None else self._lists
+        return SamplingBatch(**self._settings, **lists, positions=np.array(positions, np.int64))
 
 
 def _settings(states: list[SamplerState]) -> dict[str, Any]:
@@ -138,6 +135,20 @@ def _settings(states: list[SamplerState]) -> dict[str, Any]:
         **{name: np.array(values, np.float32) for name, values in floats.items()},
         "top_k": np.array([min(p.top_k, 2**31 - 1) for p in params], np.int32),
         "seeds": np.array([state.seed & _WORD for state in states], np.uint64),
+    }
+
+
+def _lists(states: list[SamplerState]) -> dict[str, Any]:
+    """The columns of a batch that say which tokens are penalized or biased."""
+    seen_offsets, seen_ids, seen_counts = _join([state.seen for state in states], np.int32)
+    bias_offsets, bias_ids, bias_values = _join([state.bias for state in states], np.float32)
+    return {
+        "seen_offsets": seen_offsets,
+        "seen_ids": seen_ids,
+        "seen_counts": seen_counts,
+        "bias_offsets": bias_offsets,
+        "bias_ids": bias_ids,
+        "bias_values": bias_values,
     }
 
 

@@ -193,6 +193,15 @@ async def test_a_full_queue_refuses_at_once(default_model: Path) -> None:
             await stream.aclose()
 
 
+async def test_whoever_has_a_first_token_stands_in_the_snapshot(default_model: Path) -> None:
+    """Also when the last snapshot is younger than the time between two."""
+    async with engine_of(default_model, [[ONE] * 5000] * 6, 0.005) as engine:
+        for _ in range(6):
+            async with engine.generate([5]) as stream:
+                await anext(stream)
+                assert stream.id in [row.id for row in engine.snapshot().conversations]
+
+
 async def test_every_token_forbidden_is_an_error_of_that_request(default_model: Path) -> None:
     async with engine_of(default_model, [[ONE] * 3, [DOT] * 3]) as engine:
         bias = dict.fromkeys(range(49152), float("-inf"))

@@ -33,6 +33,7 @@ def test_nothing_where_it_would_not_be_used(reserved, default_model, tmp_path):
         {"model": default_model, "device": "cuda"},
         {"model": tmp_path},
         {"model": tmp_path / "absent.gguf"},
+        {"model": "null\0character.gguf"},
     ):
         reserve_memory(EngineConfig(**options))
     assert reserved == []

@@ -322,6 +322,34 @@ def test_a_builder_in_use_gives_what_a_new_one_would():
             state.observe(token)
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(),
+        SamplingParams(min_tokens=3),
+        SamplingParams(logit_bias={1: 2.0}),
+        SamplingParams(stop_token_ids=(5,)),
+        SamplingParams(repetition_penalty=1.1),
+        SamplingParams(presence_penalty=0.1),
+        SamplingParams(frequency_penalty=0.1),
+    ],
+)
+def test_a_row_lists_what_its_state_says_beside_plain_rows(params: SamplingParams):
+    states = [SamplerState(setting, 1, [1, 2], [0, 2]) for setting in (SamplingParams(), params)]
+    for rows in (states, states[1:]):
+        builder = SamplingBatchBuilder()
+        for token in range(5):
+            batch = builder.build(rows, [token] * len(rows))
+            for i, state in enumerate(rows):
+                seen = slice(batch.seen_offsets[i], batch.seen_offsets[i + 1])
+                bias = slice(batch.bias_offsets[i], batch.bias_offsets[i + 1])
+                assert batch.seen_ids[seen].tolist() == list(state.seen[0])
+                assert batch.seen_counts[seen].tolist() == list(state.seen[1])
+                assert batch.bias_ids[bias].tolist() == list(state.bias[0])
+                assert batch.bias_values[bias].tolist() == list(state.bias[1])
+                state.observe(token)
+
+
 def test_a_batch_keeps_its_values_when_a_later_one_is_built():
     builder, state = SamplingBatchBuilder(), SamplerState(PENALTIES, 1, [1])
     batch = builder.build([state], [1])

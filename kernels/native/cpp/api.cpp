@@ -60,7 +60,6 @@ EXPORT Model* native_model(const Kernels* kernels, int threads) {
 
 // The last model takes the threads with it.
 EXPORT void native_close(Model* model) {
-    end_reserve();
     delete model;
     std::lock_guard<std::mutex> lock(models_mutex);
     if (--models == 0) Team::instance().dismiss();

@@ -10,14 +10,11 @@
 #include <system_error>
 #include <thread>
 
-#if defined(__linux__) && !defined(MADV_POPULATE_WRITE)
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; C libraries learned of it later
-#endif
-
 namespace native {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kPage = 4096;  // or a fraction of one
 constexpr size_t kChunk = 32 << 20;  // untouched pages of a chunk cost nothing
 
 size_t rounded(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -48,13 +45,11 @@ Reserved& reserved() {
     return *instance;
 }
 
+// Writes nothing new, but as an atomic operation, since whoever took the page may be writing. Faults one by one:
+// madvise(MADV_POPULATE_WRITE) would hold up every mmap of the process, of which imports make hundreds.
 void populate(char* base, char* end) {
-#if defined(MADV_POPULATE_WRITE)
-    for (char* page = base; page < end && !reserved().enough; page += kHugePage)
-        if (madvise(page, kHugePage, MADV_POPULATE_WRITE)) return;
-#else
-    (void)base, (void)end;
-#endif
+    const std::atomic<bool>& enough = reserved().enough;
+    for (char* page = base; page < end && !enough; page += kPage) __atomic_fetch_or(page, 0, __ATOMIC_RELAXED);
 }
 
 // The next `size` bytes of the reserve; null: there are fewer, or they do not begin at `end` (if that is given).
@@ -92,6 +87,7 @@ void end_reserve() {
 }
 
 Arena::~Arena() {
+    end_reserve();  // its thread may be at work on these very pages
     for (const Chunk& chunk : chunks_) munmap(chunk.base, chunk.size);
 }
 

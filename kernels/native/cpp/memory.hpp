@@ -30,10 +30,10 @@ private:
 };
 
 // Memory that a thread of its own makes ready while the program still starts. Arenas made from now on take it
-// first. Where the system cannot do that it is memory like any other. From any thread.
+// first. From any thread.
 void reserve(size_t bytes);
 
-// Frees what no arena has taken.
+// Frees what no arena has taken. The end of any arena does the same.
 void end_reserve();
 
 // Takes the pages of a read-only file mapping out of this process; whoever reads them again gets them back.
