@@ -65,6 +65,16 @@ class TermchatApp(App[None]):
     CSS = """
     ToastRack { dock: top; align: right top; margin: 1 1 0 0; }
     Toast { background: $panel; padding: 0 1; margin: 0 0 1 0; }
+    CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
+    CommandPalette #--input, CommandPalette #--input.--list-visible {
+        background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
+    }
+    CommandPalette #--input SearchIcon { display: none; }
+    CommandPalette #--input CommandInput { background: $panel; border: none; height: 1; padding: 0 1; }
+    CommandPalette CommandList, CommandPalette CommandList:focus {
+        background: $surface; border: round $primary 60%; border-top: none; padding: 1 1 0 1;
+        scrollbar-size-vertical: 1;
+    }
     """
 
     def __init__(
