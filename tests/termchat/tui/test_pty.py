@@ -157,3 +157,16 @@ def test_B069_200_kb_through_the_terminal_are_stored_whole(terminal: Any, tmp_pa
     assert screen.end() == 0
     (messages,) = history(tmp_path).values()
     assert messages == [("user", "done", f"see: {text} ok")]
+
+
+def test_a_closed_window_ends_the_program_and_keeps_the_reply(terminal: Any, tmp_path: Path) -> None:
+    screen = terminal("-t", "0")
+    screen.shows("Type a message")
+    screen.child.send("Tell me a very long story about the sea.\r")
+    screen.wait(lambda text: "◆" in text and "queue" in text)
+    time.sleep(1)
+    screen.child.ptyproc.fileobj.close()
+    assert screen.end() == 128 + signal.SIGHUP
+    ((question, reply),) = history(tmp_path).values()
+    assert question[1] == "done"
+    assert reply[:2] == ("assistant", "interrupted")
