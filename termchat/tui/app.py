@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import termios
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -65,6 +66,16 @@ class TermchatApp(App[None]):
     CSS = """
     ToastRack { dock: top; align: right top; margin: 1 1 0 0; }
     Toast { background: $panel; padding: 0 1; margin: 0 0 1 0; }
+    CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
+    CommandPalette #--input, CommandPalette #--input.--list-visible {
+        background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
+    }
+    CommandPalette #--input SearchIcon { display: none; }
+    CommandPalette #--input CommandInput { background: $panel; border: none; height: 1; padding: 0 1; }
+    CommandPalette CommandList, CommandPalette CommandList:focus {
+        background: $surface; border: round $primary 60%; border-top: none; padding: 1 1 0 1;
+        scrollbar-size-vertical: 1;
+    }
     """
 
     def __init__(
@@ -194,6 +205,14 @@ def _read_registry(paths: Paths) -> Registry:
     return Registry.load(paths)
 
 
+def _terminal_is_there() -> bool:
+    try:
+        termios.tcgetattr(sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
+    except termios.error:
+        return False
+    return True
+
+
 def run(
     paths: Paths,
     config: Config,
@@ -207,9 +226,21 @@ def run(
     """
     app = TermchatApp(paths, config, options)
 
+    async def vanish() -> None:
+        with app.batch_update():
+            await app.turns.close()
+        app.history.close()
+        os._exit(exit_code())
+
+    def leave() -> None:
+        if _terminal_is_there():
+            app.leave()
+        else:  # what is still drawn on it would block the program for ever
+            app.run_worker(vanish())
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        with on_signal(lambda: loop.call_soon_threadsafe(app.leave)):
+        with on_signal(lambda: loop.call_soon_threadsafe(leave)):
             await app.run_async()
         app.history.close()
         if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved

@@ -87,6 +87,12 @@ class EngineBridge:
         return self.engine.info.context_length if self.engine is not None else None
 
     @property
+    def fetched_share(self) -> float | None:
+        """How much of a download is here; None while that is not known."""
+        progress = self.progress
+        return progress.done / progress.total if progress is not None and progress.total else None
+
+    @property
     def idle(self) -> bool:
         """Whether it answers nothing."""
         snapshot = self.snapshot()

@@ -21,8 +21,8 @@ UNSURE = ("absent", "failed", "unloaded")
 def submit(ui: MainScreen, text: str) -> None:
     """Send what was typed, or carry it out."""
     chat, bridge = ui.chat, ui.bridge
-    if not is_command(text) and bridge.state == "absent" and not chat.messages:
-        bridge.download()  # the welcome says that Enter does
+    if not is_command(text) and bridge.state == "absent" and (chat.busy or not chat.messages):
+        bridge.download()  # it is said on the screen that Enter does
     if not text.strip():
         return
     if is_command(text):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual.app import SuspendNotSupported
 from textual.content import Content
 
 from ...sanitize import sanitize
@@ -23,18 +24,27 @@ if TYPE_CHECKING:
 
 
 async def editor(ui: MainScreen, argument: str) -> None:
-    """Write the prompt in $VISUAL or $EDITOR."""
-    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    """Write the prompt in $VISUAL or $EDITOR; replies go on meanwhile."""
+    name = next((os.environ[name] for name in ("VISUAL", "EDITOR") if os.environ.get(name, "").strip()), "vi")
+    try:
+        command = shlex.split(name)
+    except ValueError as error:
+        raise CommandError(f"the editor {name!r} cannot be understood: {error}; set EDITOR") from error
     with tempfile.TemporaryDirectory(prefix="termchat-") as folder:
         file = Path(folder) / "prompt.md"
         file.write_text(ui.prompt.value, encoding="utf-8")
         try:
-            with ui.app.suspend():
-                done = subprocess.run([*command, str(file)], check=False)
-        except FileNotFoundError as error:
-            raise CommandError(f"there is no editor {command[0]!r}; set EDITOR") from error
-        if done.returncode == 0:
+            with ui.app.suspend(), ui.app.batch_update():  # nothing is drawn over it
+                process = await asyncio.create_subprocess_exec(*command, str(file))
+                code = await process.wait()
+        except SuspendNotSupported as error:
+            raise CommandError("an editor cannot be opened on this terminal") from error
+        except OSError as error:
+            raise CommandError(f"the editor {command[0]!r} cannot be run: {error.strerror}") from error
+        if code == 0:
             ui.prompt.load(file.read_text(encoding="utf-8", errors="replace").removesuffix("\n"))
+        else:
+            ui.notify_user(f"the editor ended with code {code}, so the prompt stays as it was")
     ui.prompt.focus()
 
 

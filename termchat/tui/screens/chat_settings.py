@@ -69,8 +69,8 @@ class ChatSettingsScreen(Dialog[ChatSettings]):
         grid-size: 3; grid-columns: 20 14 1fr; grid-rows: 1; grid-gutter: 0 1; height: auto;
     }
     ChatSettingsScreen Grid Static { height: 1; }
-    ChatSettingsScreen .help { color: $chat-muted; }
-    ChatSettingsScreen TextArea { height: 5; margin-bottom: 1; }
+    ChatSettingsScreen .help { color: $chat-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    ChatSettingsScreen TextArea { height: 5; max-height: 15vh; min-height: 2; margin-bottom: 1; }
     ChatSettingsScreen #problem { color: $error; height: auto; }
     """
 

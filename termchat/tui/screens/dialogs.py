@@ -20,6 +20,7 @@ Dialog { align: center middle; background: $background 60%; }
 .dialog {
     width: 72; max-width: 95%; height: auto; max-height: 95%;
     background: $surface; border: round $primary 60%; padding: 1 2;
+    overflow-y: auto; scrollbar-size-vertical: 1;
 }
 .dialog .dialog-title { text-style: bold; color: $foreground; height: auto; margin-bottom: 1; }
 .dialog .dialog-text { height: auto; color: $text-muted; margin-bottom: 1; }

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -27,43 +28,22 @@ TYPING = (
 )
 
 
-class HelpScreen(Dialog[None]):
-    """All commands by group: keys, slash command, what it does."""
+class Manual(Static):
+    """All commands by group: keys, what they do, how they are typed; laid out for the width there is."""
 
-    BINDINGS = [
-        Binding("q", "dismiss_none", "close", show=False),
-        Binding("f1", "dismiss_none", "close", show=False, id="help"),  # the user's key for it, too
-    ]
-    DEFAULT_CSS = """
-    HelpScreen .dialog { width: 96; height: 90%; }
-    HelpScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
-    HelpScreen Static { width: 1fr; height: auto; }
-    """
+    DEFAULT_CSS = "Manual { width: 1fr; height: auto; }"
 
     def __init__(self, commands: Sequence[Command], keys: Keys) -> None:
-        super().__init__("Keys and commands")
+        super().__init__("", markup=False)
         self._commands = commands
         self._keys = keys
 
-    def content(self) -> ComposeResult:
-        """One long text."""
-        with VerticalScroll():
-            yield Static("", markup=False)
-        yield Static("esc close", classes="dialog-hint", markup=False)
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay the text out anew."""
+        self.update(self.text(max(KEY_CELLS + 10, event.size.width)))
 
-    def on_mount(self) -> None:
-        """Let the arrow keys scroll."""
-        self.query_one(VerticalScroll).focus()
-
-    def on_resize(self) -> None:
-        """Lay the text out for the width there is."""
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
-        scroll = self.query_one(VerticalScroll)
-        scroll.query_one(Static).update(self._manual(max(30, scroll.scrollable_content_region.width)))
-
-    def _manual(self, width: int) -> Content:
+    def text(self, width: int) -> Content:
+        """The manual in rows of at most `width` cells."""
         lines = [_heading("While typing")]
         copies = f"select text, {self._keys.hint('interrupt')} copies it; ▸ folds"
         for keys, title in (*TYPING, ("mouse", copies)):
@@ -75,10 +55,38 @@ class HelpScreen(Dialog[None]):
                 if command.group == group and (command.key or command.slash):
                     lines += _entry(self._keys.all(command.id), command.title, command.usage, width)
         lines.append(_heading("Your own keys"))
-        lines.append(Content('In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'))
         ids = ", ".join(command.id for command in self._commands if command.key)
-        lines.append(Content.styled(ids, "$chat-muted"))
+        how = 'In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'
+        for text, style in ((how, ""), (ids, "$chat-muted")):
+            lines += [Content.styled(row, style) for row in textwrap.wrap(text, width)]
         return Content("\n").join(lines)
+
+
+class HelpScreen(Dialog[None]):
+    """The manual, to scroll."""
+
+    BINDINGS = [
+        Binding("q", "dismiss_none", "close", show=False),
+        Binding("f1", "dismiss_none", "close", show=False, id="help"),  # the user's key for it, too
+    ]
+    DEFAULT_CSS = """
+    HelpScreen .dialog { width: 96; height: 90%; }
+    HelpScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
+    """
+
+    def __init__(self, commands: Sequence[Command], keys: Keys) -> None:
+        super().__init__("Keys and commands")
+        self._manual = Manual(commands, keys)
+
+    def content(self) -> ComposeResult:
+        """One long text."""
+        with VerticalScroll():
+            yield self._manual
+        yield Static("esc close", classes="dialog-hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Let the arrow keys scroll."""
+        self.query_one(VerticalScroll).focus()
 
 
 def _heading(text: str) -> Content:

@@ -164,6 +164,7 @@ class MainScreen(Screen[None]):
         self.query_one(TitleLine).show(chat, bridge.title, bridge.context_length)
         on_message = self.conversation.focused is not None
         self.query_one(StatusLine).show(chat, bridge, on_message=on_message)
+        self.conversation.show_tail(chat, bridge)
         if self.query_one(Welcome).display:
             self.query_one(Welcome).show(bridge, len(chat.messages) + len(chat.queue))
             if bridge.state == "ready" and chat.messages:

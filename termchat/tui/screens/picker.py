@@ -43,7 +43,7 @@ class Picker(Dialog[Any]):
 
     DEFAULT_CSS = """
     Picker .dialog { width: 84; }
-    Picker OptionList { margin-top: 1; max-height: 20; }
+    Picker .dialog OptionList { margin-top: 1; max-height: 50vh; scrollbar-size-vertical: 1; }
     Picker .dialog-title { margin-bottom: 0; }
     """
 

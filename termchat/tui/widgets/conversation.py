@@ -11,8 +11,9 @@ from ...sanitize import sanitize
 from ...store import StoredMessage
 from ...widgets.message import Message
 from ...widgets.transcript import Transcript
+from ..bridge import EngineBridge
 from ..chat import Chat
-from ..format import count, milliseconds, rate
+from ..format import count, milliseconds, percent, rate
 from ..glyphs import Glyphs
 from ..keymap import Keys
 from ..reply import LiveReply
@@ -43,6 +44,7 @@ class ConversationView(Vertical):
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
         self._dirty = False
+        self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
 
@@ -77,7 +79,13 @@ class ConversationView(Vertical):
             for message in wanted[len(shown) :]:
                 self.transcript.add(message)
             self.transcript.flush()
-        self.query_one(Tail).update(self._tail(chat))
+
+    def show_tail(self, chat: Chat, bridge: EngineBridge) -> None:
+        """Draw the lines below the last message, if they have changed. bridge: the conversation's model."""
+        tail = self._tail(chat, bridge)
+        if tail.plain != self._tail_shown:
+            self._tail_shown = tail.plain
+            self.query_one(Tail).update(tail)
 
     def grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""
@@ -190,15 +198,18 @@ class ConversationView(Vertical):
             parts.append(f"{count(cached)} cached")
         return " · ".join(parts)
 
-    def _tail(self, chat: Chat) -> Content:
+    def _tail(self, chat: Chat, bridge: EngineBridge) -> Content:
         lines: list[Content] = []
         last = chat.messages[-1] if chat.messages else None
         if chat.sending and not chat.live:
-            lines.append(Content.styled("waiting for the engine", "italic"))
+            lines.append(Content.styled(self._waiting(bridge), "italic"))
         if chat.error:
             lines.append(Content.assemble(("✗ ", "$error"), (sanitize(chat.error), "$error")))
             hint = f"{self._keys.hint('reply.again')} tries again"
-            lines.append(Content(_FULL if chat.full else hint))
+            if chat.full:
+                alone = len(chat.messages) == 1  # a new conversation would not have more room for it
+                hint = f"{self._keys.hint('reply.stop')} twice edits it" if alone else _FULL
+            lines.append(Content(hint))
         elif chat.full:
             lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not chat.busy:
@@ -212,6 +223,18 @@ class ConversationView(Vertical):
                 )
             )
         return Content("\n").join(lines)
+
+    def _waiting(self, bridge: EngineBridge) -> str:
+        """What a message waits for."""
+        if bridge.state == "absent":
+            stop = self._keys.hint("reply.stop")
+            return f"{sanitize(bridge.error)}: ⏎ fetches it, {stop} stops waiting"
+        if bridge.state == "downloading":
+            share = bridge.fetched_share
+            return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")
+        words = {"starting": "loading the model", "loading": f"loading {bridge.title}"}
+        words["waiting"] = f"{bridge.title} waits until there is memory for it"
+        return words.get(bridge.state, "waiting for the engine")
 
 
 def _number(value: object) -> float | None:

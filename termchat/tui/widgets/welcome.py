@@ -110,8 +110,10 @@ class Welcome(Block):
         progress, name = bridge.progress, bridge.entry.name if bridge.entry is not None else "the model"
         lines = [Content.assemble("fetching ", (name, "bold")), Content("")]
         if progress is not None:
-            share = progress.done / progress.total if progress.total else None
-            lines += [bar(share, BAR_CELLS, self._glyphs), Content.styled(format_progress(progress), MUTED)]
+            lines += [
+                bar(bridge.fetched_share, BAR_CELLS, self._glyphs),
+                Content.styled(format_progress(progress), MUTED),
+            ]
         else:
             lines += [bar(None, BAR_CELLS, self._glyphs), Content.styled("looking for the file", MUTED)]
         return [

@@ -1,8 +1,9 @@
 """A scripted engine behind the real bridge, store and conversations; no widgets."""
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ def tokenizer(default_model: Path) -> Any:
     return load_tokenizer(default_model)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_tokenizer() -> Iterator[None]:
+    """Scripted models share one tokenizer: reading it takes longer than most tests do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.testing.load_tokenizer", functools.cache(load_tokenizer))
+        yield
+
+
 @pytest.fixture
 def script(default_model: Path, tokenizer: Any) -> Callable[..., ScriptedModel]:
     """A model that says these texts, in order of the requests."""
@@ -42,7 +51,7 @@ def script(default_model: Path, tokenizer: Any) -> Callable[..., ScriptedModel]:
     return make
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until a condition holds; fail if it does not within a time that only a hang needs."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -254,6 +263,6 @@ class Driver:
     async def shows(self, *texts: str) -> None:
         """Wait until all of these are on the screen."""
         try:
-            await until(lambda: all(text in self.screen for text in texts), 10)
+            await until(lambda: all(text in self.screen for text in texts))
         except AssertionError as error:
             raise AssertionError(f"{texts} not on the screen:\n{self.screen}") from error

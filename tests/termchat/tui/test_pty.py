@@ -142,3 +142,31 @@ def test_B069_a_paste_of_lines_is_one_draft(terminal: Any, tmp_path: Path) -> No
     screen.child.send("\x11")
     assert screen.end() == 0
     assert not (tmp_path / "data" / "termchat" / "termchat.db").exists()
+
+
+def test_B069_200_kb_through_the_terminal_are_stored_whole(terminal: Any, tmp_path: Path) -> None:
+    text = "".join(f"{number} of many lines, 日本語\n" for number in range(6800))
+    assert len(text.encode()) > 200_000
+    screen = terminal()
+    screen.shows("Type a message")
+    screen.child.send("see: \x1b[200~" + text.replace("\n", "\r") + "\x1b[201~ ok")
+    screen.shows("see: [Pasted #1 +6801 lines] ok")
+    screen.child.send("\r")
+    screen.shows("tokens")  # it is longer than the context, which is said with the numbers
+    screen.child.send("\x11")
+    assert screen.end() == 0
+    (messages,) = history(tmp_path).values()
+    assert messages == [("user", "done", f"see: {text} ok")]
+
+
+def test_a_closed_window_ends_the_program_and_keeps_the_reply(terminal: Any, tmp_path: Path) -> None:
+    screen = terminal("-t", "0")
+    screen.shows("Type a message")
+    screen.child.send("Tell me a very long story about the sea.\r")
+    screen.wait(lambda text: "◆" in text and "queue" in text)
+    time.sleep(1)
+    screen.child.ptyproc.fileobj.close()
+    assert screen.end() == 128 + signal.SIGHUP
+    ((question, reply),) = history(tmp_path).values()
+    assert question[1] == "done"
+    assert reply[:2] == ("assistant", "interrupted")

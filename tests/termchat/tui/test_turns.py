@@ -334,3 +334,19 @@ async def test_B087_two_windows_drop_nothing_of_each_other(stage: Any, script: A
         assert chat.siblings(chat.messages[2]) == [theirs.id, chat.messages[2].id]
         await s.chats.select(chat, theirs.id)
         assert texts(chat)[-1] == ("user", "from elsewhere")
+
+
+async def test_B085_a_newer_database_is_left_as_it_is_and_the_chat_works(
+    stage: Any, script: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "termchat.db"
+    Store(file).close()
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+    before = file.read_bytes()
+    async with stage(script("A.")) as s:
+        assert s.history.notice is not None
+        chat = await s.ask("one")
+        assert chat.messages[-1].text == "A."
+    assert file.read_bytes() == before

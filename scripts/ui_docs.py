@@ -1,0 +1,109 @@
+"""Writes what the documentation shows of the terminal interface: the table of docs/ui.md, and the pictures.
+
+python scripts/ui_docs.py            # the table of keys and commands, from the registry of commands
+python scripts/ui_docs.py pictures   # the real program with the default model, as docs/*.svg
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from termchat.config import Config
+from termchat.paths import Paths
+from termchat.tui.app import Options, TermchatApp
+from termchat.tui.commands import COMMANDS
+from termchat.tui.keymap import shown
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BEGIN, END = "<!-- commands -->\n", "<!-- end -->\n"
+
+
+def table() -> str:
+    """All commands as Markdown, one table a group."""
+    lines: list[str] = []
+    for group in dict.fromkeys(command.group for command in COMMANDS):
+        lines += [f"**{group}**", "", "| keys | typed | does | id |", "|---|---|---|---|"]
+        for command in COMMANDS:
+            if command.group == group:
+                usage = f"`{command.usage}`".replace("|", "\\|") if command.usage else ""
+                keys = f"`{shown(command.key)}`" if command.key else ""
+                lines.append(f"| {keys} | {usage} | {command.title} | `{command.id}` |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write_table() -> None:
+    """Put the table into docs/ui.md."""
+    page = DOCS / "ui.md"
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{table()}{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.05)
+
+
+async def _two_stream(app: TermchatApp) -> None:
+    chats, turns, main = app.chats, app.turns, app._main
+    turns.submit(main.chat, "Write a Python function that adds two numbers, with an example.")
+    await _until(lambda: not main.chat.busy)
+    await main.switch_to(chats.new())
+    turns.submit(main.chat, "Tell me a long story about a lighthouse.")
+    await _until(lambda: any(reply.tokens > 40 for reply in main.chat.live.values()))
+    await main.switch_to(chats.new())
+    turns.submit(main.chat, "Describe the life of a fox in many words.")
+    await _until(lambda: any(reply.tokens > 80 for reply in main.chat.live.values()))
+    turns.submit(main.chat, "And now the end.")
+    await asyncio.sleep(0.5)
+
+
+async def _engine(app: TermchatApp) -> None:
+    await _two_stream(app)
+    app.open_stats()
+    await asyncio.sleep(1.5)
+
+
+async def _code(app: TermchatApp) -> None:
+    app.turns.submit(app._main.chat, "Write a Python function that adds two numbers, with an example.")
+    await _until(lambda: not app._main.chat.busy)
+    await asyncio.sleep(0.5)
+
+
+PICTURES: dict[str, tuple[tuple[int, int], str, Callable[[TermchatApp], Awaitable[None]]]] = {
+    "screenshot": ((120, 36), "dusk", _two_stream),
+    "ui-engine": ((120, 34), "moss", _engine),
+    "ui-narrow": ((66, 24), "paper", _code),
+}
+
+
+async def picture(name: str) -> None:
+    """Run the program with conversations of its own, and save what is on its screen."""
+    size, theme, scene = PICTURES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = Paths(*(Path(folder) / part for part in ("config", "data", "cache", "state")))
+        paths = replace(paths, cache=Paths.default().cache)
+        options = Options(fetch=True, sampling={"max_tokens": 300, "seed": 7})
+        app = TermchatApp(paths, Config.load(paths.config_file), options)
+        async with app.run_test(size=size):
+            app.theme = theme
+            await _until(lambda: app.engines.default.state == "ready")
+            await scene(app)
+            svg = app.export_screenshot(title="termchat")
+            (DOCS / f"{name}.svg").write_text(re.sub(r"[ \t]+\n", "\n", svg), encoding="utf-8")
+            await app.action_quit()
+        app.history.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["pictures"]:
+        for each in PICTURES:
+            asyncio.run(picture(each))
+    write_table()
