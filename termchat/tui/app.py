@@ -191,9 +191,7 @@ def _load_registry(paths: Paths) -> Registry:
 
 
 def run(
-    paths: Paths,
-    config: Config,
-    options: Options,
+    app: TermchatApp,
     on_signal: Callable[[Callable[[], object]], AbstractContextManager[None]],
     exit_code: Callable[[], int],
 ) -> int:
@@ -201,7 +199,6 @@ def run(
 
     on_signal: within its block the first signal calls what it is given. exit_code: asked at the end.
     """
-    app = TermchatApp(paths, config, options)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
