@@ -48,9 +48,22 @@ LOW_ROWS = 10
 AGAIN_SECONDS = 1.0
 
 
+class Columns(Horizontal):
+    """Parts side by side that cover it: blank, so that its rows need not be composed at each change."""
+
+    BLANK = True
+
+
+class Rows(Vertical):
+    """Parts below each other that cover it."""
+
+    BLANK = True
+
+
 class MainScreen(Screen[None]):
     """Puts controller, bridge and widgets together; it is the controller's listener."""
 
+    BLANK = True
     BINDINGS = bindings(COMMANDS)
     DEFAULT_CSS = """
     MainScreen { background: $background; }
@@ -107,11 +120,11 @@ class MainScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """The three columns."""
         glyphs = self.ui.glyphs
-        with Horizontal(id="columns"):
-            with Vertical(id="side"):
+        with Columns(id="columns"):
+            with Rows(id="side"):
                 yield Static("termchat", id="side-title", markup=False)
                 yield ChatList(glyphs)
-            with Vertical(id="middle"):
+            with Rows(id="middle"):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs)
                 yield Welcome(glyphs)
@@ -184,7 +197,7 @@ class MainScreen(Screen[None]):
         context = engine.info.context_length if ready and engine is not None else None
         model = chat.model or self.ui.bridge.reference
         self.query_one(TitleLine).show(chat, model.rpartition("/")[2], chat.tokens_used, context)
-        self.query_one("#status", Block).show_text(Content.styled(self._status(), "$chat-muted"))
+        self.query_one("#status", Block).show_lines([Content.styled(self._status(), "$chat-muted")])
 
     def _status(self) -> str:
         keys = self.ui.keys

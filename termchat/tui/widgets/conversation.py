@@ -27,6 +27,8 @@ class Tail(Static):
 class ConversationView(Vertical):
     """Shows one conversation and follows its end until the user scrolls up."""
 
+    BLANK = True  # covered by its parts
+
     DEFAULT_CSS = """
     ConversationView { background: $background; }
     ConversationView Transcript {

@@ -91,7 +91,7 @@ class EnginePanel(VerticalScroll, can_focus=False):
         self._write("below", [*cache_lines(stats, width), *([gap, *drafts] if drafts else [])])
 
     def _write(self, part: str, lines: list[Content]) -> None:
-        self.query_one(f"#{part}", Block).show_text(Content("\n").join(lines))
+        self.query_one(f"#{part}", Block).show_lines(lines)
 
     def _plot(self, stats: EngineStats) -> None:
         """Add the times of the steps since the last snapshot."""
@@ -121,7 +121,8 @@ class EngineLine(Block):
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
-        self.show_text(one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED))
+        line = one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED)
+        self.show_lines([line])
 
 
 def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:
@@ -132,5 +133,5 @@ def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:
         lines.append(bar(share, width, glyphs))
         lines.append(pair(f"{size(progress.done)} of {size(progress.total)}", percent(share), width, MUTED))
     if bridge.state == "failed":
-        lines += [Content(""), Content.styled(bridge.error, "$error")]
+        lines += [Content(""), *Content.styled(bridge.error, "$error").wrap(width)]
     return lines

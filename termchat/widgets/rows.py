@@ -1,0 +1,114 @@
+"""A view of rows that move: scrolling, and text that grows at the bottom, cost what the new rows cost.
+
+Textual works out background, borders, padding and effects of a widget again for every row that has changed,
+and a row that has scrolled has changed; a new height lays out the whole screen. While text streams in at the
+bottom that is most of what an interface does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+_OUTSIDE = object()  # a row of the padding
+
+
+class RowView(ScrollView):
+    """A scroll view whose finished rows are kept from frame to frame. It can have padding, but no borders.
+
+    A subclass draws in `render_line` and says in `row_key` what a row depends on besides theme and width.
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._kept: dict[Hashable, Strip] = {}
+        self._blank: Strip | None = None
+        self._thumb = (0, 0)  # place and length in the scroll bar, in eighths of a cell
+        self._placing = False
+
+    def row_key(self, y: int) -> Hashable:
+        """What row `y` of the screen depends on; None: it is drawn each time."""
+        raise NotImplementedError
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return rows of the widget, padding included."""
+        padding, height = self.styles.padding, self.size.height
+        filters, background = self.get_line_filters(), self.background_colors[1]
+        if self._blank is None or self._blank.cell_length != crop.right:
+            self._kept.clear()
+            self._blank = Strip.blank(crop.right, self.rich_style)
+        before, self._kept = self._kept, {}
+        strips = []
+        for y in range(crop.y - padding.top, crop.bottom - padding.top):
+            key = self.row_key(y) if 0 <= y < height else _OUTSIDE
+            strip = self._blank if key is _OUTSIDE else before.get(key)
+            if strip is None:
+                strip = _padded(self.render_line(y), self._blank, padding.left)
+            if key is not None:
+                self._kept[key] = strip
+            for each in filters:
+                strip = strip.apply_filter(each, background)
+            strips.append(strip if crop.x == 0 else strip.crop(crop.x, crop.right))
+        return strips
+
+    def notify_style_update(self) -> None:
+        """Draw in the colours of the new theme."""
+        super().notify_style_update()
+        self._kept.clear()
+        self._blank = None
+
+    def place(self, top: int, rows: int) -> None:
+        """Be `rows` rows high, the screen's at least, and make row `top` the first on screen."""
+        (width, height), before = self.scrollable_content_region.size, self.virtual_size
+        rows = max(rows, height)
+        self._placing = True
+        if before.width == width and before.height > height < rows and self.show_vertical_scrollbar:
+            # Assigned, it would lay out the screen; but here nothing depends on it except the scroll bar.
+            self.set_reactive(ScrollView.virtual_size, Size(width, rows))
+        else:
+            self.virtual_size = Size(width, rows)
+        self.scroll_target_y = self.scroll_y = top
+        self._placing = False
+        thumb = 8 * height * top // rows, 8 * height * height // rows
+        if self.show_vertical_scrollbar and thumb != self._thumb:
+            self._thumb, bar = thumb, self.vertical_scrollbar
+            bar.window_virtual_size, bar.window_size, bar.position = rows, height, top
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw what is on screen now; the scroll bar was seen to by `place`, if that was it."""
+        if self._placing:
+            if round(old_value) != round(new_value):
+                self.refresh(self.size.region)
+        else:
+            super().watch_scroll_y(old_value, new_value)
+
+    # Not animated: on the way there would be rows whose height is not known yet.
+    def action_scroll_up(self) -> None:
+        """Scroll up by a row."""
+        self.scroll_up(animate=False)
+
+    def action_scroll_down(self) -> None:
+        """Scroll down by a row."""
+        self.scroll_down(animate=False)
+
+    def action_page_up(self) -> None:
+        """Scroll up by a page."""
+        self.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        """Scroll down by a page."""
+        self.scroll_page_down(animate=False)
+
+    def action_scroll_home(self) -> None:
+        """Scroll to the first row."""
+        self.scroll_home(animate=False)
+
+
+def _padded(strip: Strip, blank: Strip, left: int) -> Strip:
+    """The strip, `left` cells into the blank one."""
+    if strip.cell_length == blank.cell_length:
+        return strip
+    return Strip([*blank.crop(0, left), *strip, *blank.crop(left + strip.cell_length)], blank.cell_length)
