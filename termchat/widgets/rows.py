@@ -13,10 +13,12 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from termchat.widgets.still import Still
+
 _OUTSIDE = object()  # a row of the padding
 
 
-class RowView(ScrollView):
+class RowView(Still, ScrollView):
     """A scroll view whose finished rows are kept from frame to frame. It can have padding, but no borders.
 
     A subclass draws in `render_line` and says in `row_key` what a row depends on besides theme and width.
@@ -33,7 +35,7 @@ class RowView(ScrollView):
         """What row `y` of the screen depends on; None: it is drawn each time."""
         raise NotImplementedError
 
-    def render_lines(self, crop: Region) -> list[Strip]:
+    def draw_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the widget, padding included."""
         padding, height = self.styles.padding, self.size.height
         filters, background = self.get_line_filters(), self.background_colors[1]

@@ -12,8 +12,10 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
+from ...widgets.still import Still
 
-class Block(Widget):
+
+class Block(Still, Widget):
     """Lines; of one that is too long the words that fit are shown.
 
     grow: as high as it has lines; otherwise as the style sheet says.
@@ -21,6 +23,7 @@ class Block(Widget):
 
     def __init__(self, *, grow: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.auto_links = False
         self._grow = grow
         self._lines: list[Content] = []
 

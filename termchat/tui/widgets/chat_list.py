@@ -16,12 +16,13 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 from ...sanitize import sanitize
+from ...widgets.still import Still
 from ..chat import Chat
 from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
 
 
-class ChatList(ScrollView, can_focus=True):
+class ChatList(Still, ScrollView, can_focus=True):
     """Conversations, one a row. `shown` is the one on screen, `cursor` the row the keys are at."""
 
     DEFAULT_CSS = """
@@ -48,6 +49,7 @@ class ChatList(ScrollView, can_focus=True):
 
     def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.auto_links = False
         self._glyphs = glyphs
         self._chats: Sequence[Chat] = ()
         self._shown: Chat | None = None

@@ -10,6 +10,7 @@ from textual.widgets import Static
 from ...sanitize import sanitize
 from ...store import StoredMessage
 from ...widgets.message import Message
+from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..chat import Chat, LiveReply
 from ..format import count, milliseconds, rate
@@ -18,7 +19,7 @@ from ..glyphs import UNICODE, Glyphs
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
 
-class Tail(Static):
+class Tail(Still, Static):
     """Below the last message: what is queued, what went wrong, what can be done."""
 
     DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 2; color: $chat-muted; }"

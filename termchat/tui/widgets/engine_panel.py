@@ -8,6 +8,7 @@ from textual.content import Content
 
 from ...widgets.kv_map import ASCII_SIGNS, KvMap, Share, Signs
 from ...widgets.spark import ASCII_STEPS, STEPS, Spark
+from ...widgets.still import Still
 from ..bridge import EngineBridge
 from ..format import percent, size
 from ..glyphs import ASCII, UNICODE, Glyphs
@@ -38,7 +39,7 @@ STATES = {
 }
 
 
-class EnginePanel(VerticalScroll, can_focus=False):
+class EnginePanel(Still, VerticalScroll, can_focus=False):
     """Sections of figures; grey when nothing runs."""
 
     DEFAULT_CSS = """

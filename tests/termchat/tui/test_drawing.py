@@ -99,7 +99,7 @@ async def test_kept_rows_are_those_that_textual_would_draw(
                     transcript.follow()
             await driver.pilot.pause(0.05)
             whole = transcript.region.size.region
-            kept = RowView.render_lines(transcript, whole)
+            kept = RowView.draw_lines(transcript, whole)
             transcript._styles_cache.clear()
             assert cells(kept) == cells(ScrollView.render_lines(transcript, whole)), f"moment {moment}"
         assert isinstance(transcript, Transcript)
