@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from ..config import Config
+from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
 from .bridge import EngineBridge
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
+
+SWITCH_SECONDS = 0.0005
+"""So long the engine's thread waits for the interpreter while the interface computes, after each step: the
+interpreter's usual 5 ms are as long as a step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +209,22 @@ def run(
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        settled = asyncio.create_task(_keep_what_is_loaded(app.bridge))
         with on_signal(lambda: loop.call_soon_threadsafe(app.leave)):
             await app.run_async()
+        settled.cancel()
         app.history.close()
         if app.bridge.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(exit_code())
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(main())
     return exit_code()
+
+
+async def _keep_what_is_loaded(bridge: EngineBridge) -> None:
+    """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
+    with suppress(UserError):
+        await bridge.ready()
+    gc.freeze()
