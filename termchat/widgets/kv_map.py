@@ -118,12 +118,11 @@ class KvMap(Still, Widget):
     def render_line(self, y: int) -> Strip:
         """Return one row of the map."""
         width = self.size.width
-        base = self.rich_style
         segments = []
         for name, cells in groupby(self._cells[y * width : (y + 1) * width], key=lambda cell: cell[1]):
-            style = base + self.get_component_rich_style(f"kv-map--{name}", partial=True)
+            style = self.part_style(f"kv-map--{name}")
             segments.append(Segment("".join(sign for sign, _, _ in cells), style))
-        return Strip(segments).adjust_cell_length(width, base)
+        return Strip(segments).adjust_cell_length(width, self.part_style())
 
     def _draw(self) -> None:
         width, height = self.size

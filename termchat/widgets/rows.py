@@ -15,13 +15,12 @@ from textual.strip import Strip
 
 from termchat.widgets.still import Still
 
-_OUTSIDE = object()  # a row of the padding
-
 
 class RowView(Still, ScrollView):
     """A scroll view whose finished rows are kept from frame to frame. It can have padding, but no borders.
 
     A subclass draws in `render_line` and says in `row_key` what a row depends on besides theme and width.
+    Nothing is kept while something in it is selected.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -32,7 +31,7 @@ class RowView(Still, ScrollView):
         self._placing = False
 
     def row_key(self, y: int) -> Hashable:
-        """What row `y` of the screen depends on; None: it is drawn each time."""
+        """What row `y`, counted from the top of all rows, depends on."""
         raise NotImplementedError
 
     def draw_lines(self, crop: Region) -> list[Strip]:
@@ -41,16 +40,19 @@ class RowView(Still, ScrollView):
         filters, background = self.get_line_filters(), self.background_colors[1]
         if self._blank is None or self._blank.cell_length != crop.right:
             self._kept.clear()
-            self._blank = Strip.blank(crop.right, self.rich_style)
-        before, self._kept = self._kept, {}
+            self._blank = Strip.blank(crop.right, self.part_style())
+        before, self._kept = ({} if self.text_selection is not None else self._kept), {}
+        top = self.scroll_offset.y
         strips = []
         for y in range(crop.y - padding.top, crop.bottom - padding.top):
-            key = self.row_key(y) if 0 <= y < height else _OUTSIDE
-            strip = self._blank if key is _OUTSIDE else before.get(key)
-            if strip is None:
-                strip = _padded(self.render_line(y), self._blank, padding.left)
-            if key is not None:
+            if 0 <= y < height:
+                key = self.row_key(top + y)
+                strip = before.get(key)
+                if strip is None:
+                    strip = _padded(self.render_line(y), self._blank, padding.left)
                 self._kept[key] = strip
+            else:
+                strip = self._blank
             for each in filters:
                 strip = strip.apply_filter(each, background)
             strips.append(strip if crop.x == 0 else strip.crop(crop.x, crop.right))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 
@@ -20,6 +21,7 @@ class Still(_Base):
     but without filters and what a widget does first, so that asking costs more than the change.
     """
 
+    _styles_kept: dict[str, Style] | None = None
     _still_rows: tuple[Region, list[Strip]] | None = None
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -32,6 +34,15 @@ class Still(_Base):
         """Draw the rows."""
         return super().render_lines(crop)
 
+    def part_style(self, name: str = "") -> Style:
+        """The style of the widget, or of a component class on top; Textual forgets them at each refresh."""
+        if self._styles_kept is None:
+            self._styles_kept = {"": self.rich_style}
+        if name not in self._styles_kept:
+            part = self.get_component_rich_style(name, partial=True)
+            self._styles_kept[name] = self._styles_kept[""] + part
+        return self._styles_kept[name]
+
     def refresh(self, *regions: Region, **what: Any) -> Self:
         """Draw again."""
         self._still_rows = None
@@ -40,4 +51,4 @@ class Still(_Base):
     def notify_style_update(self) -> None:
         """Draw in the colours of the new theme."""
         super().notify_style_update()
-        self._still_rows = None
+        self._still_rows = self._styles_kept = None

@@ -201,9 +201,7 @@ class Transcript(RowView, can_focus=True):
             self.fold_thinking(number)
 
     def row_key(self, y: int) -> Hashable:
-        """What a row of the screen depends on."""
-        if self.text_selection is not None:
-            return None
+        """What a row depends on."""
         if (found := self._row(y)) is None:
             return ()
         number, before, row = found
@@ -212,9 +210,9 @@ class Transcript(RowView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Return a row of the screen, without padding."""
         width = self.scrollable_content_region.width
-        found = self._row(y)
+        found = self._row(y + self.scroll_offset.y)
         if found is None:
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.part_style())
         number, before, row = found
         palette = self._palette(self._messages[number].role)
         cursor = "▌" if number == self.cursor else ""
@@ -233,8 +231,7 @@ class Transcript(RowView, can_focus=True):
         return Strip([*margin, *strip])
 
     def _row(self, y: int) -> tuple[int, str, Row] | None:
-        """Return the number of the message in row `y` of the screen, what stands before it, and the row."""
-        y += self.scroll_offset.y
+        """Return the number of the message in row `y`, what stands before the row, and the row."""
         number = bisect_right(self._tops, y) - 1
         if number >= len(self._heights) or y - self._tops[number] >= self._heights[number] - _GAP:
             return None

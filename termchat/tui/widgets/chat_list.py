@@ -55,7 +55,6 @@ class ChatList(Still, ScrollView, can_focus=True):
         self._shown: Chat | None = None
         self._rates: Mapping[int, float | None] = {}
         self._rows: list[tuple[tuple[str, str, str, str, str], bool]] = []
-        self._blank: Strip | None = None
 
     def update(self, chats: Sequence[Chat], shown: Chat | None, rates: Mapping[int, float | None]) -> None:
         """Show these. rates: tokens a second by the engine's request ids."""
@@ -105,19 +104,12 @@ class ChatList(Still, ScrollView, can_focus=True):
             self.cursor = row
             self.action_choose()
 
-    def notify_style_update(self) -> None:
-        """Draw in the colours of the new theme."""
-        super().notify_style_update()
-        self._blank = None
-
     def render_line(self, y: int) -> Strip:
         """One row."""
         width = self.size.width
         index = y + self.scroll_offset.y
         if index >= len(self._rows):
-            if self._blank is None or self._blank.cell_length != width:
-                self._blank = Strip.blank(width, self.rich_style)
-            return self._blank
+            return Strip.blank(width, self.part_style())
         parts, shown = self._rows[index]
         row = self._row(parts, width)
         if shown:
