@@ -48,7 +48,7 @@ SUBJECTS = (
     "two rivers",
     "the city of bridges",
 )
-LAG_SECONDS = 0.005
+LAG_SECONDS = 0.01
 
 
 def question(number: int) -> str:
@@ -57,7 +57,7 @@ def question(number: int) -> str:
 
 
 class Meter:
-    """Watches an engine from its event loop, every 5 ms, between the moments when all conversations decode.
+    """Watches an engine from its event loop, every 10 ms, between the moments when all conversations decode.
 
     How late it is called is the loop's lag; the time of its thread on the processor, the loop's duty.
     """

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from termchat.sanitize import sanitize
-from termchat.widgets.still import Still
+from termchat.widgets.rows import KeptRows
 
 PALETTE_SIZE = 8
 
@@ -55,7 +55,7 @@ def allot(parts: Sequence[int], total: int, cells: int) -> list[int]:
     return shares
 
 
-class KvMap(Still, Widget):
+class KvMap(KeptRows, Widget):
     """One cell for some blocks: a conversation's own, shared by several, cached and free to be taken, free.
 
     A conversation keeps its colour of the palette while it is there; its first cell shows its sign.

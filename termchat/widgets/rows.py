@@ -1,4 +1,4 @@
-"""A view of rows that move: scrolling, and text that grows at the bottom, cost what the new rows cost.
+"""Rows of text that change and move: a change costs what the changed rows cost.
 
 Textual works out background, borders, padding and effects of a widget again for every row that has changed,
 and a row that has scrolled has changed; a new height lays out the whole screen. While text streams in at the
@@ -16,32 +16,27 @@ from textual.strip import Strip
 from termchat.widgets.still import Still
 
 
-class RowView(Still, ScrollView):
-    """A scroll view whose finished rows are kept from frame to frame. It can have padding, but no borders.
+class KeptRows(Still):
+    """Mixed into a widget that draws in `render_line`: its finished rows are kept. Padding is all it can have.
 
-    A subclass draws in `render_line` and says in `row_key` what a row depends on besides theme and width.
     Nothing is kept while something in it is selected.
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._kept: dict[Hashable, Strip] = {}
-        self._blank: Strip | None = None
-        self._thumb = (0, 0)  # place and length in the scroll bar, in eighths of a cell
-        self._placing = False
+    _kept: dict[Hashable, Strip] | None = None
+    _blank: Strip | None = None
 
     def row_key(self, y: int) -> Hashable:
-        """What row `y`, counted from the top of all rows, depends on."""
-        raise NotImplementedError
+        """What row `y` depends on besides theme and width, counted from the top of all rows."""
+        return object()  # no two are equal: drawn anew with each refresh
 
     def draw_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the widget, padding included."""
         padding, height = self.styles.padding, self.size.height
         filters, background = self.get_line_filters(), self.background_colors[1]
         if self._blank is None or self._blank.cell_length != crop.right:
-            self._kept.clear()
-            self._blank = Strip.blank(crop.right, self.part_style())
-        before, self._kept = ({} if self.text_selection is not None else self._kept), {}
+            self._kept, self._blank = None, Strip.blank(crop.right, self.part_style())
+        before = (self._kept if self.text_selection is None else None) or {}
+        self._kept = {}
         top = self.scroll_offset.y
         strips = []
         for y in range(crop.y - padding.top, crop.bottom - padding.top):
@@ -61,8 +56,16 @@ class RowView(Still, ScrollView):
     def notify_style_update(self) -> None:
         """Draw in the colours of the new theme."""
         super().notify_style_update()
-        self._kept.clear()
-        self._blank = None
+        self._kept = self._blank = None
+
+
+class RowView(KeptRows, ScrollView):
+    """A view of many rows."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._thumb = (0, 0)  # place and length in the scroll bar, in eighths of a cell
+        self._placing = False
 
     def place(self, top: int, rows: int) -> None:
         """Be `rows` rows high, the screen's at least, and make row `top` the first on screen."""

@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from termchat.widgets.still import Still
+from termchat.widgets.rows import KeptRows
 
 STEPS = " ▁▂▃▄▅▆▇█"
 ASCII_STEPS = " .:-=+*%#"
@@ -39,7 +39,7 @@ def column(value: float, most: float, rows: int, steps: str = STEPS) -> str:
     return "".join(steps[max(0, min(levels, filled - row * levels))] for row in reversed(range(rows)))
 
 
-class Spark(Still, Widget):
+class Spark(KeptRows, Widget):
     """The last `capacity` values as bars, the newest at the right.
 
     Where several values share a column it shows the largest. A bar far above the median has the colour of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from textual.content import Content
 from textual.geometry import Region
@@ -12,10 +12,10 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
-from ...widgets.still import Still
+from ...widgets.rows import KeptRows
 
 
-class Block(Still, Widget):
+class Block(KeptRows, Widget):
     """Lines; of one that is too long the words that fit are shown.
 
     grow: as high as it has lines; otherwise as the style sheet says.
@@ -36,6 +36,10 @@ class Block(Still, Widget):
                 self.refresh(Region(0, y, self.size.width, 1))
         if self._grow and len(lines) != len(before):
             self.styles.height = len(lines)  # a layout of the screen costs more than all else
+
+    def row_key(self, y: int) -> Hashable:
+        """What a line depends on."""
+        return (y, self._lines[y].plain, *self._lines[y].spans) if y < len(self._lines) else None
 
     def render_line(self, y: int) -> Strip:
         """One line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from rich.cells import set_cell_size
 from textual.binding import Binding
@@ -16,13 +16,13 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 from ...sanitize import sanitize
-from ...widgets.still import Still
+from ...widgets.rows import KeptRows
 from ..chat import Chat
 from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
 
 
-class ChatList(Still, ScrollView, can_focus=True):
+class ChatList(KeptRows, ScrollView, can_focus=True):
     """Conversations, one a row. `shown` is the one on screen, `cursor` the row the keys are at."""
 
     DEFAULT_CSS = """
@@ -103,6 +103,10 @@ class ChatList(Still, ScrollView, can_focus=True):
         if row < len(self._chats):
             self.cursor = row
             self.action_choose()
+
+    def row_key(self, y: int) -> Hashable:
+        """What a row depends on."""
+        return (*self._rows[y], self.has_focus and y == self.cursor) if y < len(self._rows) else None
 
     def render_line(self, y: int) -> Strip:
         """One row."""
