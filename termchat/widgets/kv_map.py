@@ -58,7 +58,9 @@ def allot(parts: Sequence[int], total: int, cells: int) -> list[int]:
 class KvMap(KeptRows, Widget):
     """One cell for some blocks: a conversation's own, shared by several, cached and free to be taken, free.
 
-    A conversation keeps its colour of the palette while it is there; its first cell shows its sign.
+    A conversation keeps its colour of the palette while it is there; its first cell shows its sign. Cells are
+    in order of owners, not of addresses: where a cell stands for dozens of blocks, all that several
+    conversations use would lie in the same few cells.
     """
 
     COMPONENT_CLASSES = {

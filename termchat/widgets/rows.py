@@ -17,7 +17,7 @@ from termchat.widgets.still import Still
 
 
 class KeptRows(Still):
-    """Mixed into a widget that draws in `render_line`: its finished rows are kept. Padding is all it can have.
+    """Mixed into a widget that draws in `render_line`: its finished rows are kept. It can have padding.
 
     Nothing is kept while something in it is selected.
     """

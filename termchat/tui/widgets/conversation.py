@@ -14,7 +14,7 @@ from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..chat import Chat, LiveReply
 from ..format import count, milliseconds, rate
-from ..glyphs import UNICODE, Glyphs
+from ..glyphs import ASCII, UNICODE, Glyphs
 
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
@@ -47,7 +47,7 @@ class ConversationView(Vertical):
 
     def compose(self) -> ComposeResult:
         """Messages, and the lines below them."""
-        yield Transcript()
+        yield Transcript(ascii=self._glyphs is ASCII)
         yield Tail("", markup=False)
 
     @property
@@ -116,9 +116,9 @@ class ConversationView(Vertical):
 
     def fold_thinking(self, message_id: int) -> None:
         """Fold or unfold the thinking of a message."""
-        if message_id in self._known:
-            self._known[message_id].fold_thinking()
-            self.transcript.flush()
+        shown = [message.id for message in self.transcript.messages]
+        if str(message_id) in shown:
+            self.transcript.fold_thinking(shown.index(str(message_id)))
 
     def fold_all(self, folded: bool) -> None:
         """Fold or unfold the thinking of all messages."""

@@ -52,7 +52,7 @@ class EnginePanel(Still, VerticalScroll, can_focus=False):
         super().__init__(id=id)
         self._glyphs = glyphs
         self._signs = ASCII_SIGNS if glyphs is ASCII else Signs()
-        self._steps = 0  # of the engine, as of the last snapshot
+        self._plotted = 0  # times between tokens, of all that the engine has counted
 
     def compose(self) -> ComposeResult:
         """Texts with the two plots between them."""
@@ -95,13 +95,13 @@ class EnginePanel(Still, VerticalScroll, can_focus=False):
         self.query_one(f"#{part}", Block).show_lines(lines)
 
     def _plot(self, stats: EngineStats) -> None:
-        """Add the times of the steps since the last snapshot."""
+        """Add the times between tokens since the last snapshot."""
         snapshot, spark = stats.snapshot, self.query_one(Spark)
-        if snapshot.steps < self._steps:  # another engine
+        if snapshot.itl_count < self._plotted:  # another engine
             spark.clear()
-            self._steps = 0
-        new = min(snapshot.steps - self._steps, len(snapshot.itl_recent_ms))
-        self._steps = snapshot.steps
+            self._plotted = 0
+        new = min(snapshot.itl_count - self._plotted, len(snapshot.itl_recent_ms))
+        self._plotted = snapshot.itl_count
         if new:
             spark.push(snapshot.itl_recent_ms[-new:])
         spark.set_stale(stats.idle)
