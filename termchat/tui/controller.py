@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RELAY_SECONDS = 0.08
-"""How often new text of a reply is taken over."""
+"""How often new text of replies is taken over: of all at the same moments, so that the loop wakes once."""
 
 SEED_BITS = 53
 """Seeds drawn here can be read from JSON by every language."""
@@ -415,7 +416,7 @@ class Controller:
                         self._listener.chats_changed()
                     reply.tokens += len(event.token_ids)
                     self._grow(chat, reply, *reply.push(event.text))
-                    await asyncio.sleep(RELAY_SECONDS)
+                    await asyncio.sleep(RELAY_SECONDS - time.monotonic() % RELAY_SECONDS)
             self._grow(chat, reply, *reply.finish())
             finished = reply.stream.finished
         finally:
