@@ -31,7 +31,7 @@ class KeptRows(Still):
 
     def draw_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the widget, padding included."""
-        padding, height = self.styles.padding, self.size.height
+        padding, (width, height) = self.styles.padding, self.size
         filters, background = self.get_line_filters(), self.background_colors[1]
         if self._blank is None or self._blank.cell_length != crop.right:
             self._kept, self._blank = None, Strip.blank(crop.right, self.part_style())
@@ -40,7 +40,7 @@ class KeptRows(Still):
         top = self.scroll_offset.y
         strips = []
         for y in range(crop.y - padding.top, crop.bottom - padding.top):
-            if 0 <= y < height:
+            if 0 <= y < height and width > 0:
                 key = self.row_key(top + y)
                 strip = before.get(key)
                 if strip is None:

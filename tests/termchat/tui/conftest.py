@@ -194,8 +194,13 @@ class Driver:
             await asyncio.sleep(0.05)
 
     async def settle(self) -> None:
-        """Wait until nothing is answered any more, and it is drawn."""
-        await until(lambda: not any(chat.busy for chat in self.app.controller.chats))
+        """Wait until what was entered is taken in, nothing is answered any more, and it is drawn."""
+
+        def quiet() -> bool:
+            asked = len(self.app.screen_stack) == 2 and any(not work.is_finished for work in self.app.workers)
+            return not asked and not any(chat.busy for chat in self.app.controller.chats)
+
+        await until(quiet)
         await self.pilot.pause(0.15)
 
     async def shows(self, *texts: str) -> None:

@@ -11,6 +11,7 @@ from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.scroll_view import ScrollView
 
+from termchat.widgets.message import Message
 from termchat.widgets.rows import RowView
 from termchat.widgets.transcript import Transcript
 
@@ -66,6 +67,14 @@ async def test_the_terminal_has_what_a_full_drawing_gives(
         await driver.press("pageup")
         await driver.settle()
         await drawn(driver, terminal)
+        transcript = driver.main.conversation.transcript
+        transcript.follow()
+        transcript.add(Message("x", "assistant", complete=False))
+        for piece in ("a", " b", " c\n\n", "d"):  # changes of a row, with nothing scrolling
+            transcript.messages[-1].append(piece)
+            transcript.flush()
+            await driver.pilot.pause(0)
+            await drawn(driver, terminal)
         for width, height in ((70, 30), (130, 20)):
             await driver.pilot.resize_terminal(width, height)
             await driver.pilot.pause(0.1)
