@@ -68,21 +68,23 @@ class RowView(KeptRows, ScrollView):
         self._placing = False
 
     def place(self, top: int, rows: int) -> None:
-        """Be `rows` rows high, the screen's at least, and make row `top` the first on screen."""
+        """Be `rows` rows high, and make row `top` the first on screen."""
         (width, height), before = self.scrollable_content_region.size, self.virtual_size
-        rows = max(rows, height)
+        bar = self.show_vertical_scrollbar
         self._placing = True
-        if before.width == width and before.height > height < rows and self.show_vertical_scrollbar:
+        if before.width == width and (before.height > height, rows > height) == (bar, bar):
             # Assigned, it would lay out the screen; but here nothing depends on it except the scroll bar.
             self.set_reactive(ScrollView.virtual_size, Size(width, rows))
         else:
             self.virtual_size = Size(width, rows)
         self.scroll_target_y = self.scroll_y = top
         self._placing = False
-        thumb = 8 * height * top // rows, 8 * height * height // rows
-        if self.show_vertical_scrollbar and thumb != self._thumb:
-            self._thumb, bar = thumb, self.vertical_scrollbar
-            bar.window_virtual_size, bar.window_size, bar.position = rows, height, top
+        if self.show_vertical_scrollbar and rows > 0:
+            thumb = 8 * height * top // rows, 8 * height * height // rows
+            if thumb != self._thumb:
+                self._thumb = thumb
+                scrollbar = self.vertical_scrollbar
+                scrollbar.window_virtual_size, scrollbar.window_size, scrollbar.position = rows, height, top
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Draw what is on screen now; the scroll bar was seen to by `place`, if that was it."""

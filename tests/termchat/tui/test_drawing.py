@@ -113,3 +113,20 @@ async def test_kept_rows_are_those_that_textual_would_draw(
             assert cells(kept) == cells(ScrollView.render_lines(transcript, whole)), f"moment {moment}"
         assert isinstance(transcript, Transcript)
         await driver.settle()
+
+
+async def test_a_scroll_bar_is_there_only_if_there_is_something_to_scroll(
+    open_app: Callable[..., Any], script: Callable[..., Any]
+) -> None:
+    async with open_app(script(SAID * 8, "Short."), size=(120, 24)) as driver:
+        await driver.say("first")
+        transcript = driver.main.conversation.transcript
+        await driver.until(lambda: transcript.show_vertical_scrollbar)
+        await driver.press("ctrl+n")
+        await driver.say("second")
+        await driver.until(lambda: not transcript.show_vertical_scrollbar)
+        driver.chat.error = "something to say below it"
+        driver.main.chat_changed(driver.chat)
+        await driver.shows("something to say")
+        await driver.pilot.pause(0.1)
+        assert not transcript.show_vertical_scrollbar
