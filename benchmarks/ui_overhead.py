@@ -111,7 +111,7 @@ async def bare(path: Path, chats: int, tokens: int) -> dict[str, float]:
 class MeasuredApp(TermchatApp):
     """The program, which is asked the questions as soon as it can answer, and left when all is said."""
 
-    chats, profile = 8, 0
+    conversations, profile = 8, 0
     result: dict[str, Any] | None = None
 
     def on_mount(self) -> None:
@@ -119,14 +119,14 @@ class MeasuredApp(TermchatApp):
         self.run_worker(self._drive(), exit_on_error=True)
 
     async def _drive(self) -> None:
-        engine = await self.bridge.ready()
-        for number in range(self.chats):
-            chat = self.controller.new_chat()
-            await self.controller.show(chat)
-            self.controller.submit(chat, question(number))
+        engine = await self.engines.default.ready()
+        for number in range(self.conversations):
+            chat = self.chats.new()
+            await self.chats.show(chat)
+            self.turns.submit(chat, question(number))
             while chat.id is None:
                 await asyncio.sleep(0.001)
-        meter = Meter(engine, self.chats)
+        meter = Meter(engine, self.conversations)
         profiler = cProfile.Profile(time.thread_time)
         if self.profile:
             profiler.enable()
@@ -152,7 +152,7 @@ def with_interface(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         paths = replace(Paths.default(), **{part: Path(name, part) for part in ("config", "data", "state")})
         sampling = {"temperature": 0.0, "max_tokens": options.tokens}
         app = MeasuredApp(paths, Config.load(paths.config_file), Options(model=str(path), sampling=sampling))
-        app.chats, app.profile = options.chats, options.profile
+        app.conversations, app.profile = options.chats, options.profile
         run(app, lambda leave: contextlib.nullcontext(), lambda: 0)
     assert app.result is not None, "it was measured"
     return app.result

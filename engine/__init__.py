@@ -27,6 +27,7 @@ from .types import (
 if TYPE_CHECKING:
     from .client import AsyncEngine, ModelInfo
     from .memory_plan import MemoryPlan, plan_memory
+    from .reserve import reserve_memory
     from .stream import ResponseStream
 
 _LAZY = {
@@ -35,6 +36,7 @@ _LAZY = {
     "ModelInfo": "client",
     "ResponseStream": "stream",
     "plan_memory": "memory_plan",
+    "reserve_memory": "reserve",
 }
 """Public name -> the module it is in."""
 
@@ -58,6 +60,7 @@ __all__ = [
     "Usage",
     "as_dict",
     "plan_memory",
+    "reserve_memory",
 ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,11 +19,12 @@ from .config import EngineConfig
 from .core import EngineCore
 from .logprobs import Scores
 from .model import LoadedModel
+from .outbox import Outbox, call_into, deliver
 from .prompt import Prompt, checked, checked_variables, encode
 from .request import Request
 from .sampling import derive_seed, random_seed
 from .stream import Mailbox, ResponseStream
-from .types import EngineError, EngineSnapshot, Event, SamplingParams
+from .types import EngineError, EngineSnapshot, SamplingParams
 
 SHUTDOWN_SECONDS = 30.0
 
@@ -53,9 +53,9 @@ class AsyncEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._core = EngineCore(config, self._on_ready, self._flush)
+        self._outbox = Outbox(partial(self._notify, deliver))
+        self._core = EngineCore(config, self._on_ready, self._outbox.send)
         self._ids = itertools.count(1)
-        self._outbox: deque[tuple[Mailbox, Event]] = deque()
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="prompt")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._model: LoadedModel | None = None
@@ -65,6 +65,7 @@ class AsyncEngine:
             raise RuntimeError("an engine is opened once; make a new AsyncEngine")
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[LoadedModel] = self._loop.create_future()
+        self._outbox.start()
         self._core.start()
         try:
             self._model = await self._ready
@@ -81,7 +82,8 @@ class AsyncEngine:
     async def _shut_down(self) -> None:
         self._prepare.shutdown(wait=False)
         self._core.post(Stop())
-        await asyncio.to_thread(self._core.join, SHUTDOWN_SECONDS)
+        if await asyncio.to_thread(self._core.join, SHUTDOWN_SECONDS):
+            await asyncio.to_thread(self._outbox.close)
 
     @property
     def info(self) -> ModelInfo:
@@ -183,9 +185,9 @@ class AsyncEngine:
             try:
                 result = function()
             except BaseException as error:
-                _call_into(loop, _settle, future, None, error)
+                call_into(loop, _settle, future, None, error)
             else:
-                _call_into(loop, _settle, future, result, None)
+                call_into(loop, _settle, future, result, None)
 
         if not self._core.post(Call(run)):
             raise _closed()
@@ -209,12 +211,14 @@ class AsyncEngine:
         submitted = time.perf_counter()
         ids = partial(encode, self._loaded(), content, continue_final, variables)
         mailbox = Mailbox()
-        request = Request(next(self._ids), params, seed, submitted, partial(self._emit, mailbox), scores)
+        request = Request(
+            next(self._ids), params, seed, submitted, partial(self._outbox.emit, mailbox), scores
+        )
         try:
             self._prepare.submit(self._hand_over, request, ids)
         except RuntimeError:  # the executor is shut down: so is the engine
             request.finish("error", _closed())
-            self._flush()
+            self._outbox.send()
         return ResponseStream(request.id, mailbox, partial(_abort, self._core, request))
 
     def _hand_over(self, request: Request, ids: Callable[[], list[int]]) -> None:
@@ -229,33 +233,20 @@ class AsyncEngine:
             )
         if not self._core.post(command):  # the engine was closed since the request was made
             request.finish("aborted")
-            self._flush()
-
-    def _emit(self, mailbox: Mailbox, event: Event) -> None:
-        self._outbox.append((mailbox, event))
-
-    def _flush(self) -> None:
-        """Forward what was emitted: one call into the event loop for all of it. From any thread."""
-        if self._outbox:
-            self._notify(self._deliver)
-
-    def _deliver(self) -> None:
-        """Put everything in its mailbox; on the loop's thread, so in order."""
-        while self._outbox:
-            mailbox, event = self._outbox.popleft()
-            mailbox.put(event)
+            self._outbox.send()
 
     def _on_ready(self, outcome: LoadedModel | EngineError) -> None:
         error = outcome if isinstance(outcome, EngineError) else None
         model = None if isinstance(outcome, EngineError) else outcome
         self._notify(_settle, self._ready, model, error)
 
-    def _notify(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call into the event loop; if it is closed nobody listens any more, and the engine ends."""
+    def _notify(self, function: Callable[..., None], *arguments: Any) -> bool:
+        """Call into the event loop; False: it is closed, nobody listens any more, and the engine ends."""
         assert self._loop is not None, "the engine was entered"
-        if not _call_into(self._loop, function, *arguments):
-            self._outbox.clear()
-            self._core.post(Stop())
+        if call_into(self._loop, function, *arguments):
+            return True
+        self._core.post(Stop())
+        return False
 
 
 def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
@@ -268,15 +259,6 @@ def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
 
 def _closed() -> EngineError:
     return EngineError("engine_failed", "the engine is closed")
-
-
-def _call_into(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> bool:
-    """Call a function on the loop's thread, from another one; False if the loop is closed."""
-    try:
-        loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:
-        return False
-    return True
 
 
 def _abort(core: EngineCore, request: Request) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .testing import ScriptedModel
 
 Backend = Literal["auto", "reference", "native"]
-CpuIsa = Literal["auto", "avx512", "avx2", "portable"]
+CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
 KVDtype = Literal["auto", "float32", "float16"]

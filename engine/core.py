@@ -73,9 +73,10 @@ class EngineCore:
             self._commands.put(command)
             return True
 
-    def join(self, timeout: float) -> None:
-        """Wait for the thread to end, for at most `timeout` seconds."""
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread to end, for at most `timeout` seconds; whether it has."""
         self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def measure_peak(self) -> float | None:
         """Peak read bandwidth in bytes a second, measured once; on the engine thread, between steps."""

@@ -32,7 +32,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     """The plan an engine of this configuration would follow. EngineError: model_invalid, out_of_memory."""
     assert not hasattr(config.model, "load"), "a plan is for a model with files"
     checkpoint = open_checkpoint(str(config.model), config.quantization)
-    context = min(config.context_length or checkpoint.spec.context_length, checkpoint.spec.context_length)
+    context = checkpoint.context_length(config.context_length)
     shape = plan_cache(config, checkpoint.spec, context)
     return MemoryPlan(
         model=checkpoint.name,

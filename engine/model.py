@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +12,7 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
+    from .loading.checkpoint import Checkpoint
     from .tokenization import Tokenizer
 
 
@@ -58,17 +60,10 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from .models.weights import place
     from .roofline import Traffic, plan_cache
     from .scheduler import SCORED_ROWS
-    from .tokenization import tokenizer_of
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     spec = checkpoint.spec
-    context = config.context_length or spec.context_length
-    if context > spec.context_length:
-        raise EngineError(
-            "model_invalid",
-            f"context_length {context} is more than the {spec.context_length} tokens "
-            f"{checkpoint.name} was made for",
-        )
+    context = checkpoint.context_length(config.context_length)
     try:
         backend = open_backend(
             config.backend, BackendSettings(config.device, config.dtype, config.threads, config.cpu_isa)
@@ -85,7 +80,11 @@ def load_model(config: EngineConfig) -> LoadedModel:
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
-        program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+        # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
+            made = beside.submit(_prepared_tokenizer, checkpoint)
+            program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+        tokenizer = made.result()
     except MemoryError as error:
         backend.close()
         raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
@@ -93,7 +92,6 @@ def load_model(config: EngineConfig) -> LoadedModel:
         backend.close()
         raise
     traffic = Traffic(weights.streamed_bytes, shape.bytes_per_token)
-    tokenizer = tokenizer_of(checkpoint)
     return LoadedModel(
         name=checkpoint.name,
         runner=ModelRunner(backend, program, traffic, config.block_size),
@@ -108,3 +106,12 @@ def load_model(config: EngineConfig) -> LoadedModel:
         chat_template=checkpoint.chat_template,
         defaults=checkpoint.defaults,
     )
+
+
+def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer, with the chat template compiled."""
+    from .tokenization import prepare_template, template_of, tokenizer_of
+
+    tokenizer = tokenizer_of(checkpoint)
+    prepare_template(template_of(tokenizer, checkpoint.chat_template))
+    return tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,29 +74,26 @@ class ModelRunner:
         self._backend.close()
 
     def _batch(self, plan: StepPlan) -> Batch:
-        rows = plan.rows
-        tokens: list[int] = []
-        positions: list[int] = []
-        for row in rows:
-            end = row.start + row.count
-            tokens.extend(row.sequence.tokens[row.start : end])
-            positions.extend(range(row.start, end))
-        counts = [row.count for row in rows]
-        position = np.array(positions, np.int32)
-        sequences = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
-        tables = np.zeros((len(rows), max(len(row.sequence.table.blocks) for row in rows)), np.int32)
-        for index, row in enumerate(rows):
-            blocks = row.sequence.table.blocks
-            tables[index, : len(blocks)] = blocks
+        # Gathered in arrays of C integers: to fill numpy's piece by piece takes ten times as long.
+        tokens, positions, slots = array("i"), array("i"), array("i")
+        sequences, tables = array("i"), array("i")
         size = self._block_size
-        slots = tables[sequences, position // size] * size + position % size
+        width = max(len(row.sequence.table.blocks) for row in plan.rows)
+        for index, row in enumerate(plan.rows):
+            start, end, blocks = row.start, row.start + row.count, row.sequence.table.blocks
+            tokens += row.sequence.tokens[start:end]
+            positions.extend(range(start, end))
+            slots.extend([blocks[i // size] * size + i % size for i in range(start, end)])
+            sequences.extend([index] * row.count)
+            tables += blocks
+            tables.extend([0] * (width - len(blocks)))
         samples = plan.samples()
         return Batch(
-            tokens=np.array(tokens, np.int32),
-            positions=position,
-            slots=slots.astype(np.int32, copy=False),
-            sequences=sequences,
-            block_tables=tables,
+            tokens=np.frombuffer(tokens, np.int32),
+            positions=np.frombuffer(positions, np.int32),
+            slots=np.frombuffer(slots, np.int32),
+            sequences=np.frombuffer(sequences, np.int32),
+            block_tables=np.frombuffer(tables, np.int32).reshape(len(plan.rows), width),
             sample_rows=np.array([row for row, _, _ in samples], np.int32),
             sampling=self._sampling.build(
                 [sequence.sampler for _, sequence, _ in samples], [position for _, _, position in samples]

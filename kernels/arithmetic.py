@@ -1,7 +1,7 @@
 """Arithmetic of which every bit is written down: single float32 operations, each rounded once, in this order.
 
-No library exponential and no fused multiply-add takes part. So numpy, torch and C++ (-ffp-contract=off) give
-the same bits on every machine and at every array size.
+No library exponential and no fused multiply-add takes part here. So numpy, torch and C++
+(-ffp-contract=off) give the same bits on every machine and at every array size.
 """
 
 from __future__ import annotations

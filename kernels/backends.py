@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from .interface import Backend, BackendSettings
@@ -23,14 +22,10 @@ def _native(settings: BackendSettings) -> Backend:
 
 
 def _auto(settings: BackendSettings) -> Backend:
-    """Native on a CPU, reference elsewhere and where the library is missing or the dtype is another."""
-    from .native import available
+    """Native where it is to be had, reference elsewhere."""
+    from .native import chosen
 
-    # Asking torch for a GPU would take longer than a short answer.
-    on_cpu = settings.device == "cpu" or (settings.device == "auto" and not os.path.exists("/dev/nvidia0"))
-    if on_cpu and settings.dtype in ("auto", "float32") and available():
-        return _native(settings)
-    return _reference(settings)
+    return _native(settings) if chosen(settings.device, settings.dtype) else _reference(settings)
 
 
 _BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {

@@ -252,7 +252,7 @@ class Backend(Protocol):
 class BackendSettings:
     """What a backend is made with. threads: CPU threads, None for all that affinity and quota allow.
 
-    cpu_isa: instruction set of the native backend: auto, avx512, avx2 or portable.
+    cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
     """
 
     device: str = "auto"

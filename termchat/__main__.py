@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from . import collector
+
 
 def main() -> int:
     """Run the program; the exit code."""
+    collector.pause()
     try:
         from .cli.main import run
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from engine import AsyncEngine, EngineConfig, Message, SamplingParams
+from engine import EngineConfig, Message, SamplingParams
 
 from .config import Config, resolve_sampling
 from .paths import Paths
 from .registry import Registry, ResolvedModel
 from .thinking import OPEN
+
+if TYPE_CHECKING:
+    from engine import AsyncEngine
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,12 @@
+import signal
 from pathlib import Path
 
 import pytest
+
+# A shell starts background jobs with these ignored, and programs leave them so: tests of signals would hang.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,11 @@ import pytest
         ("import engine", ("torch", "textual", "rich", "transformers", "gguf")),
         ("import termchat", ("torch", "textual", "engine")),
         ("import kernels.interface", ("torch", "engine", "termchat")),
+        (
+            "from engine import EngineConfig, reserve_memory; reserve_memory(EngineConfig(model='x'))",
+            ("numpy",),
+        ),
+        ("import termchat.cli.oneshot", ("numpy", "jinja2", "tokenizers", "termchat.tui")),
         ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),
     ],
 )

@@ -46,6 +46,19 @@ class Checkpoint:
     bos_id: int | None
     gguf: GGUFFile | None
 
+    def context_length(self, wanted: int | None) -> int:
+        """Tokens a conversation may have: so many, or all the model was made for.
+
+        EngineError(model_invalid): more than that.
+        """
+        if wanted is not None and wanted > self.spec.context_length:
+            raise EngineError(
+                "model_invalid",
+                f"context_length {wanted} is more than the {self.spec.context_length} tokens "
+                f"{self.name} was made for",
+            )
+        return wanted or self.spec.context_length
+
 
 def _checkpoint(
     path: Path,

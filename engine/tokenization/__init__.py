@@ -1,10 +1,10 @@
 """Tokenizers, incremental detokenizing, stop strings and chat templates."""
 
-from .chat import encode_chat
+from .chat import encode_chat, template_of
 from .load import load_tokenizer, tokenizer_of
 from .stop import StopMatcher
 from .stream import StreamDecoder
-from .template import DEFAULT_TEMPLATE, alternate, render_chat
+from .template import DEFAULT_TEMPLATE, alternate, prepare_template, render_chat
 from .tokenizer import Tokenizer
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "alternate",
     "encode_chat",
     "load_tokenizer",
+    "prepare_template",
     "render_chat",
+    "template_of",
     "tokenizer_of",
 ]

@@ -10,6 +10,14 @@ from .template import DEFAULT_TEMPLATE, render_chat, unused_characters
 from .tokenizer import Tokenizer
 
 
+def template_of(tokenizer: Tokenizer, template: str | None) -> str | None:
+    """The template in use: the one given, else the model's own, else that of ChatML where its tokens are."""
+    template = template if template is not None else tokenizer.chat_template
+    if template is None and {"<|im_start|>", "<|im_end|>"} <= tokenizer.control.ids.keys():
+        return DEFAULT_TEMPLATE
+    return template
+
+
 def encode_chat(
     tokenizer: Tokenizer,
     template: str | None,
@@ -28,9 +36,7 @@ def encode_chat(
     private-use character; that survives whatever the template does to the message. Raises
     EngineError(template).
     """
-    template = template if template is not None else tokenizer.chat_template
-    if template is None and {"<|im_start|>", "<|im_end|>"} <= tokenizer.control.ids.keys():
-        template = DEFAULT_TEMPLATE
+    template = template_of(tokenizer, template)
     found: set[str] = set().union(*(tokenizer.control.find(message.content) for message in messages))
     stand_ins: dict[str, str] = {}
     if found:

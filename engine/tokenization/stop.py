@@ -59,6 +59,8 @@ class StopMatcher:
         """Text that may be shown now, and the stop string that is complete, if any: it ends the text."""
         if self._matched is not None:
             return "", self._matched
+        if not self._next[0]:  # no stop strings: nothing to look for
+            return text, None
         state = before = self._state
         for index, character in enumerate(text):
             state = self._step(state, character)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,13 @@ def render_chat(
     if end < 0:
         raise EngineError("template", "the chat template leaves out the message to be continued")
     return text[:end].replace(mark, "")
+
+
+def prepare_template(template: str | None) -> None:
+    """Compile a template ahead of its first use. What is wrong with it, `render_chat` will say."""
+    if template is not None and len(template) <= MAX_TEMPLATE:
+        with suppress(Exception):
+            _compiled(template)
 
 
 def _with_mark(template: str, turns: list[Message]) -> tuple[list[Message], str]:

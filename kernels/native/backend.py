@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
 from ..threads import usable_cpus
@@ -17,8 +20,18 @@ from .recorder import Matrix, Rotation
 _FORMATS = {"q4": 0, "q8": 1, "f32": 2, "f16": 3, "bf16": 4}
 _PLAIN_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 _LARGEST_HEAD = 1024
+_LARGEST_PENDING = 1 << 24
+"""Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
 _LARGEST_READ = 1 << 30
 """Bytes: a bandwidth buffer this large fits into no cache, and a larger one would crowd out the model."""
+
+
+def _in_file(array: NDArray[Any]) -> bool:
+    """Whether this is a view of a file mapped read-only."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, memoryview) and base.readonly and isinstance(base.obj, mmap.mmap)
 
 
 def _source(part: Weight) -> Source:
@@ -26,12 +39,13 @@ def _source(part: Weight) -> Source:
     form = _FORMATS[part.format if isinstance(part, Packed) else part.dtype]
     if isinstance(part, Plain):
         assert part.values.dtype == _PLAIN_TYPES[part.dtype], part.values.dtype
-        return Source(form, part.shape[0], addressof(part.values), *part.values.strides)
+        fields = [addressof(part.values), *part.values.strides]
+        return Source(form, part.shape[0], *fields, mapped=_in_file(part.values))
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:
         fields += [addressof(part.minima), *part.minima.strides]
-    return Source(form, part.shape[0], *fields)
+    return Source(form, part.shape[0], *fields, mapped=_in_file(part.codes))
 
 
 class NativeBackend:
@@ -51,7 +65,7 @@ class NativeBackend:
         address = kernels(settings.cpu_isa)
         if address is None:
             raise ValueError(
-                f"cpu_isa {settings.cpu_isa!r}: this CPU does not have these instructions; use auto"
+                f"cpu_isa {settings.cpu_isa!r}: this machine does not offer these instructions; use auto"
             )
         self.threads = settings.threads or usable_cpus()
         self.cpu_isa: str = load().native_kernels_name(address).decode()
@@ -59,6 +73,8 @@ class NativeBackend:
         self.weight_bytes = 0
         self.cache_bytes = 0
         self._vector_bytes = 0
+        self._pending: list[Weight] = []  # placed, but not repacked yet
+        self._pending_bytes = 0
         self._model: int | None = load().native_model(address, self.threads)
 
     @property
@@ -68,7 +84,10 @@ class NativeBackend:
         return self._model
 
     def place_matrix(self, *parts: Weight) -> Matrix:
-        """Repack the parts, one below the other, into tiles; formats stay as they are."""
+        """Make room for the parts, one below the other, in tiles; formats stay as they are.
+
+        They are repacked by `fill`, which `capture` calls.
+        """
         columns = parts[0].shape[1]
         assert all(part.shape[1] == columns for part in parts)
         sources = (Source * len(parts))(*(_source(part) for part in parts))
@@ -76,6 +95,12 @@ class NativeBackend:
         if not address:
             raise MemoryError(f"no memory for a matrix of {sum(part.nbytes for part in parts)} bytes")
         self.weight_bytes = load().native_weight_bytes(self.address) + self._vector_bytes
+        self._pending += parts
+        self._pending_bytes += sum(
+            part.nbytes for part, source in zip(parts, sources, strict=True) if not source.mapped
+        )
+        if self._pending_bytes > _LARGEST_PENDING:
+            self.fill()
         kinds = {(part.format, part.shape[0]) if isinstance(part, Packed) else None for part in parts}
         return Matrix(
             address,
@@ -88,6 +113,12 @@ class NativeBackend:
             and None not in kinds
             and parts[0].shape[0] % GROUP == 0,
         )
+
+    def fill(self) -> None:
+        """Repack all matrices that wait for it: one call, so that other threads run meanwhile."""
+        load().native_fill(self.address)
+        self._pending.clear()
+        self._pending_bytes = 0
 
     def place_vector(self, values: Float32) -> Float32:
         """The values, contiguous; whoever records with them keeps them alive."""
@@ -132,7 +163,9 @@ class NativeBackend:
 
     def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
         """Record the forward and prepare its buffers."""
-        return NativeProgram(self, forward, limits)
+        program = NativeProgram(self, forward, limits)
+        self.fill()
+        return program
 
     def read_bandwidth(self, nbytes: int) -> float:
         """Best of a few reads by the team of a buffer of this size, at most 1 GiB, in bytes a second."""

@@ -37,6 +37,7 @@ class Source(Structure):
         ("minima", c_void_p),
         ("minima_row", c_int64),
         ("minima_group", c_int64),
+        ("mapped", c_int64),
     ]
 
 
@@ -94,9 +95,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_layout": (c_int64, []),
     "native_kernels": (c_void_p, [c_char_p]),
     "native_kernels_name": (c_char_p, [c_void_p]),
+    "native_reserve": (None, [c_int64]),
     "native_model": (c_void_p, [c_void_p, c_int]),
     "native_close": (None, [c_void_p]),
     "native_matrix": (c_void_p, [c_void_p, POINTER(Source), c_int, c_int]),
+    "native_fill": (None, [c_void_p]),
     "native_weight_bytes": (c_int64, [c_void_p]),
     "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
@@ -138,7 +141,7 @@ def load() -> CDLL:
 
 
 def kernels(isa: str) -> int | None:
-    """Address of the kernels of an instruction set (auto, avx512, avx2, portable); None: not on this CPU."""
+    """Address of the kernels of an instruction set (auto, amx, avx512, avx2, portable); None: not here."""
     address: int | None = load().native_kernels(isa.encode())
     return address
 

@@ -1,7 +1,7 @@
 """Arithmetic of the native backend in numpy, bit for bit and slowly: what docs/numerics.md says, as code.
 
-Every step is a single float32 or integer operation in the order that the C++ kernels keep, so one differing
-bit is an error on one side.
+Every step is a single float32 or integer operation (a fused multiply-add is one) in the order that the C++
+kernels keep, so one differing bit is an error on one side.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arithmetic import exp32
+from ..arithmetic import EXP_SHIFT, LOG2_E
 from ..dequantize import dequantize
 from ..interface import Float32, Int32
 from ..weights import GROUP, Packed, Weight, group_count
 
 LANES = 16
-SPAN = 512
-"""Keys whose softmax is joined before spans are."""
+SPAN = 256
+"""Keys that share a softmax before spans are joined."""
+EXP2_POLYNOMIAL = tuple(
+    np.float32(float.fromhex(c))
+    for c in ("0x1.5bda40p-10", "0x1.3ce8acp-7", "0x1.c6b6d8p-5", "0x1.ebf9c2p-3", "0x1.62e42ap-1", "1")
+)
+"""2^r for |r| <= 1/2, highest power first: a minimax fit with the constant 1, relative error 1e-7."""
 
 _ZERO = np.float32(0)
 _TINY = np.float32(2.0**-100)
@@ -99,6 +104,37 @@ def lane_sum(x: Float32) -> Float32:
     return lanes[..., 0]
 
 
+def fma(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:
+    """IEEE 754 fusedMultiplyAdd: a * b + c, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd there (S. Boldo, G. Melquiond, "Emulation of a
+    FMA and correctly rounded sums", 2008): as float64 has 29 more bits, the second rounding is then right.
+    """
+    with np.errstate(all="ignore"):
+        product = a.astype(np.float64) * b
+        total = np.asarray(product + c)
+        taken = total - product
+        error = (product - (total - taken)) + (c - taken)
+        bits = total.view(np.int64)
+        # An inexact even result is one step from the odd neighbour on the side where the exact sum lies.
+        inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
+        bits += np.where(inexact, np.where((error > 0) == (total > 0), 1, -1), 0)
+        rounded: Float32 = total.astype(np.float32)
+    return rounded
+
+
+def exp2_32(x: Float32) -> Float32:
+    """2^x for x <= 0 within 1.3 units in the last place; exactly 0 below -126.5, NaN stays NaN."""
+    r = np.maximum(x, np.float32(-127))
+    shifted = r + np.float32(EXP_SHIFT)
+    r = r - (shifted - np.float32(EXP_SHIFT))
+    result: Float32 = np.full_like(r, EXP2_POLYNOMIAL[0])
+    for coefficient in EXP2_POLYNOMIAL[1:]:
+        result = fma(r, result, coefficient)
+    result *= (shifted.view(np.int32) << 23).view(np.float32)
+    return result
+
+
 @dataclass(slots=True)
 class _Partial:
     """Softmax over some keys: maximum and sum [heads], weighted sum of values [heads, head_dim]."""
@@ -107,25 +143,22 @@ class _Partial:
     total: Float32
     values: Float32
 
-    def join_group(self, scores: Float32, values: Float32, low: int) -> None:
-        """Keys low to low + n of a group: scores [heads, n], values [n, head_dim]."""
-        peak = scores.max(axis=1)
-        grown = peak > self.maximum
-        factor = np.where(grown, exp32(self.maximum - peak), np.float32(1))
-        self.maximum = np.where(grown, peak, self.maximum)
-        self.total = self.total * factor
-        self.values = self.values * factor[:, None]
-        weights = exp32(scores - self.maximum[:, None])
-        lanes = np.zeros((len(scores), GROUP), np.float32)
-        lanes[:, low : low + scores.shape[1]] = weights
-        self.total = self.total + lane_sum(lanes)
-        for key in range(len(values)):
-            self.values = self.values + weights[:, key, None] * values[key]
+    @classmethod
+    def of_span(cls, scores: Float32, values: Float32, low: int) -> _Partial:
+        """Keys low to low + n of a span: scores [heads, n], values [n, head_dim]."""
+        maximum = scores.max(axis=1)
+        lanes = np.zeros((len(scores), SPAN), np.float32)
+        seen = lanes[:, low : low + scores.shape[1]]
+        seen[:] = exp2_32(scores - maximum[:, None])
+        mixed = np.zeros((len(scores), values.shape[1]), np.float32)
+        for key, value in enumerate(values):
+            mixed = fma(seen[:, key, None], value, mixed)
+        return cls(maximum, lane_sum(lanes), mixed)
 
-    def join_span(self, span: _Partial) -> None:
+    def join(self, span: _Partial) -> None:
         """The keys of a later span."""
         maximum = np.where(self.maximum > span.maximum, self.maximum, span.maximum)
-        before, after = exp32(self.maximum - maximum), exp32(span.maximum - maximum)
+        before, after = exp2_32(self.maximum - maximum), exp2_32(span.maximum - maximum)
         self.maximum = maximum
         self.total = self.total * before + span.total * after
         self.values = self.values * before[:, None] + span.values * after[:, None]
@@ -133,23 +166,20 @@ class _Partial:
 
 def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float) -> Float32:
     """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on."""
+    q = q * (np.float32(scale) * np.float32(LOG2_E))
     scores = np.zeros((len(q), len(keys)), np.float32)
     for d in range(q.shape[1]):
-        scores += q[:, d, None] * keys[:, d]
-    scores = scores * np.float32(scale)
+        scores = fma(q[:, d, None], keys[:, d], scores)
     result: _Partial | None = None
     end = first + len(keys)
-    for span in range(first // SPAN, -(-end // SPAN)):
-        heads = len(q)
-        part = _Partial(np.full(heads, -np.inf, np.float32), np.zeros(heads, np.float32), np.zeros_like(q))
-        for group in range(span * SPAN, min((span + 1) * SPAN, end), GROUP):
-            low, high = max(group, first), min(group + GROUP, end)
-            if low < high:
-                seen = slice(low - first, high - first)
-                part.join_group(scores[:, seen], values[seen], low - group)
+    for span in range(first // SPAN * SPAN, end, SPAN):
+        low, high = max(span, first), min(span + SPAN, end)
+        part = _Partial.of_span(
+            scores[:, low - first : high - first], values[low - first : high - first], low - span
+        )
         if result is None:
             result = part
         else:
-            result.join_span(part)
+            result.join(part)
     assert result is not None
     return result.values * (np.float32(1) / result.total)[:, None]

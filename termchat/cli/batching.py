@@ -19,7 +19,7 @@ from .console import Console, to_json
 from .errors import OK, CliError, engine_failure, failure_of
 from .output import ReaderClosed
 from .reply import Reply
-from .serving import Serving, check_flags, choose, load_setup, seeded, serving, sized
+from .serving import Serving, check_flags, choose, load_setup, seeded, serving, sized, warn_if_slow
 
 QUEUED_AHEAD = 2
 """Lines in flight for each conversation computed: the next is ready when a place in the batch gets free."""
@@ -79,6 +79,7 @@ def run_batch(console: Console, request: BatchRequest) -> int:
 
         async def run() -> Tally:
             async with serving(console, choice, chat=not request.raw) as served:
+                warn_if_slow(console, served)
                 return await _Batch(console, served, request, results).run(source)
 
         tally = asyncio.run(run())

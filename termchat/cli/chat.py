@@ -16,7 +16,7 @@ from .oneshot import Past, Request, model_of, open_recording, said_now
 from .output import one_line
 from .recording import Recording
 from .reply import PlainPresenter
-from .serving import Serving, check_flags, choose, load_setup, serving
+from .serving import Serving, check_flags, choose, load_setup, serving, warn_if_slow
 from .signals import Interrupted
 from .turn import Turn, take_turn
 
@@ -45,6 +45,7 @@ def chat(console: Console, request: Request) -> int:
         console.messages.note(f"loading {choice.model.name}")
         context = serving(console, choice, chat=True)
         served = runner.run(context.__aenter__())
+        warn_if_slow(console, served)
         try:
             _Chat(console, request, recording, past, served, runner).run()
         finally:

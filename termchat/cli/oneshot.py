@@ -24,7 +24,7 @@ from .console import Console
 from .errors import OK, failure_of
 from .recording import Recording
 from .reply import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
-from .serving import Choice, check_flags, choose, load_setup, serving
+from .serving import Choice, check_flags, choose, load_setup, serving, warn_if_slow
 from .turn import Turn, take_turn
 
 BUSY_SECONDS = 5.0
@@ -128,6 +128,7 @@ async def _answer(
     console: Console, request: Request, presenter: Presenter, choice: Choice, recording: Recording, past: Past
 ) -> int:
     async with serving(console, choice, chat=not request.raw) as served:
+        warn_if_slow(console, served)
         system = past.system(request.system)
         messages = prompt_of([*past.messages, said_now(request.text)], system)
         turn = Turn(

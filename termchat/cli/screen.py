@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from .. import collector
 from ..config import Config
 from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
@@ -51,4 +52,5 @@ def screen(
         received = console.signals.received
         return OK if received is None else 128 + received
 
+    collector.resume()
     return run(TermchatApp(paths, config, options), console.signals.calling, exit_code)

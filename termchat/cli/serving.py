@@ -9,10 +9,11 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams
+from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
+from .. import collector
 from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..registry import ResolvedModel
@@ -20,6 +21,9 @@ from ..session import Setup, engine_config, sampling_params, starts_thinking, te
 from .console import Console
 from .errors import CliError, engine_failure
 from .obtain import obtain
+
+if TYPE_CHECKING:
+    from engine import AsyncEngine
 
 SEED_BITS = 53
 """Seeds drawn here can be read from JSON by every language."""
@@ -108,6 +112,14 @@ def seeded(params: SamplingParams) -> SamplingParams:
     return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))
 
 
+def warn_if_slow(console: Console, served: Serving) -> None:
+    """Say it when the backend is not the fast one, although nobody asked for another."""
+    config = served.choice.config
+    if (config.backend, config.dtype) == ("auto", "auto") and served.engine.snapshot().backend == "reference":
+        slow = "replies come slowly: the reference backend computes them, not the compiled one"
+        console.messages.note(f"{slow}; `termchat doctor` says why")
+
+
 @asynccontextmanager
 async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
     """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
@@ -115,6 +127,9 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
     A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
     nothing to save.
     """
+    reserve_memory(choice.config)
+    from engine import AsyncEngine  # numpy and more, while the memory is made ready
+
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
@@ -126,6 +141,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
             raise engine_failure(error, choice.model.name) from error
+        collector.resume()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")
         yield Serving(engine, choice, load_ms, thinks)

@@ -6,8 +6,9 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from engine import Finished, Message, ResponseStream, SamplingParams, TextDelta, as_dict
+from engine import Finished, Message, SamplingParams, TextDelta, as_dict
 
 from ..thinking import ThinkingSplitter
 from .console import Console
@@ -16,6 +17,9 @@ from .output import ReaderClosed
 from .recording import Recording, Status
 from .reply import Presenter, Reply
 from .serving import Serving, seeded
+
+if TYPE_CHECKING:
+    from engine import ResponseStream
 
 REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "template", "invalid_request")
 """Errors before the first token that say no to this message, not to the conversation."""

@@ -1,1 +1,1 @@
-"""The full-screen terminal interface: `app.py` puts it together, `controller.py` owns the conversations."""
+"""The full-screen terminal interface: `app.py` puts it together."""

@@ -21,18 +21,23 @@ from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
 from .bridge import EngineBridge
+from .chats import Chats
 from .commands import COMMANDS
-from .controller import Controller
+from .engines import Engines
 from .glyphs import ASCII, UNICODE
 from .history import History
-from .keymap import checked
+from .keymap import Keys, checked
+from .loader import Loader
+from .monitor import Monitor
 from .palette import CommandProvider
+from .relay import Relay
+from .screens.layout import Wanted
 from .screens.main import MainScreen
 from .screens.stats import StatsScreen
-from .stats import EngineStats, StatsHistory
+from .turns import Turns
 
 if TYPE_CHECKING:
-    from engine import EngineConfig
+    from engine import EngineConfig, MemoryPlan
 
     from ..registry import Registry, ResolvedModel
 
@@ -76,17 +81,18 @@ class TermchatApp(App[None]):
         config: Config,
         options: Options,
         *,
-        load_registry: Callable[[], Registry] | None = None,
+        read_registry: Callable[[], Registry] | None = None,
         engine_config: Callable[[ResolvedModel], EngineConfig] | None = None,
+        plan: Callable[[EngineConfig], MemoryPlan] | None = None,
     ) -> None:
-        """load_registry, engine_config: for tests, instead of the user's."""
+        """read_registry, engine_config, plan: for tests, instead of the user's."""
         super().__init__()
         self.config = config
         self.options = options
         self.folder = Path.cwd()
         self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
         given, self._warnings = checked(config.keys, COMMANDS)
-        self.keys = {command.id: command.key for command in COMMANDS if command.key} | given
+        self.keys = Keys(COMMANDS, given)
         self.set_keymap(given)
         self._themes, problems = load_themes([data_file("themes"), paths.themes])
         self._warnings += [*config.warnings, *problems]
@@ -94,18 +100,19 @@ class TermchatApp(App[None]):
             self.animation_level = "none"
         self._paths = paths
         self._main = MainScreen()
-        self.bridge = EngineBridge(
+        self.loader = Loader(
             config,
-            load_registry or (lambda: _load_registry(paths)),
-            self._main.engine_changed,
+            read_registry or (lambda: _read_registry(paths)),
             options.engine,
-            engine_config,
-            fetch=options.fetch,
+            engine_config=engine_config,
+            plan=plan,
         )
+        self.engines = Engines(self.loader, self._main.poll)
         self.history = History(paths.database if options.save else None, self._tell)
-        self.controller = Controller(
-            self.bridge, self.history, self._main, system=options.system, params=options.sampling
-        )
+        self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
+        relay = Relay(self.chats, self.history, self._main)
+        self.turns = Turns(self.engines, self.chats, self.history, relay, self._main)
+        self.monitor = Monitor(self.engines, self.chats, relay)
 
     @property
     def theme_names(self) -> list[str]:
@@ -128,8 +135,8 @@ class TermchatApp(App[None]):
         if names and isinstance(names[0], str):
             self.theme = names[0]
         panel = self.config.options["ui.panel"]
-        self._main.panel_mode = panel if isinstance(panel, str) else "full"
-        self.controller.shown = self.controller.new_chat()
+        self._main.wanted = Wanted(panel=panel if isinstance(panel, str) else "full")
+        self.chats.shown = self.chats.new()
         self.push_screen(self._main)
         self.call_after_refresh(self._start)
 
@@ -141,36 +148,34 @@ class TermchatApp(App[None]):
         await self.history.open()
         if self.history.notice is not None:
             self._main.notify_user(self.history.notice, error=True)
-        await self.controller.load()
+        await self.chats.load()
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
-        stored = (chat for chat in self.controller.chats if chat.id is not None)
+        stored = (chat for chat in self.chats.all if chat.id is not None)
         chat = next(stored, None) if options.newest else None
         if options.conversation is not None:
             name = options.conversation
-            chat = self.controller.find(name)
+            chat = self.chats.find(name)
             if chat is None:
-                chat = await self.controller.add_conversation(
-                    lambda store: store.get_or_create(name, system=options.system)
-                )
+                chat = await self.chats.add(lambda store: store.get_or_create(name, system=options.system))
         if chat is not None:
-            begun = self._main.chat
             await self._main.switch_to(chat)
-            self.controller.discard(begun)
         else:
             self._main.chat_changed(self._main.chat)
-        name_of = chat.model if chat is not None and chat.model else None
-        self.bridge.start(options.model or name_of)
+        asked = options.model or (chat.model if chat is not None and chat.model else None)
+        await self.engines.start(asked, fetch=options.fetch)
+        if chat is not None and options.model is not None and self.engines.default.reference:
+            await self.chats.set_model(chat, self.engines.default.reference)
 
-    def show_stats(self, stats: EngineStats | None, history: StatsHistory) -> None:
+    def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
         if isinstance(self.screen, StatsScreen):
-            self.screen.update(stats, history)
+            self.screen.update(self.monitor.stats, self.monitor.history)
 
     def open_stats(self) -> None:
         """Open the screen with the plots."""
         self.push_screen(StatsScreen(self.glyphs))
-        self.call_after_refresh(self.show_stats, self._main.stats, self._main.history)
+        self.call_after_refresh(self.show_stats)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """None of Textual's own: ours have their place."""
@@ -178,8 +183,8 @@ class TermchatApp(App[None]):
 
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
-        await self.controller.close()
-        await self.bridge.close()
+        await self.turns.close()
+        await self.engines.close()
         self.exit()
 
     def leave(self) -> None:
@@ -191,7 +196,7 @@ class TermchatApp(App[None]):
         self.call_later(self._main.notify_user, text, error=True)
 
 
-def _load_registry(paths: Paths) -> Registry:
+def _read_registry(paths: Paths) -> Registry:
     from ..registry import Registry
 
     return Registry.load(paths)
@@ -209,12 +214,12 @@ def run(
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        settled = asyncio.create_task(_keep_what_is_loaded(app.bridge))
+        settled = asyncio.create_task(_keep_what_is_loaded(app.engines.default))
         with on_signal(lambda: loop.call_soon_threadsafe(app.leave)):
             await app.run_async()
         settled.cancel()
         app.history.close()
-        if app.bridge.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
+        if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(exit_code())
 

@@ -5,125 +5,92 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..settings import SAMPLING_KEYS
-from ..store import Conversation, ReplyWriter, StoredMessage
-from ..thinking import ThinkingSplitter
+from ..store import Conversation, StoredMessage
+from .reply import PHASES, LiveReply
 
-if TYPE_CHECKING:
-    from engine import ResponseStream
-
-Phase = Literal["queued", "prefill", "decode"]
 ChatState = Literal["idle", "queued", "prefill", "decode", "interrupted", "error"]
 
-_ORDER: tuple[Phase, ...] = ("queued", "prefill", "decode")
 
-
-class LiveReply:
-    """A reply that is being generated. phase: where the engine is with it."""
-
-    def __init__(
-        self,
-        writer: ReplyWriter,
-        message: StoredMessage,
-        stream: ResponseStream,
-        splitter: ThinkingSplitter | None,
-    ) -> None:
-        """splitter: None if all that comes belongs to the answer."""
-        self.message_id = message.id
-        self.writer = writer
-        self.stream = stream
-        self.phase: Phase = "queued"
-        self.tokens = 0
-        self._splitter = splitter
-        self._text = [message.text] if message.text else []
-        self._thinking = [message.thinking] if message.thinking else []
-
-    @property
-    def text(self) -> str:
-        """The answer so far."""
-        if len(self._text) > 1:
-            self._text = ["".join(self._text)]
-        return self._text[0] if self._text else ""
-
-    @property
-    def thinking(self) -> str:
-        """The thinking so far."""
-        if len(self._thinking) > 1:
-            self._thinking = ["".join(self._thinking)]
-        return self._thinking[0] if self._thinking else ""
-
-    def push(self, text: str) -> tuple[str, str]:
-        """Take in new text; what is new of the answer and of the thinking."""
-        return self._add(*(self._splitter.push(text) if self._splitter is not None else ("", text)))
-
-    def finish(self) -> tuple[str, str]:
-        """What was held back, at the end."""
-        return self._add(*(self._splitter.finish() if self._splitter is not None else ("", "")))
-
-    def _add(self, thinking: str, answer: str) -> tuple[str, str]:
-        if answer:
-            self._text.append(answer)
-        if thinking:
-            self._thinking.append(thinking)
-        return answer, thinking
+def unstored(system: str = "", params: Mapping[str, Any] | None = None) -> Conversation:
+    """A conversation that the store does not have yet."""
+    return Conversation(
+        id="",
+        title="",
+        title_auto=True,
+        model="",
+        system=system,
+        params=dict(params or {}),
+        leaf_id=None,
+        forked_from=None,
+        created=0.0,
+        updated=0.0,
+        messages=0,
+    )
 
 
 @dataclass(eq=False)
 class Chat:
     """One conversation.
 
-    conversation: its stored row; None until its first message. tree: its messages by id; None until it was
-    opened. queue: texts to be sent when the replies before them are done. live: replies by message id.
-    sending: the pump is at work. waiting: what it waits for before the engine gets the request. error: why
-    the last turn failed. full: the engine said that the context has no room. unread: a reply came while
-    another conversation was shown. draft: what was typed and not sent.
+    conversation: its row in the store, with an empty id until its first message. tree: its messages by id;
+    None until it was opened. queue: texts to be sent when the replies before them are done. live: replies by
+    message id. preparing: messages that wait for files or an answer of the user. sending: the pump is at
+    work. waiting: what it waits for before the engine gets the request. error: why the last turn failed.
+    full: the engine said that the context has no room; warned: the user was told that this is near. unread: a
+    reply came while another conversation was shown. draft: what was typed and not sent; editing: the message
+    that it is to be a new version of.
     """
 
-    model: str = ""
-    system: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    conversation: Conversation | None = None
+    conversation: Conversation = field(default_factory=unstored)
     tree: dict[int, StoredMessage] | None = None
     queue: list[str] = field(default_factory=list)
     live: dict[int, LiveReply] = field(default_factory=dict)
+    preparing: int = 0
     sending: bool = False
     stopping: bool = False
     waiting: asyncio.Future[Any] | None = None
     error: str = ""
     full: bool = False
+    warned: bool = False
     unread: bool = False
     draft: str = ""
+    editing: StoredMessage | None = None
 
     @property
     def id(self) -> str | None:
         """Its id in the store; None before its first message."""
-        return self.conversation.id if self.conversation is not None else None
+        return self.conversation.id or None
 
     @property
     def title(self) -> str:
         """What to call it."""
-        return (self.conversation.title if self.conversation is not None else "") or "New chat"
+        return self.conversation.title or "New chat"
+
+    @property
+    def model(self) -> str:
+        """Name or path of the model it is held with; "" before its first message."""
+        return self.conversation.model
+
+    @property
+    def system(self) -> str:
+        """Its system prompt."""
+        return self.conversation.system
 
     @property
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings."""
-        return {key: value for key, value in self.params.items() if key in SAMPLING_KEYS}
-
-    def take(self, conversation: Conversation) -> None:
-        """Take over what the store says."""
-        self.conversation = conversation
-        self.model, self.system, self.params = conversation.model, conversation.system, conversation.params
+        return {key: value for key, value in self.conversation.params.items() if key in SAMPLING_KEYS}
 
     @property
     def leaf_id(self) -> int | None:
         """The last message of the branch shown."""
-        return self.conversation.leaf_id if self.conversation is not None else None
+        return self.conversation.leaf_id
 
     @leaf_id.setter
     def leaf_id(self, leaf: int | None) -> None:
-        assert self.conversation is not None, "a stored conversation"
         self.conversation = replace(self.conversation, leaf_id=leaf)
 
     @property
@@ -156,6 +123,13 @@ class Chat:
             message_id = newest.pop(message_id)
         return message_id
 
+    def put(self, message: StoredMessage) -> None:
+        """Add a message; it ends the branch shown."""
+        if self.tree is None:
+            self.tree = {}
+        self.tree[message.id] = message
+        self.leaf_id = message.id
+
     @property
     def busy(self) -> bool:
         """Whether something is being answered."""
@@ -165,7 +139,7 @@ class Chat:
     def state(self) -> ChatState:
         """Where the conversation is."""
         if self.live:
-            return max((reply.phase for reply in self.live.values()), key=_ORDER.index)
+            return max((reply.phase for reply in self.live.values()), key=PHASES.index)
         if self.sending:
             return "queued"
         if self.error:

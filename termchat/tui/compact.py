@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..store import Conversation, Store, StoredMessage, prompt_of
+from .bridge import EngineBridge
 from .chat import Chat
-from .controller import Controller
+from .chats import Chats
 
 if TYPE_CHECKING:
     from engine import AsyncEngine
@@ -40,8 +41,10 @@ async def newest_that_fit(
     return list(messages[starts[low] :]) if low < len(starts) else []
 
 
-async def drop_oldest(controller: Controller, engine: AsyncEngine, chat: Chat) -> Chat:
-    """A new conversation with the newest messages only. NothingToDropError."""
+async def drop_oldest(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
+    """A new conversation with the newest messages only. bridge: ready. NothingToDropError."""
+    engine = bridge.engine
+    assert engine is not None, "it is ready"
     most = int(engine.info.context_length * KEPT_SHARE)
     kept = await newest_that_fit(engine, chat.system, chat.messages, most)
     if not kept:
@@ -49,35 +52,37 @@ async def drop_oldest(controller: Controller, engine: AsyncEngine, chat: Chat) -
             f"the last message alone takes more than {most} of the context's "
             f"{engine.info.context_length} tokens; shorten it"
         )
-    return await _go_on(controller, chat, chat.system, kept)
+    return await _go_on(chats, chat, chat.system, kept)
 
 
-async def summarise(controller: Controller, engine: AsyncEngine, chat: Chat) -> Chat:
+async def summarise(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
     """A new conversation whose system prompt holds the model's summary of the old one. UserError."""
     from engine import Message, SamplingParams
 
+    engine = bridge.engine
+    assert engine is not None, "it is ready"
     most = engine.info.context_length - SUMMARY_TOKENS - 100
     said = await newest_that_fit(engine, chat.system, chat.messages, most)
     prompt = [*prompt_of(said, chat.system), Message("user", QUESTION)]
     if len(prompt) > 1 and prompt[-2].role == "user":
         prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
     params = SamplingParams(temperature=0, max_tokens=SUMMARY_TOKENS)
-    async with engine.generate(prompt, params, template_vars=controller.bridge.template_vars()) as stream:
+    async with engine.generate(prompt, params, template_vars=bridge.template_vars()) as stream:
         finished = await stream.result()
     if finished.error is not None:
         raise UserError(f"the conversation cannot be summarised: {finished.error.message}")
     system = f"{chat.system}\n\nSummary of the conversation so far:\n{finished.text.strip()}".strip()
-    return await _go_on(controller, chat, system, [])
+    return await _go_on(chats, chat, system, [])
 
 
-async def _go_on(controller: Controller, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
+async def _go_on(chats: Chats, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
     def make(store: Store) -> Conversation:
         with store.database.write():
             new = store.create_conversation(
                 title=chat.title,
                 model=chat.model,
                 system=system,
-                params=chat.params,
+                params=chat.conversation.params,
                 forked_from=chat.id,
             )
             parent: int | None = None
@@ -85,4 +90,4 @@ async def _go_on(controller: Controller, chat: Chat, system: str, messages: list
                 parent = store.add_copy(new.id, message, parent)
             return store.conversation(new.id)
 
-    return await controller.add_conversation(make)
+    return await chats.add(make)

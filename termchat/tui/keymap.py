@@ -23,14 +23,18 @@ NAMES = {
 
 
 def bindings(commands: Iterable[Command]) -> list[BindingType]:
-    """A binding for each command that has a key; its id is the command's."""
+    """A binding for each command that has a key; its id is the command's.
+
+    They go before those of the widget that has the focus: a key on its way through the widgets would be
+    overtaken by what is typed next.
+    """
     return [
         Binding(
             command.key,
             f"command('{command.id}')",
             command.title,
             show=False,
-            priority=command.priority,
+            priority=True,
             id=command.id,
         )
         for command in commands
@@ -48,6 +52,23 @@ def checked(keys: Mapping[str, str], commands: Iterable[Command]) -> tuple[dict[
         if name not in known
     ]
     return good, warnings
+
+
+class Keys:
+    """The keys of the commands as they are now: the user's over the defaults."""
+
+    def __init__(self, commands: Iterable[Command], given: Mapping[str, str]) -> None:
+        """given: the user's, by command id."""
+        self._commands = {command.id: command for command in commands}
+        self._given = given
+
+    def all(self, id: str) -> str:
+        """All keys of a command, as people read them; "" if it has none."""
+        return shown(self._given.get(id, self._commands[id].key))
+
+    def hint(self, id: str) -> str:
+        """How to carry out a command: its first key, else how it is typed."""
+        return self.all(id).partition(" ")[0] or self._commands[id].usage.partition(" ")[0]
 
 
 def shown(keys: str) -> str:

@@ -8,7 +8,6 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from .commands import COMMANDS, Command
-from .keymap import shown
 from .screens.main import MainScreen
 
 
@@ -35,9 +34,9 @@ class CommandProvider(Provider):
         return partial(screen.run_command, command) if isinstance(screen, MainScreen) else None
 
     def _help(self, command: Command) -> str:
-        keys = self.screen.ui.keys if isinstance(self.screen, MainScreen) else {}
-        parts = [shown(keys.get(command.id, command.key)), command.usage]
-        return "   ".join(part for part in parts if part)
+        keys = self.screen.app.keys.all(command.id) if isinstance(self.screen, MainScreen) else ""
+        parts = [keys, command.usage]
+        return "   ".join(part for part in parts if part).replace("[", "\\[")  # it is read as markup
 
 
 def _title(command: Command) -> str:

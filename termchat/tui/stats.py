@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +126,3 @@ class StatsHistory:
         self.bandwidth.append(active * (snapshot.bandwidth_gbs or 0.0))
         self.blocks.append(float(snapshot.blocks_used))
         self.rows.append(float(snapshot.running))
-
-
-def rates(snapshot: EngineSnapshot | None) -> Mapping[int, float | None]:
-    """Tokens a second by request id."""
-    return {row.id: row.tokens_per_second for row in snapshot.conversations} if snapshot is not None else {}

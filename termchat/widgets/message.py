@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from rich.cells import cell_len
 from textual.selection import Selection
 
 from termchat.render import Document, Row, sanitize
@@ -131,7 +132,7 @@ class Message:
             if not self.folded:
                 goes_on = self._folded is None and not self.complete
                 self._thinking_top = max(0, self._thinking.height - _LIVE_THINKING_ROWS) if goes_on else 0
-        self._below = [_plain(_one_line(self.note), "muted")] if self.note else []
+        self._below = [_plain(row, "muted") for row in _wrapped(_one_line(self.note), width)]
         first = self._body.layout(width)
         same = before == ([row.text for row in self._above], self._thinking_height)
         return len(self._above) + self._thinking_height + first if same else 0
@@ -166,6 +167,18 @@ class Message:
 def _plain(text: str, style: str = "") -> Row:
     """Return a row that is no content."""
     return Row([(text, style)], line=-1)
+
+
+def _wrapped(note: str, width: int) -> list[str]:
+    """Return a note as rows, broken between its parts."""
+    rows: list[str] = []
+    for part in note.split(" · ") if note else ():
+        longer = f"{rows[-1]} · {part}" if rows else part
+        if rows and cell_len(longer) <= width:
+            rows[-1] = longer
+        else:
+            rows.append(part)
+    return rows
 
 
 def _one_line(text: str) -> str:

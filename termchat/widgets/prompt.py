@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from termchat.sanitize import show_controls
@@ -115,6 +116,10 @@ class Prompt(Still, TextArea):
                 self.delete((row, token.start()), (row, column), maintain_selection_offset=False)
                 return
         super().action_delete_left()
+
+    def render_line(self, y: int) -> Strip:
+        """One row; none where the border leaves no room, as the placeholder cannot be wrapped to nothing."""
+        return super().render_line(y) if self.content_size.width > 0 else Strip.blank(0)
 
     @property
     def _row(self) -> int:

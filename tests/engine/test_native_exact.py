@@ -181,7 +181,7 @@ def other_machines() -> list[tuple[str, int]]:
     """Instruction sets of this CPU with numbers of threads."""
     from kernels.native.library import kernels
 
-    isas = [isa for isa in ("avx512", "avx2") if available() and kernels(isa)]
+    isas = [isa for isa in ("amx", "avx512", "avx2") if available() and kernels(isa)]
     return [(isa, threads) for isa in isas for threads in (1, 2)] + [("portable", 2)]
 
 

@@ -46,6 +46,9 @@ EXPORT const Kernels* native_kernels(const char* name) { return choose_kernels(n
 
 EXPORT const char* native_kernels_name(const Kernels* kernels) { return kernels->name; }
 
+// For the weights and values of the next model; its first program ends it, and so does closing it.
+EXPORT void native_reserve(int64_t bytes) { reserve((size_t)bytes); }
+
 EXPORT Model* native_model(const Kernels* kernels, int threads) {
     std::lock_guard<std::mutex> lock(models_mutex);
     models++;
@@ -57,17 +60,25 @@ EXPORT Model* native_model(const Kernels* kernels, int threads) {
 
 // The last model takes the threads with it.
 EXPORT void native_close(Model* model) {
+    end_reserve();
     delete model;
     std::lock_guard<std::mutex> lock(models_mutex);
     if (--models == 0) Team::instance().dismiss();
 }
 
 // Null: no memory. That holds for the other functions that make something, too.
+// The sources have to stay where they are until `native_fill`.
 EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int count, int columns) try {
-    model->matrices.push_back(std::make_unique<Matrix>(sources, count, columns, model->arena, model->threads));
+    model->matrices.push_back(std::make_unique<Matrix>(sources, count, columns, model->arena));
     return model->matrices.back().get();
 } catch (const std::bad_alloc&) {
     return nullptr;
+}
+
+// Copies the sources of all matrices made since the last call. Memory is the limit, not arithmetic, and the caller's
+// other threads have things to do meanwhile: one CPU is left to them.
+EXPORT void native_fill(Model* model) {
+    for (const auto& matrix : model->matrices) matrix->fill(model->threads > 1 ? model->threads - 1 : 1);
 }
 
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
@@ -90,6 +101,7 @@ EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const 
                                const Limits* limits) try {
     model->programs.push_back(std::make_unique<Program>(*model->kernels, model->cache.get(), ops, op_count, buffers,
                                                         buffer_count, *limits, model->threads));
+    end_reserve();
     return model->programs.back().get();
 } catch (const std::bad_alloc&) {
     return nullptr;

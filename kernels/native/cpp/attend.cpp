@@ -5,7 +5,7 @@
 namespace native {
 
 Attention::Attention(const Kernels& kernels, const PagedCache& cache, int heads, int threads, Arena& arena)
-    : kernels_(kernels), cache_(cache), group_(heads / cache.kv_heads) {
+    : kernels_(kernels), cache_(cache), threads_(threads), group_(heads / cache.kv_heads) {
     size_t floats = attention_scratch(kTileRows * group_, cache.head_dim, cache.value_stride);
     for (int i = 0; i < threads; i++) scratch_.push_back((float*)arena.allocate(floats * sizeof(float)));
 }
@@ -23,7 +23,7 @@ void Attention::begin(const Step& step) {
     }
 }
 
-int Attention::plan(const Op& op, int threads) {
+int Attention::plan(const Op& op) {
     group_ = op.x.columns / cache_.head_dim / cache_.kv_heads;
     size_t size = partial_size(cache_.value_stride) * (size_t)group_;
     int tasks = 0, longest = 0;
@@ -41,27 +41,37 @@ int Attention::plan(const Op& op, int threads) {
         longest = std::max(longest, spans);
     }
     int whole = (int)tiles_.size() * cache_.kv_heads;
-    split_ = longest > 1 && whole < 4 * threads;
-    if (!split_) return whole;
-    partials_.resize(partials);
-    return tasks;
+    split_ = longest > 1 && whole < 4 * threads_;
+    if (split_) partials_.resize(partials);
+    return tasks_ = split_ ? tasks : whole;
 }
 
 int Attention::joins() const { return split_ ? step_->rows * cache_.kv_heads : 0; }
 
-void Attention::run(const Op& op, int task, int worker, const float* q, ptrdiff_t q_stride, float* out,
+Attention::Task Attention::task_of(int index) const {
+    if (!split_)  // the last rows see the most keys: they go first
+        return {&tiles_[tiles_.size() - 1 - (size_t)(index / cache_.kv_heads)], index % cache_.kv_heads, -1};
+    const Tile* tile = &tiles_.back();
+    while (tile->first_task > index) tile--;
+    int of_tile = index - tile->first_task;
+    return {tile, of_tile % cache_.kv_heads, tile->spans_begin + of_tile / cache_.kv_heads};
+}
+
+const int32_t* Attention::table_of(const Tile& tile) const {
+    return step_->tables + (ptrdiff_t)step_->sequence[tile.row] * step_->table_width;
+}
+
+const void* Attention::first_keys(const Op& op, int index) const {
+    if (index >= tasks_) return nullptr;
+    Task task = task_of(index);
+    int span = split_ ? task.span : task.tile->spans_begin;
+    int position = std::max(span * kSpan, step_->positions[task.tile->row] - op.window + 1);
+    return cache_.keys_at(op.layer, task.head, table_of(*task.tile)[position / cache_.block_size]);
+}
+
+void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff_t q_stride, float* out,
                     ptrdiff_t out_stride) {
-    int head, span = -1;
-    const Tile* tile;
-    if (split_) {
-        tile = &tiles_.back();
-        while (tile->first_task > task) tile--;
-        span = tile->spans_begin + (task - tile->first_task) / cache_.kv_heads;
-        head = (task - tile->first_task) % cache_.kv_heads;
-    } else {  // the last rows see the most keys: they go first
-        tile = &tiles_[tiles_.size() - 1 - (size_t)(task / cache_.kv_heads)];
-        head = task % cache_.kv_heads;
-    }
+    auto [tile, head, span] = task_of(index);
     ptrdiff_t column = (ptrdiff_t)head * group_ * cache_.head_dim;
     AttentionArgs args;
     args.q = q + tile->row * q_stride + column;
@@ -70,7 +80,8 @@ void Attention::run(const Op& op, int task, int worker, const float* q, ptrdiff_
     args.out_stride = out_stride;
     args.keys = cache_.keys(op.layer, head);
     args.values = cache_.values(op.layer, head);
-    args.table = step_->tables + (ptrdiff_t)step_->sequence[tile->row] * step_->table_width;
+    args.next_keys = first_keys(op, index + threads_);
+    args.table = table_of(*tile);
     args.block_stride = cache_.block_stride;
     args.block_size = cache_.block_size;
     args.head_dim = cache_.head_dim;
@@ -79,12 +90,12 @@ void Attention::run(const Op& op, int task, int worker, const float* q, ptrdiff_
     args.heads = group_;
     args.position = step_->positions[tile->row];
     args.window = op.window;
-    args.scale = op.number;
+    args.scale = op.number * 0x1.715476p+0f;
     args.span_begin = split_ ? span : tile->spans_begin;
     args.span_end = split_ ? span + 1 : tile->spans_end;
     args.scratch = scratch_[(size_t)worker];
     size_t of_task = (size_t)tile->rows * group_ * partial_size(cache_.value_stride);
-    args.partial = split_ ? partials_.data() + tile->partials + (size_t)(task - tile->first_task) * of_task : nullptr;
+    args.partial = split_ ? partials_.data() + tile->partials + (size_t)(index - tile->first_task) * of_task : nullptr;
     kernels_.attention[cache_.half](args);
 }
 

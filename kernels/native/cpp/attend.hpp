@@ -17,11 +17,11 @@ public:
     Attention(const Kernels& kernels, const PagedCache& cache, int heads, int threads, Arena& arena);
 
     void begin(const Step& step);        // for all layers of a step
-    int plan(const Op& op, int threads); // number of tasks; called before the tasks of each operation
+    int plan(const Op& op);              // number of tasks; called before the tasks of each operation
     int joins() const;                   // number of tasks of the second stage
 
     // q, out: [rows][stride], the query heads side by side.
-    void run(const Op& op, int task, int worker, const float* q, ptrdiff_t q_stride, float* out, ptrdiff_t out_stride);
+    void run(const Op& op, int index, int worker, const float* q, ptrdiff_t q_stride, float* out, ptrdiff_t out_stride);
     void join(int task, float* out, ptrdiff_t out_stride);
 
 private:
@@ -32,11 +32,22 @@ private:
         size_t partials;     // offset of its results: [spans][key heads][rows][heads of a group]
     };
 
+    struct Task {
+        const Tile* tile;
+        int head, span;      // span: -1 if it is all of them
+    };
+
+    Task task_of(int index) const;
+    const int32_t* table_of(const Tile& tile) const;
+    const void* first_keys(const Op& op, int index) const;  // of a task, null if there is no such task
+
     const Kernels& kernels_;
     const PagedCache& cache_;
     const Step* step_ = nullptr;
     std::vector<Tile> tiles_;
     std::vector<int> tile_of_row_;
+    int threads_;
+    int tasks_ = 0;          // of the operation that runs
     int group_;              // query heads that share a key head
     bool split_ = false;
     std::vector<float> partials_;

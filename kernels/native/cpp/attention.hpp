@@ -1,8 +1,68 @@
-// Paged causal attention with an online softmax (arXiv 1805.02867): groups of 32 keys at absolute positions, joined in
-// order within spans of 512 keys, then spans in order. Hidden keys take no part, not even as zeros.
+// Paged causal attention: keys in spans at absolute positions, one softmax over the scores of a span, spans joined in
+// order (arXiv 1805.02867). Hidden keys take no part, not even as zeros.
 #pragma once
 
-// What is known of one query vector's result after some keys: sum of exp(score - maximum) and that sum of values.
+constexpr int kFewVectors = 8;  // more share a conversion of keys and values to float32, and need not wait for memory
+
+// acc[j][s] = fma(a[j][k], b[k][s], acc[j][s]) for k in order, s being strips of 16 lanes. a: [Rows][a_stride];
+// b: [steps][b_stride], its strips b_strip apart; acc: [Rows][acc_stride] in memory, taken as zeros if `Fresh`.
+// next: null, or memory of the size of b that is fetched meanwhile.
+template <class Format, bool Fresh, int Rows, int Strips>
+static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
+                       const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                       const typename Format::Type* next) {
+    constexpr int step_values = Strips * kLanes, line = 64 / sizeof *b;
+    Vec sums[Rows][Strips];
+    for (int j = 0; j < Rows; j++)
+        for (int s = 0; s < Strips; s++) sums[j][s] = Fresh ? splat(0.0f) : load(acc + j * acc_stride + s * kLanes);
+    int k = 0;
+    do {  // at least one step: otherwise GCC keeps the sums in memory, too
+        if (next) {
+            for (int i = 0; i < step_values; i += line) fetch_near(next + i);
+            next += step_values;
+        }
+        Vec lanes[Strips];
+        for (int s = 0; s < Strips; s++) lanes[s] = Format::load(b + s * b_strip);
+        for (int j = 0; j < Rows; j++) {
+            Vec x = splat(a[j * a_stride + k]);
+            for (int s = 0; s < Strips; s++) sums[j][s] = fma(x, lanes[s], sums[j][s]);
+        }
+        b += b_stride;
+    } while (++k < steps);
+    for (int j = 0; j < Rows; j++)
+        for (int s = 0; s < Strips; s++) store(acc + j * acc_stride + s * kLanes, sums[j][s]);
+}
+
+// For any number of rows, as many at a time as the registers hold: they share what is loaded of b.
+template <class Format, bool Fresh, int Strips, int Rows = kSums / Strips>
+static void fuse_rows(int rows, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
+                      const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                      const typename Format::Type* next) {
+    for (; rows >= Rows; rows -= Rows, acc += Rows * acc_stride, a += Rows * a_stride, next = nullptr)
+        fuse_block<Format, Fresh, Rows, Strips>(acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+    if constexpr (Rows > 1)
+        if (rows > 0)
+            fuse_rows<Format, Fresh, Strips, Rows - 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps,
+                                                       next);
+}
+
+template <class Format, bool Fresh>
+static void fuse(int rows, int strips, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
+                 const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                 const typename Format::Type* next) {
+    auto take = [&](int n) {
+        strips -= n, acc += n * kLanes, b += n * b_strip;
+        if (next) next += n * kLanes * (ptrdiff_t)steps;
+    };
+    if constexpr (kSums >= 16)
+        for (; strips >= 4; take(4))
+            fuse_rows<Format, Fresh, 4>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+    for (; strips >= 2; take(2))
+        fuse_rows<Format, Fresh, 2>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+    if (strips) fuse_rows<Format, Fresh, 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+}
+
+// What is known of one query vector's result after some keys: sum of 2^(score - maximum) and that sum of values.
 struct Partial {
     float* values;  // [value_stride], then maximum and sum
     int stride;
@@ -26,7 +86,7 @@ static void join(Partial total, Partial next) {
         return;
     }
     float maximum = total.maximum() > next.maximum() ? total.maximum() : next.maximum();
-    float before = exp32(total.maximum() - maximum), after = exp32(next.maximum() - maximum);
+    float before = exp2_32(total.maximum() - maximum), after = exp2_32(next.maximum() - maximum);
     total.maximum() = maximum;
     total.sum() = total.sum() * before + next.sum() * after;
     for (int i = 0; i < total.stride; i += kLanes)
@@ -40,129 +100,153 @@ static void finish(Partial p, int head_dim, float* out) {
     if (whole < head_dim) store_first(out + whole, load(p.values + whole) * inverse, head_dim - whole);
 }
 
-// Turns the scores of one vector's group into weights exp(score - maximum) and adds their sum to its result. Only keys
-// low to high are seen.
-INLINE void soften(float* weights, Partial p, int low, int high, float scale) {
-    Vec a = load(weights) * splat(scale), b = load(weights + kLanes) * splat(scale);
-    if (low > 0 || high < kGroup) {
-        store(weights, a);
-        store(weights + kLanes, b);
-        for (int i = 0; i < kGroup; i++)
-            if (i < low || i >= high) weights[i] = -__builtin_inff();
-        a = load(weights);
-        b = load(weights + kLanes);
+// Turns the scores of one vector's span into weights 2^(score - maximum). Only keys low to high are seen.
+INLINE void soften(float* scores, Partial p, int low, int high) {
+    int begin = low / kLanes * kLanes, end = padded(high, kLanes);
+    for (int i = begin; i < low; i++) scores[i] = -__builtin_inff();
+    for (int i = high; i < end; i++) scores[i] = -__builtin_inff();
+    Vec top = load(scores + begin);
+    for (int i = begin + kLanes; i < end; i += kLanes) top = greater(top, load(scores + i));
+    p.maximum() = largest(top);
+    Vec total = splat(0.0f), maximum = splat(p.maximum());
+    for (int i = begin; i < end; i += kLanes) {
+        Vec weights = exp2_32(load(scores + i) - maximum);
+        store(scores + i, weights);
+        total = total + weights;
     }
-    float peak = largest(greater(a, b));
-    if (peak > p.maximum()) {
-        float factor = exp32(p.maximum() - peak);
-        p.maximum() = peak;
-        p.sum() = p.sum() * factor;
-        for (int i = 0; i < p.stride; i += kLanes) store(p.values + i, load(p.values + i) * splat(factor));
-    }
-    a = exp32(a - splat(p.maximum()));
-    b = exp32(b - splat(p.maximum()));
-    p.sum() = p.sum() + sum(a + b);
-    store(weights, a);
-    store(weights + kLanes, b);
+    p.sum() = sum(total);
 }
 
 // The scratch of a task; query vectors stand row by row, `heads` to a row.
 struct Scratch {
-    float* q;        // [vectors][head_dim padded to lanes]
-    float* weights;  // [vectors][kGroup]
+    float* q;        // [vectors][head_dim padded to lanes], scaled
+    float* scores;   // [vectors][kScores], then weights
     float* span;     // [vectors] results of this span
     float* total;    // [vectors] and of the spans up to it
+    float* wide;     // a group's keys or values as float32
     ptrdiff_t q_stride, partial_stride;
 };
 
 INLINE Scratch divide_scratch(const AttentionArgs& a) {
     ptrdiff_t vectors = a.rows * a.heads, q_stride = padded(a.head_dim, kLanes);
     ptrdiff_t partial_stride = (ptrdiff_t)partial_size(a.value_stride);
-    float* weights = a.scratch + vectors * q_stride;
-    float* span = weights + vectors * kGroup;
-    return {a.scratch, weights, span, span + vectors * partial_stride, q_stride, partial_stride};
+    float* scores = a.scratch + vectors * q_stride;
+    float* span = scores + vectors * kScores;
+    float* total = span + vectors * partial_stride;
+    return {a.scratch, scores, span, total, total + vectors * partial_stride, q_stride, partial_stride};
 }
 
-// Scores of some vectors with the keys of a group up to `high`; the others get none.
+// Keys that lie together in memory: whole strips, at most a group.
+INLINE int run_length(const AttentionArgs& a) { return a.block_size % kGroup ? kLanes : kGroup; }
+
+// The keys (stride: head_dim) or values (value_stride) of the run at `position`.
 template <class Format>
-INLINE void score(const AttentionArgs& a, const Scratch& s, int vectors, int group, int high) {
-    using Type = typename Format::Type;
-    for (int i = 0; i < vectors * kGroup; i += kLanes) store(s.weights + i, splat(0.0f));
-    for (int key = 0, width; key < high; key += width) {
-        width = a.block_size < kGroup ? a.block_size : kGroup;
-        int position = group * kGroup + key, strips = (high - key < width ? high - key : width) + kLanes - 1;
-        const Type* page = (const Type*)a.keys + a.table[position / a.block_size] * a.block_stride;
-        accumulate_any<Format>(vectors, s.weights + key, kGroup, s.q, s.q_stride,
-                               page + position % a.block_size * a.head_dim, kLanes, a.head_dim * kLanes, a.head_dim,
-                               strips / kLanes);
+INLINE const typename Format::Type* run_at(const AttentionArgs& a, const void* base, int position, int stride) {
+    return (const typename Format::Type*)base + a.table[position / a.block_size] * a.block_stride +
+           (ptrdiff_t)(position % a.block_size) * stride;
+}
+
+template <class Format>
+INLINE void widen(const typename Format::Type* from, ptrdiff_t count, float* to) {
+    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::load(from + i));
+}
+
+// The keys of a span that a tile sees: `begin` to `end`, inclusive; `low` and `high` (exclusive) of one row.
+struct Seen {
+    int base, begin, end, oldest, newest;  // oldest, newest: what the first row would see without other bounds
+
+    Seen(const AttentionArgs& a, int span) : base(span * kSpan), oldest(a.position - a.window + 1), newest(a.position) {
+        int last = newest + a.rows - 1;
+        begin = oldest > base ? oldest : base;
+        end = last < base + kSpan - 1 ? last : base + kSpan - 1;
     }
-}
+    int low(int row) const { return oldest + row > base ? oldest + row : base; }
+    int high(int row) const { return (newest + row < end ? newest + row : end) + 1; }
+};
 
-// Adds the values of keys low to high of a group, by their weights, to the results of some vectors.
+// Scores of all vectors with the keys of a span.
 template <class Format>
-INLINE void mix(const AttentionArgs& a, const Scratch& s, int first, int vectors, int group, int low, int high) {
-    using Type = typename Format::Type;
-    for (int key = low, count; key < high; key += count) {
-        int position = group * kGroup + key, offset = position % a.block_size;
-        count = high - key < a.block_size - offset ? high - key : a.block_size - offset;
-        const Type* page = (const Type*)a.values + a.table[position / a.block_size] * a.block_stride;
-        accumulate_any<Format>(vectors, s.span + first * s.partial_stride, s.partial_stride,
-                               s.weights + first * kGroup + key, kGroup, page + offset * a.value_stride, a.value_stride,
-                               kLanes, count, a.value_stride / kLanes);
-    }
-}
-
-// The pages of a group lie apart, where the hardware's prefetching ends.
-template <class Format>
-INLINE void prefetch_group(const AttentionArgs& a, int group, int last_key) {
-    using Type = typename Format::Type;
-    constexpr int line = 64 / sizeof(Type);
-    for (int key = group * kGroup; key < (group + 1) * kGroup && key <= last_key; key += a.block_size) {
-        ptrdiff_t block = a.table[key / a.block_size] * a.block_stride;
-        const Type *keys = (const Type*)a.keys + block, *values = (const Type*)a.values + block;
-        for (int i = 0; i < a.head_dim * a.block_size; i += line) __builtin_prefetch(keys + i);
-        for (int i = 0; i < a.value_stride * a.block_size; i += line) __builtin_prefetch(values + i);
-    }
-}
-
-template <class Format>
-static void attend_span(const AttentionArgs& a, const Scratch& s, int span) {
-    int newest = a.position + a.rows - 1, oldest = a.position - a.window + 1;
-    int begin = oldest > span * kSpan ? oldest : span * kSpan;
-    int end = newest < (span + 1) * kSpan - 1 ? newest : (span + 1) * kSpan - 1;  // inclusive
-    if (begin <= end) prefetch_group<Format>(a, begin / kGroup, end);
-    for (int group = begin / kGroup; group <= end / kGroup; group++) {
-        prefetch_group<Format>(a, group + 1, end);
-        int key = group * kGroup, vectors = a.rows * a.heads;
-        score<Format>(a, s, vectors, group, newest + 1 - key < kGroup ? newest + 1 - key : kGroup);
-        bool whole = key > newest - a.window && key + kGroup - 1 <= a.position;  // every row sees all of it
-        for (int row = 0; row < a.rows; row++) {
-            int low = whole || oldest + row < key ? 0 : oldest + row - key;
-            int high = whole || a.position + row - key >= kGroup ? kGroup : a.position + row + 1 - key;
-            if (low >= high) continue;
-            for (int i = row * a.heads; i < (row + 1) * a.heads; i++)
-                soften(s.weights + i * kGroup, {s.span + i * s.partial_stride, a.value_stride}, low, high, a.scale);
-            if (!whole) mix<Format>(a, s, row * a.heads, a.heads, group, low, high);
+INLINE void score(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide) {
+    int vectors = a.rows * a.heads, length = run_length(a), strip = a.head_dim * kLanes;
+    for (int key = seen.begin / length * length; key <= seen.end; key += length) {
+        int left = seen.end + 1 - key, strips = ((left < length ? left : length) + kLanes - 1) / kLanes;
+        float* scores = s.scores + (key - seen.base);
+        const auto* keys = run_at<Format>(a, a.keys, key, a.head_dim);
+        if (wide) {
+            widen<Format>(keys, strips * strip, s.wide);
+            fuse<F32, true>(vectors, strips, scores, kScores, s.q, s.q_stride, s.wide, kLanes, strip, a.head_dim,
+                            nullptr);
+        } else {
+            const auto* values = run_at<Format>(a, a.values, seen.begin / length * length, a.value_stride);
+            const auto* next = left > length ? run_at<Format>(a, a.keys, key + length, a.head_dim) : values;
+            fuse<Format, true>(vectors, strips, scores, kScores, s.q, s.q_stride, keys, kLanes, strip, a.head_dim,
+                               next);
         }
-        if (whole) mix<Format>(a, s, 0, vectors, group, 0, kGroup);
     }
+}
+
+// Adds the values of a span, by their weights, to the results of all vectors. next: null, or the keys read afterwards.
+template <class Format>
+INLINE void mix(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide,
+                const typename Format::Type* next) {
+    int length = run_length(a), stride = a.value_stride, strips = stride / kLanes;
+    for (int key = seen.begin / length * length; key <= seen.end; key += length) {
+        const auto* values = run_at<Format>(a, a.values, key, stride);
+        if (wide) widen<Format>(values, length * stride, s.wide);
+        const auto* later = key + length <= seen.end ? run_at<Format>(a, a.values, key + length, stride) : next;
+        bool whole = seen.low(a.rows - 1) <= key && key + length <= seen.high(0);  // every row sees all of it
+        for (int row = 0; row < (whole ? 1 : a.rows); row++) {
+            int low = seen.low(row) > key ? seen.low(row) : key;
+            int high = seen.high(row) < key + length ? seen.high(row) : key + length;
+            if (low >= high) continue;
+            int first = row * a.heads, count = whole ? a.rows * a.heads : a.heads;
+            float* results = s.span + first * s.partial_stride;
+            const float* weights = s.scores + first * kScores + (low - seen.base);
+            ptrdiff_t offset = (ptrdiff_t)(low - key) * stride;
+            if (wide)
+                fuse<F32, false>(count, strips, results, s.partial_stride, weights, kScores, s.wide + offset, stride,
+                                 kLanes, high - low, nullptr);
+            else
+                fuse<Format, false>(count, strips, results, s.partial_stride, weights, kScores, values + offset, stride,
+                                    kLanes, high - low, later);
+        }
+    }
+}
+
+template <class Format>
+static void attend_span(const AttentionArgs& a, const Scratch& s, int span, bool wide,
+                        const typename Format::Type* next) {
+    Seen seen(a, span);
+    score<Format>(a, s, seen, wide);
+    for (int row = 0; row < a.rows; row++) {
+        int low = seen.low(row) - seen.base, high = seen.high(row) - seen.base;
+        for (int i = row * a.heads; low < high && i < (row + 1) * a.heads; i++)
+            soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high);
+    }
+    mix<Format>(a, s, seen, wide, next);
 }
 
 template <class Format>
 static void attention(const AttentionArgs& a) {
+    using Type = typename Format::Type;
     Scratch s = divide_scratch(a);
     int vectors = a.rows * a.heads;
     for (int i = 0; i < vectors; i++) {
         const float* q = a.q + (i / a.heads) * a.q_stride + (i % a.heads) * a.head_dim;
-        memcpy(s.q + i * s.q_stride, q, (size_t)a.head_dim * sizeof(float));
+        for (int d = 0; d < a.head_dim; d++) s.q[i * s.q_stride + d] = q[d] * a.scale;
         clear({s.total + i * s.partial_stride, a.value_stride});
     }
+    bool wide = sizeof(Type) < sizeof(float) && vectors > kFewVectors;
     for (int span = a.span_begin; span < a.span_end; span++) {
+        const Type* next = nullptr;
+        if (span + 1 < a.span_end) next = run_at<Format>(a, a.keys, (span + 1) * kSpan, a.head_dim);
         for (int i = 0; i < vectors; i++) clear({s.span + i * s.partial_stride, a.value_stride});
-        attend_span<Format>(a, s, span);
+        attend_span<Format>(a, s, span, wide, next);
         for (int i = 0; i < vectors; i++)
             join({s.total + i * s.partial_stride, a.value_stride}, {s.span + i * s.partial_stride, a.value_stride});
     }
+    ptrdiff_t run_bytes = (ptrdiff_t)(run_length(a) * a.head_dim * sizeof(Type));
+    for (ptrdiff_t i = 0; a.next_keys && !wide && i < run_bytes; i += 64) fetch_near((const char*)a.next_keys + i);
     for (int i = 0; i < vectors; i++) {
         float* total = s.total + i * s.partial_stride;
         if (a.partial) memcpy(a.partial + i * s.partial_stride, total, s.partial_stride * sizeof(float));

@@ -5,7 +5,7 @@
 
 namespace native {
 
-// name: "auto" for the best, or "avx512", "avx2", "portable". Null if this machine cannot run those.
+// name: "auto" for the best, or "amx", "avx512", "avx2", "portable". Null if this machine cannot run those.
 const Kernels* choose_kernels(const char* name);
 
 }  // namespace native

@@ -43,10 +43,10 @@ INLINE __m256 half_of(const Vec& a, int half) { return half ? a.hi : a.lo; }
 INLINE __m256 load_half_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
                      Vec acc[Rows]) {
     const __m256i mask = _mm256_set1_epi8(15);
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+    for (int k = 0; k < groups; k++, w++, x += height) {
         prefetch(w, sizeof *w);
         for (int half = 0; half < 2; half++) {
             __m256i codes[8];
@@ -67,10 +67,10 @@ INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, P
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
                      Vec acc[Rows]) {
     const __m256i top = _mm256_set1_epi8(-128);
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+    for (int k = 0; k < groups; k++, w++, x += height) {
         prefetch(w, sizeof *w);
         for (int half = 0; half < 2; half++) {
             __m256i codes[8];

@@ -25,10 +25,10 @@ INLINE Int dot_planes(__m512i start, const __m512i codes[8], const Activation<Pl
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
                      Vec acc[Rows]) {
     const __m512i mask = _mm512_set1_epi8(15);
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+    for (int k = 0; k < groups; k++, w++, x += height) {
         prefetch(w, sizeof *w);
         __m512i codes[8];
         for (int i = 0; i < 4; i++) {
@@ -46,9 +46,9 @@ INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, P
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch,
+INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
                      Vec acc[Rows]) {
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+    for (int k = 0; k < groups; k++, w++, x += height) {
         prefetch(w, sizeof *w);
         __m512i codes[8];
         for (int i = 0; i < 8; i++) codes[i] = _mm512_loadu_si512(w->codes + 64 * i);

@@ -56,8 +56,9 @@ INLINE Vec dot_planes(const Codes& codes, const Activation<Planes>& x) {
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch, Vec acc[Rows]) {
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
+                     Vec acc[Rows]) {
+    for (int k = 0; k < groups; k++, w++, x += height) {
         prefetch(w, sizeof *w);
         Codes codes = codes_of(*w);
         Vec scales = load_f16(w->scales), minima = load_f16(w->minima);
@@ -69,8 +70,9 @@ INLINE void multiply(const Q4Tile* w, int groups, const Activation<Planes>* x, P
 }
 
 template <int Rows, int Planes>
-INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, Prefetch prefetch, Vec acc[Rows]) {
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+INLINE void multiply(const Q8Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
+                     Vec acc[Rows]) {
+    for (int k = 0; k < groups; k++, w++, x += height) {
         prefetch(w, sizeof *w);
         Codes codes = codes_of(*w);
         Vec scales = load_f16(w->scales);

@@ -1,4 +1,4 @@
-// Kernels for x86-64 with AVX2 and F16C (Haswell, Zen and later).
+// Kernels for x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
 #include <cstring>
 
 #include "half.hpp"
@@ -9,9 +9,9 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2,f16c")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 
 namespace native {

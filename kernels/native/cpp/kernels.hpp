@@ -5,6 +5,8 @@
 
 namespace native {
 
+constexpr int kLinearRows = 64;  // rows of a task: its weights are read once for so many
+
 // Products of weight tiles with rows. Quantized formats read `blocks`, plain ones `x`.
 struct LinearArgs {
     const void* tiles;       // of the tile's format: `groups` (or `columns` for plain formats) steps each
@@ -17,8 +19,8 @@ struct LinearArgs {
     int columns, groups;
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
-    int tile_begin, tile_end, row_begin, row_end;  // this call's part; row_begin is a multiple of kBlockRows
-    int near_rows;           // rows to go through all tiles with before the next; a multiple of kBlockRows
+    int tile_begin, tile_end, row_begin, row_end;  // this call's part: whole blocks of at most kLinearRows rows
+    int near_rows;           // rows to go through all tiles with before the next; a multiple of kPassRows
 };
 
 // Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.
@@ -28,25 +30,28 @@ struct AttentionArgs {
     ptrdiff_t q_stride, out_stride;
     const void* keys;        // the layer's keys of block 0 and this key head; see cache.hpp
     const void* values;
+    const void* next_keys;   // null, or the first keys of the task that comes next
     const int32_t* table;    // block table of the sequence
     ptrdiff_t block_stride;  // values from one block to the next
     int block_size, head_dim, value_stride;
     int rows, heads;         // heads: query heads that share the key head
     int position;            // of the first row
     int window;              // keys that a row sees at most (no window: 1 << 30)
-    float scale;
+    float scale;             // of scores, log2(e) included
     int span_begin, span_end;  // spans of kSpan keys to attend to
     float* partial;          // null, or where the one span's unfinished result goes instead of `out`
     float* scratch;          // attention_scratch floats
 };
 
-constexpr int kTileRows = 8;  // rows that share the keys they load
-constexpr int kSpan = 512;    // keys whose softmax is joined before spans are; part of the numerics
+constexpr int kTileRows = 16;  // rows that share the keys they load
+constexpr int kSpan = 256;    // keys that share a softmax before spans are joined; part of the numerics
+constexpr int kScores = kSpan + kLanes;  // scores of a query vector; the padding keeps vectors in different cache sets
 
 // An unfinished result of one query vector: value_stride sums, the maximum, the sum of weights, padding.
 static inline size_t partial_size(int value_stride) { return (size_t)value_stride + kLanes; }
 static inline size_t attention_scratch(int vectors, int head_dim, int value_stride) {
-    return (size_t)vectors * (padded(head_dim, kLanes) + kGroup + 2 * partial_size(value_stride));
+    return (size_t)vectors * (padded(head_dim, kLanes) + kScores + 2 * partial_size(value_stride)) +
+           (size_t)kGroup * value_stride;
 }
 
 // What one sampler task reads: a part of one row.
@@ -89,13 +94,16 @@ struct Kernels {
     void (*join_spans)(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
                        float* out);
     void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one
+    // Indices of scores with above < score <= upto, ascending; returns how many.
+    int (*find)(const float* scores, int count, float above, float upto, int32_t* found);
     uint64_t (*mass)(const SampleArgs&);
     void (*draw)(const SampleArgs&, Winner* winner);  // keeps the given winner if nobody is better
     void (*score_weights)(const float* scores, int count, float best, float temperature, float* z, float* weights);
     void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
 };
 
-const Kernels* avx512_kernels();  // null where the compiler cannot build them
+const Kernels* amx_kernels();     // null where the compiler cannot build them
+const Kernels* avx512_kernels();  // likewise
 const Kernels* avx2_kernels();
 const Kernels* portable_kernels();
 

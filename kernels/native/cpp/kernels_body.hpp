@@ -4,7 +4,9 @@
 
 #include "math.hpp"
 #include "accumulate.hpp"
+#include "quantize.hpp"
 #include "rows.hpp"
+#include "finish.hpp"
 #include "linear.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
@@ -32,6 +34,7 @@ static const Kernels kKernels = {
     {attention<F32>, attention<F16>},
     join_spans,
     block_maxima,
+    find,
     mass,
     draw,
     score_weights,

@@ -97,7 +97,8 @@ private:
 
 }  // namespace
 
-Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena, int threads) : columns_(columns) {
+Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
+    : columns_(columns), sources_(sources, sources + count) {
     for (int i = 0; i < count; i++) {
         Segment segment;
         segment.format = (Format)sources[i].format;
@@ -111,8 +112,15 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena, int 
         rows_ += segment.rows;
         tiles_ += segment.tiles;
     }
-    Repack job(sources, segments_, tiles_, columns_);
+}
+
+void Matrix::fill(int threads) {
+    if (sources_.empty()) return;
+    Repack job(sources_.data(), segments_, tiles_, columns_);
     Team::instance().run(job, threads);
+    for (const Source& source : sources_)
+        if (source.mapped) give_back(source.codes, (size_t)(source.rows * source.codes_row));
+    sources_.clear();
 }
 
 bool Matrix::quantized() const {

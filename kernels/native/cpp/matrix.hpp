@@ -18,6 +18,7 @@ struct Source {
     int64_t scales_row, scales_group;
     const uint8_t* minima;  // q4 only
     int64_t minima_row, minima_group;
+    int64_t mapped;  // the rows lie in a file mapped read-only: their pages can be given back and read again
 };
 
 struct Segment {
@@ -30,8 +31,10 @@ struct Segment {
 
 class Matrix {
 public:
-    // Copies `count` sources, one below the other, into tiles; on the team.
-    Matrix(const Source* sources, int count, int columns, Arena& arena, int threads);
+    // Room for `count` sources, one below the other, in tiles. They have to stay where they are until `fill`.
+    Matrix(const Source* sources, int count, int columns, Arena& arena);
+
+    void fill(int threads);                    // copies the sources, on the team; the first call alone
 
     int rows() const { return rows_; }
     int columns() const { return columns_; }
@@ -44,6 +47,7 @@ public:
 private:
     int rows_ = 0, columns_, tiles_ = 0;
     std::vector<Segment> segments_;
+    std::vector<Source> sources_;  // not copied yet
 };
 
 }  // namespace native

@@ -1,9 +1,18 @@
 #include "memory.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <new>
+#include <system_error>
+#include <thread>
+
+#if defined(__linux__) && !defined(MADV_POPULATE_WRITE)
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; C libraries learned of it later
+#endif
 
 namespace native {
 namespace {
@@ -13,29 +22,109 @@ constexpr size_t kChunk = 32 << 20;  // untouched pages of a chunk cost nothing
 
 size_t rounded(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Zeroed memory that begins at a huge page; null: there is none.
+char* map_memory(size_t size) {
+    void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    char* base = (char*)rounded((size_t)mapped, kHugePage);
+    if (base != mapped) munmap(mapped, (size_t)(base - (char*)mapped));
+    munmap(base + size, (size_t)((char*)mapped + kHugePage - base));
+#if defined(MADV_HUGEPAGE)
+    madvise(base, size, MADV_HUGEPAGE);
+#endif
+    return base;
+}
+
+struct Reserved {
+    std::mutex mutex;
+    char *next = nullptr, *end = nullptr;
+    std::thread populating;
+    std::atomic<bool> enough{false};
+};
+
+// Never destroyed: a program that ends at once does not wait for the thread.
+Reserved& reserved() {
+    static Reserved* instance = new Reserved;
+    return *instance;
+}
+
+void populate(char* base, char* end) {
+#if defined(MADV_POPULATE_WRITE)
+    for (char* page = base; page < end && !reserved().enough; page += kHugePage)
+        if (madvise(page, kHugePage, MADV_POPULATE_WRITE)) return;
+#else
+    (void)base, (void)end;
+#endif
+}
+
+// The next `size` bytes of the reserve; null: there are fewer, or they do not begin at `end` (if that is given).
+char* take_reserved(size_t size, const char* end) {
+    Reserved& r = reserved();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if ((size_t)(r.end - r.next) < size || (end && end != r.next)) return nullptr;
+    char* base = r.next;
+    r.next += size;
+    return base;
+}
+
 }  // namespace
+
+void reserve(size_t bytes) {
+    Reserved& r = reserved();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    size_t size = rounded(bytes, kHugePage);
+    if (r.next || !(r.next = map_memory(size))) return;
+    r.end = r.next + size;
+    r.enough = false;
+    try {
+        r.populating = std::thread(populate, r.next, r.end);
+    } catch (const std::system_error&) {  // no thread to be had: the pages come when they are written
+    }
+}
+
+void end_reserve() {
+    Reserved& r = reserved();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    r.enough = true;
+    if (r.populating.joinable()) r.populating.join();
+    if (r.next != r.end) munmap(r.next, (size_t)(r.end - r.next));
+    r.next = r.end = nullptr;
+}
 
 Arena::~Arena() {
     for (const Chunk& chunk : chunks_) munmap(chunk.base, chunk.size);
 }
 
+// The reserve is taken bit by bit: what one arena does not need is left to the next.
+bool Arena::extend(size_t bytes) {
+    if (chunks_.empty()) return false;
+    Chunk& last = chunks_.back();
+    if (!take_reserved(bytes, last.base + last.size)) return false;
+    last.size += bytes;
+    return true;
+}
+
 void* Arena::allocate(size_t bytes) {
     if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
     bytes = rounded(bytes, 64);
-    if (chunks_.empty() || chunks_.back().size - used_ < bytes) {
-        size_t size = rounded(bytes > kChunk ? bytes : kChunk, kHugePage);
-        void* base = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (base == MAP_FAILED) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-        madvise(base, size + kHugePage, MADV_HUGEPAGE);
-#endif
-        chunks_.push_back({(char*)base, size + kHugePage});
-        used_ = rounded((size_t)base, kHugePage) - (size_t)base;
+    size_t left = chunks_.empty() ? 0 : chunks_.back().size - used_;
+    if (left < bytes && !extend(rounded(bytes - left, kHugePage))) {
+        size_t size = rounded(bytes, kHugePage);
+        char* base = take_reserved(size, nullptr);
+        if (!base) base = map_memory(size = size > kChunk ? size : kChunk);
+        if (!base) throw std::bad_alloc();
+        chunks_.push_back({base, size});
+        used_ = 0;
     }
     void* piece = chunks_.back().base + used_;
     used_ += bytes;
     given_ += bytes;
     return piece;
+}
+
+void give_back(const void* begin, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)begin / page * page;
+    madvise((void*)first, (size_t)begin + bytes - first, MADV_DONTNEED);
 }
 
 }  // namespace native

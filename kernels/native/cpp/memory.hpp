@@ -22,9 +22,21 @@ private:
         char* base;
         size_t size;
     };
+    bool extend(size_t bytes);
+
     std::vector<Chunk> chunks_;
     size_t used_ = 0;  // of the last chunk
     size_t given_ = 0;
 };
+
+// Memory that a thread of its own makes ready while the program still starts. Arenas made from now on take it
+// first. Where the system cannot do that it is memory like any other. From any thread.
+void reserve(size_t bytes);
+
+// Frees what no arena has taken.
+void end_reserve();
+
+// Takes the pages of a read-only file mapping out of this process; whoever reads them again gets them back.
+void give_back(const void* begin, size_t bytes);
 
 }  // namespace native

@@ -23,6 +23,16 @@ void* PagedCache::at(int layer, int side, int head) const {
     return base_ + index * (half ? 2 : 4);
 }
 
+void PagedCache::fetch(int layer, int slot) const {
+    ptrdiff_t size = half ? 2 : 4, block = slot / block_size * block_stride, offset = slot % block_size;
+    for (int head = 0; head < kv_heads; head++) {
+        char* strip = (char*)keys(layer, head) + (block + offset / kLanes * kLanes * head_dim) * size;
+        char* value = (char*)values(layer, head) + (block + offset * value_stride) * size;
+        for (ptrdiff_t i = 0; i < head_dim * kLanes * size; i += 64) __builtin_prefetch(strip + i, 1);
+        for (ptrdiff_t i = 0; i < head_dim * size; i += 64) __builtin_prefetch(value + i, 1);
+    }
+}
+
 void PagedCache::write(const Kernels& kernels, int layer, int slot, const float* k, const float* v) {
     ptrdiff_t block = slot / block_size * block_stride, offset = slot % block_size;
     ptrdiff_t column = block + offset / kLanes * kLanes * head_dim + offset % kLanes;

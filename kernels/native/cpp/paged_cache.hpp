@@ -24,6 +24,13 @@ public:
 
     void* keys(int layer, int head) const { return at(layer, 0, head); }      // of block 0
     void* values(int layer, int head) const { return at(layer, 1, head); }
+    const void* keys_at(int layer, int head, int block) const {
+        return (const char*)keys(layer, head) + block * block_stride * (half ? 2 : 4);
+    }
+
+    // Asks for the memory that `write` will touch: a key goes to as many cache lines as half a head has columns, and
+    // stores wait for them one by one.
+    void fetch(int layer, int slot) const;
 
     // Stores k and v [kv_heads * head_dim] of one token; float16 rounds to nearest even.
     void write(const Kernels& kernels, int layer, int slot, const float* k, const float* v);

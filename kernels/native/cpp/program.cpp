@@ -7,7 +7,6 @@ namespace {
 
 constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
 constexpr size_t kTaskBytes = 49152;   // of weights: below this, claiming costs more than it balances
-constexpr int kLinearRows = 64;        // rows of a task: its weights are read once for so many
 constexpr int kNearBytes = 24576;      // of activations that stay in the first-level cache beside a tile
 
 int divided(int n, int unit) { return (n + unit - 1) / unit; }
@@ -128,12 +127,10 @@ int Program::tasks(int stage) {
     const Op& op = ops_[(size_t)s.first];
     int rows = row_count(op);
     if (rows == 0) return 0;
-    if (op.kind == OpKind::attention) return s.part == 0 ? attention_->plan(op, threads_) : attention_->joins();
+    if (op.kind == OpKind::attention) return s.part == 0 ? attention_->plan(op) : attention_->joins();
     if (op.kind == OpKind::sample) return sampler_.tasks(s.part);
     if (is_linear(op.kind)) return linear_tasks(op);
     rows_per_task_ = divided(rows, kTasksPerThread * threads_);
-    // Quantized rows stand in blocks: whole blocks keep the threads off each other's cache lines.
-    if (rows_per_task_ > kBlockRows / 2) rows_per_task_ = padded(rows_per_task_, kBlockRows);
     return divided(rows, rows_per_task_);
 }
 
@@ -143,7 +140,7 @@ int Program::linear_tasks(const Op& op) {
     size_t bytes = 0;
     for (const Segment& segment : matrix.segments()) bytes += segment.tile_bytes * (size_t)segment.tiles;
     size_t wanted = (size_t)divided(kTasksPerThread * threads_, row_tasks);
-    if (rows <= kBlockRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
+    if (rows <= kPassRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
     tile_tasks_ = std::min(padded((int)wanted, threads_), tile_units(op));
     return tile_tasks_ * row_tasks;
 }
@@ -166,8 +163,10 @@ void Program::run(int stage, int task, int worker) {
         run_linear(op, task);
     } else {
         int end = std::min((task + 1) * rows_per_task_, row_count(op));
-        for (int row = task * rows_per_task_; row < end; row++)
+        for (int row = task * rows_per_task_; row < end; row++) {
+            for (int i = 0; i < s.count; i++) prepare_row(ops_[(size_t)(s.first + i)], row);
             for (int i = 0; i < s.count; i++) run_row(ops_[(size_t)(s.first + i)], row);
+        }
     }
 }
 
@@ -179,7 +178,7 @@ void Program::run_linear(const Op& op, int task) {
     args.columns = matrix.columns();
     args.groups = groups_of(matrix.columns());
     args.rows = row_count(op);
-    args.near_rows = std::max(1, kNearBytes / (args.groups * (int)sizeof(Activation<1>)) / kBlockRows) * kBlockRows;
+    args.near_rows = std::max(1, kNearBytes / (args.groups * (int)sizeof(Activation<1>)) / kPassRows) * kPassRows;
     args.row_begin = task / tile_tasks_ * kLinearRows;
     args.row_end = std::min(args.row_begin + kLinearRows, args.rows);
     args.blocks = op.blocks.buffer < 0 ? nullptr : blocks_of(op.blocks);
@@ -215,6 +214,11 @@ void Program::run_segments(const Op& op, LinearArgs& args, int first, int last) 
         args.out = out.data + segment.first;
         kernels_.linear[(int)segment.format][op.planes - 1](args);
     }
+}
+
+// Operations before it in the stage hide the time that the memory takes.
+void Program::prepare_row(const Op& op, int row) const {
+    if (op.kind == OpKind::kv_write) cache_->fetch(op.layer, step_->slots[row]);
 }
 
 void Program::run_row(const Op& op, int row) {

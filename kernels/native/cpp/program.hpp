@@ -55,6 +55,7 @@ private:
     int tile_units(const Op& op) const;
     void run_linear(const Op& op, int task);
     void run_segments(const Op& op, LinearArgs& args, int first, int last);
+    void prepare_row(const Op& op, int row) const;
     void run_row(const Op& op, int row);
 
     const Kernels& kernels_;

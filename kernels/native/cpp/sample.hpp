@@ -25,6 +25,18 @@ static void block_maxima(const SampleArgs& a, float* maxima) {
     }
 }
 
+static int find(const float* scores, int count, float above, float upto, int32_t* found) {
+    int total = 0;
+    for (int i = 0; i < count; i += kLanes) {
+        int left = count - i;
+        Vec x = left >= kLanes ? load(scores + i) : load_first(scores + i, left);
+        unsigned bits = bits_of(x > splat(above)) & ~bits_of(x > splat(upto));
+        if (left < kLanes) bits &= (1u << left) - 1;
+        for (; bits; bits &= bits - 1) found[total++] = i + __builtin_ctz(bits);
+    }
+    return total;
+}
+
 // Sum of floor(exp(z) 2^40) over the tokens: exact, so the order does not matter. The 40 bits are counted in two halves
 // of 20, each of which fits into int32 for the 1,024 vectors between two emptyings.
 static uint64_t mass(const SampleArgs& a) {

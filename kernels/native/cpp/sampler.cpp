@@ -1,18 +1,15 @@
 #include "sampler.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
 #include <limits>
 
-#include "half.hpp"
+#include "shortlist.hpp"
 
 namespace native {
 namespace {
 
 constexpr int kPart = 128 * kSampleBlock;  // tokens of a task
 constexpr float kGreedyBelow = 1e-5f;
-constexpr int kTiers[] = {64, 1024, 8192};  // few rows keep more tokens than the first of these
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 uint64_t splitmix64(uint64_t x) {
@@ -21,15 +18,6 @@ uint64_t splitmix64(uint64_t x) {
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     return x ^ (x >> 31);
 }
-
-// Compares as the rules do: larger score first, then lower id.
-uint64_t rank_key(float score, int32_t token) {
-    uint32_t bits = bits_of_float(score + 0.0f);  // -0 becomes +0: they are equal
-    uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)ordered << 32 | (0xFFFFFFFFu - (uint32_t)token);
-}
-
-int32_t token_of(uint64_t key) { return (int32_t)(0xFFFFFFFFu - (uint32_t)key); }
 
 }  // namespace
 
@@ -152,7 +140,15 @@ void Sampler::sweep(int row, int part) {
 
 void Sampler::choose(int row) {
     const Row& r = rows_[(size_t)row];
-    if (r.rule == Rule::draw_from_shortlist) step_->sampled[row] = draw_from_shortlist(row);
+    if (r.rule == Rule::draw_from_shortlist) {
+        Shortlist shortlist(kernels_, part_of(row, 0, vocabulary_), maxima_.data() + (size_t)row * blocks_);
+        float top_p = step_->top_p[row], min_p = step_->min_p[row];
+        uint64_t whole = 0;
+        for (int i = 0; r.wants_mass && i < parts_; i++) whole += masses_[(size_t)row * parts_ + i];
+        if (r.limit < vocabulary_) shortlist.keep_of_best(r.limit, top_p, min_p);
+        else shortlist.keep_of_all(whole, top_p, min_p);
+        step_->sampled[row] = shortlist.draw();
+    }
     if (r.rule == Rule::draw_from_all) {
         const Winner* winners = winners_.data() + (size_t)row * parts_;
         uint64_t best = 0;
@@ -160,66 +156,6 @@ void Sampler::choose(int row) {
         step_->sampled[row] = token_of(best);
     }
     restore(row);
-}
-
-// Each rule keeps the beginning of the order, so the first tokens suffice once one of them is rejected.
-int32_t Sampler::draw_from_shortlist(int row) const {
-    const Row& r = rows_[(size_t)row];
-    uint64_t whole = 0;
-    if (r.wants_mass)
-        for (int i = 0; i < parts_; i++) whole += masses_[(size_t)row * parts_ + i];
-    float top_p = step_->top_p[row], min_p = step_->min_p[row];
-    for (int tier = 0;; tier++) {
-        int wanted = r.limit;
-        if (r.limit == vocabulary_ && tier < (int)std::size(kTiers)) wanted = std::min(kTiers[tier], vocabulary_);
-        std::vector<uint64_t> keys = best_keys(row, wanted);
-        size_t count = keys.size(), room = (count + kLanes - 1) / kLanes * kLanes;
-        std::vector<float> scores(room), z(room), weights(room);
-        std::vector<int32_t> ids(room);
-        for (size_t i = 0; i < count; i++) {
-            ids[i] = token_of(keys[i]);
-            scores[i] = logits_[row * stride_ + ids[i]];
-        }
-        kernels_.score_weights(scores.data(), (int)room, r.best, r.temperature, z.data(), weights.data());
-        uint64_t total = whole, before = 0;
-        if (!r.wants_mass)
-            for (size_t i = 0; i < count; i++) total += (uint64_t)(weights[i] * 0x1p40f);
-        double share = top_p < 1 ? (double)top_p * (double)total : (double)kInfinity;
-        size_t kept = 0;
-        for (; kept < count && weights[kept] >= min_p && (double)before < share; kept++)
-            before += (uint64_t)(weights[kept] * 0x1p40f);
-        if (kept == (size_t)wanted && wanted < r.limit) continue;
-
-        kernels_.add_noise(z.data(), ids.data(), (int)room, r.low_key, r.high_key, scores.data());
-        uint64_t best = 0;
-        for (size_t i = 0; i < kept; i++) best = std::max(best, rank_key(scores[i], ids[i]));
-        return token_of(best);
-    }
-}
-
-// Rank keys of the `count` best tokens of a row that are not forbidden, best first; fewer if there are fewer.
-std::vector<uint64_t> Sampler::best_keys(int row, int count) const {
-    const float* maxima = maxima_.data() + (size_t)row * blocks_;
-    const float* scores = logits_ + row * stride_;
-    float floor = -kInfinity;
-    if (count <= blocks_) {  // the count-th largest maximum is a lower bound of the count-th largest score
-        std::vector<float> sorted(maxima, maxima + blocks_);
-        std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<float>());
-        floor = sorted[(size_t)count - 1];
-    }
-    std::vector<uint64_t> keys;
-    for (int block = 0; block < blocks_; block++) {
-        if (!(maxima[block] >= floor)) continue;
-        int end = std::min((block + 1) * kSampleBlock, vocabulary_);
-        for (int i = block * kSampleBlock; i < end; i++)
-            if (scores[i] >= floor && scores[i] > -kInfinity) keys.push_back(rank_key(scores[i], i));
-    }
-    if (keys.size() > (size_t)count) {
-        std::nth_element(keys.begin(), keys.begin() + count, keys.end(), std::greater<uint64_t>());
-        keys.resize((size_t)count);
-    }
-    std::sort(keys.begin(), keys.end(), std::greater<uint64_t>());
-    return keys;
 }
 
 }  // namespace native

@@ -40,8 +40,6 @@ private:
     void adjust(int row, int begin, int end);
     void restore(int row);
     SampleArgs part_of(int row, int begin, int end) const;
-    int32_t draw_from_shortlist(int row) const;
-    std::vector<uint64_t> best_keys(int row, int count) const;
 
     const Kernels& kernels_;
     const Step* step_ = nullptr;

@@ -1,7 +1,7 @@
 // Sixteen float or int32 lanes in one AVX-512 register.
 #pragma once
 
-constexpr int kSums = 16;  // vectors that a loop can keep in registers beside its operands
+constexpr int kSums = 24;  // vectors that a loop can keep in registers beside its operands
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -24,6 +24,7 @@ INLINE Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 INLINE Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 INLINE Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
 INLINE Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c, rounded once
 INLINE Vec greater(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }  // a > b ? a : b
 INLINE Vec lesser(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }   // a < b ? a : b
 INLINE Mask operator>(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ); }

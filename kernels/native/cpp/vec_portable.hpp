@@ -21,6 +21,8 @@ struct Mask {
     for (int i = 0; i < kLanes; i++) r.v[i] = (expression); \
     return r
 
+constexpr uint64_t kSmallestNormal = (uint64_t)(1023 - 126) << 53;  // 2^-126 as float64, without sign
+
 INLINE Vec splat(float x) { EACH_LANE(Vec, x); }
 INLINE Vec load(const float* p) { EACH_LANE(Vec, p[i]); }
 INLINE Vec load_first(const float* p, int n) { EACH_LANE(Vec, i < n ? p[i] : 0.0f); }
@@ -30,6 +32,28 @@ INLINE Vec operator+(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] + b.v[i]); }
 INLINE Vec operator-(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] - b.v[i]); }
 INLINE Vec operator*(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] * b.v[i]); }
 INLINE Vec operator/(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] / b.v[i]); }
+#if defined(__FP_FAST_FMAF)
+INLINE Vec fma(Vec a, Vec b, Vec c) { EACH_LANE(Vec, __builtin_fmaf(a.v[i], b.v[i], c.v[i])); }
+#else
+// Without the instruction a library call a lane would be slow. The product is exact in float64, so rounding the float64
+// sum to float32 differs from rounding the exact sum only if the former lies between two float32 numbers: then its 29
+// lowest bits are 1 followed by zeros. Subnormal results have fewer bits. Both are rare, and left to the library.
+INLINE Vec fma(Vec a, Vec b, Vec c) {
+    Vec r;
+    uint64_t doubtful = 0;
+    for (int i = 0; i < kLanes; i++) {
+        double sum = (double)a.v[i] * (double)b.v[i] + (double)c.v[i];
+        uint64_t bits;
+        memcpy(&bits, &sum, 8);
+        uint64_t magnitude = bits << 1;
+        doubtful |= (uint64_t)((bits & 0x1fffffff) == 0x10000000) | (uint64_t)(magnitude - 1 < kSmallestNormal - 1);
+        r.v[i] = (float)sum;
+    }
+    if (doubtful)
+        for (int i = 0; i < kLanes; i++) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
+    return r;
+}
+#endif
 INLINE Vec greater(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 INLINE Vec lesser(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 INLINE Mask operator>(Vec a, Vec b) { EACH_LANE(Mask, a.v[i] > b.v[i]); }

@@ -1,12 +1,26 @@
 """Everything the user can do, as one list: for slash commands, palette, keys and help."""
 
 from .chats import CHATS
+from .files import FILES
 from .messages import MESSAGES
+from .models import MODELS
 from .registry import Command
 from .replies import REPLIES
+from .settings import SETTINGS
+from .stopping import STOPPING
 from .typing import TYPING
 from .view import VIEW
 
-COMMANDS: tuple[Command, ...] = (*REPLIES, *CHATS, *MESSAGES, *TYPING, *VIEW)
+COMMANDS: tuple[Command, ...] = (
+    *STOPPING,
+    *REPLIES,
+    *SETTINGS,
+    *MODELS,
+    *CHATS,
+    *FILES,
+    *MESSAGES,
+    *TYPING,
+    *VIEW,
+)
 
 __all__ = ["COMMANDS", "Command"]

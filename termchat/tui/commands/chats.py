@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from ...store import Store, export, export_file, import_json, search
+from ...store import search
 from ..compact import drop_oldest, summarise
 from ..screens.dialogs import AskLine, AskText, Choose
 from ..screens.picker import Item, Picker
 from .registry import Command, CommandError
+from .sending import submit
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
 
-FORMATS = {"md": "md", "json": "json", "text": "text", "txt": "text"}
-
 
 async def new(ui: MainScreen, argument: str) -> None:
     """Begin a conversation; the argument is its first message."""
-    await ui.switch_to(ui.ui.controller.new_chat())
+    ui.keep_draft()
+    await ui.switch_to(ui.app.chats.new())
     if argument:
-        ui.ui.controller.submit(ui.chat, argument)
+        submit(ui, argument)
 
 
 async def move(step: int, ui: MainScreen, argument: str) -> None:
     """Go to the conversation below or above in the list."""
-    chats = ui.ui.controller.chats
+    chats = ui.app.chats.all
     await ui.switch_to(chats[(chats.index(ui.chat) + step) % len(chats)])
 
 
 async def go_to(index: int, ui: MainScreen, argument: str) -> None:
     """Go to the conversation at a place in the list."""
-    chats = ui.ui.controller.chats
+    chats = ui.app.chats.all
     if index < len(chats):
         await ui.switch_to(chats[index])
 
@@ -52,44 +51,44 @@ async def title(ui: MainScreen, argument: str) -> None:
         if answer is None:
             return
         argument = answer
-    await ui.ui.controller.rename(chat, argument)
+    await ui.app.chats.rename(chat, argument)
 
 
 async def delete(ui: MainScreen, argument: str) -> None:
     """Delete the conversation; it can be brought back."""
-    controller, chat = ui.ui.controller, ui.chat
-    at = controller.chats.index(chat)
-    await controller.delete(chat)
-    rest = controller.chats
-    await ui.switch_to(rest[min(at, len(rest) - 1)] if rest else controller.new_chat())
+    chats, chat = ui.app.chats, ui.chat
+    at = chats.all.index(chat)
+    ui.app.turns.stop(chat)
+    await chats.delete(chat)
+    await ui.switch_to(chats.all[min(at, len(chats.all) - 1)] if chats.all else chats.new())
     if chat.id is not None:
         ui.notify_user(f"{chat.title}: deleted; /undelete brings it back")
 
 
 async def undelete(ui: MainScreen, argument: str) -> None:
     """Bring back what was deleted last."""
-    await ui.switch_to(await ui.ui.controller.undelete())
+    await ui.switch_to(await ui.app.chats.undelete())
 
 
 async def fork(ui: MainScreen, argument: str) -> None:
     """Copy the conversation, up to the message the keys are at, into a new one."""
     focused = ui.conversation.focused
-    copy = await ui.ui.controller.fork(ui.chat, focused.id if focused is not None else None)
+    copy = await ui.app.chats.fork(ui.chat, focused.id if focused is not None else None)
     await ui.switch_to(copy)
     ui.notify_user("this is the copy")
 
 
 async def find(ui: MainScreen, argument: str) -> None:
     """Search titles and messages of all conversations."""
-    controller = ui.ui.controller
+    chats = ui.app.chats
 
     async def items(query: str) -> list[Item]:
         if not query.strip():
-            return [Item(Content(chat.title), (chat, None)) for chat in controller.chats if chat.id]
-        hits = await controller.history.call(partial(search, query=query))
+            return [Item(Content(chat.title), (chat, None)) for chat in chats.all if chat.id]
+        hits = await ui.app.history.call(partial(search, query=query))
         found = []
         for hit in hits:
-            chat = controller.find(hit.conversation_id)
+            chat = chats.find(hit.conversation_id)
             if chat is not None:
                 detail = Content(f"  {hit.snippet}").stylize("$chat-muted")
                 for start, end in hit.matches:
@@ -98,7 +97,7 @@ async def find(ui: MainScreen, argument: str) -> None:
         words = query.lower().split()
         titles = [
             Item(Content(chat.title), (chat, None))
-            for chat in controller.chats
+            for chat in chats.all
             if chat.id and all(word in chat.title.lower() for word in words)
         ]
         return [*titles, *found]
@@ -109,7 +108,7 @@ async def find(ui: MainScreen, argument: str) -> None:
     chat, message_id = chosen
     await ui.switch_to(chat)
     if message_id is not None:
-        await controller.select(chat, message_id)
+        await chats.select(chat, message_id)
         ui.go_to_message(message_id)
 
 
@@ -124,54 +123,7 @@ async def system(ui: MainScreen, argument: str) -> None:
         if answer is None:
             return
         argument = answer
-    await ui.ui.controller.set_system(ui.chat, argument.strip())
-
-
-async def save(ui: MainScreen, argument: str) -> None:
-    """Write the conversation to a file: `[md|json|text] [FILE]`."""
-    first, _, rest = argument.partition(" ")
-    form, name = (FORMATS[first], rest.strip()) if first in FORMATS else ("md", argument)
-    if not name and not first:
-        name = ""
-    elif first not in FORMATS:
-        form = FORMATS.get(Path(name).suffix[1:], "md")
-    chat = ui.chat
-    if chat.id is None:
-        raise CommandError("this conversation has no message yet, so there is nothing to export")
-    id = chat.id
-    suffix = "txt" if form == "text" else form
-    path = ui.ui.folder / (Path(name).expanduser() if name else f"{_file_name(chat.title)}.{suffix}")
-    if path.exists():
-        answer = await ui.app.push_screen_wait(Choose("The file exists", str(path), ["replace it", "cancel"]))
-        if answer != 0:
-            return
-
-    def write(store: Store) -> None:
-        export_file(path, export(store, [id], form))  # type: ignore[arg-type]
-
-    await ui.ui.controller.history.call(write)
-    ui.notify_user(f"written: {path}")
-
-
-async def load(ui: MainScreen, argument: str) -> None:
-    """Add the conversations of an exported JSON file."""
-    name: str | None = argument or None
-    if name is None:
-        name = await ui.app.push_screen_wait(AskLine("Import", "An exported JSON file."))
-    if not name:
-        return
-    path = ui.ui.folder / Path(name).expanduser()
-    controller = ui.ui.controller
-
-    def read(store: Store) -> list[str]:
-        return [added.id for added in import_json(store, path.read_text(encoding="utf-8"))]
-
-    ids = await controller.history.call(read)
-    for id in ids:
-        chat = await controller.add_conversation(lambda store, id=id: store.conversation(id))  # type: ignore[misc]
-    if ids:
-        await ui.switch_to(chat)
-    ui.notify_user(f"conversations added: {len(ids)}")
+    await ui.app.chats.set_system(ui.chat, argument.strip())
 
 
 async def compact(ui: MainScreen, argument: str) -> None:
@@ -190,17 +142,11 @@ async def compact(ui: MainScreen, argument: str) -> None:
     )
     if answer in (None, 2):
         return
-    engine = await ui.ui.bridge.ready()
+    bridge = await ui.app.engines.ready(chat.model)
     if answer == 1:
         ui.notify_user("the model is summarising the conversation")
     make = drop_oldest if answer == 0 else summarise
-    await ui.switch_to(await make(ui.ui.controller, engine, chat))
-
-
-def _file_name(text: str) -> str:
-    """A title as a file name."""
-    kept = "".join(char if char.isalnum() or char in "-_." else "-" for char in text.lower())
-    return "-".join(part for part in kept.split("-") if part)[:60].strip(".") or "conversation"
+    await ui.switch_to(await make(ui.app.chats, bridge, chat))
 
 
 CHATS = (
@@ -224,7 +170,5 @@ CHATS = (
     Command("chat.undelete", undelete, "bring back the one deleted last", "Conversations", "undelete"),
     Command("chat.fork", fork, "copy into a new conversation", "Conversations", "branch"),
     Command("chat.compact", compact, "make room in the context", "Conversations", "compact"),
-    Command("chat.export", save, "write to a file", "Conversations", "export", "[md|json|text] [FILE]"),
-    Command("chat.import", load, "add an exported file", "Conversations", "import", "[FILE]"),
     Command("chat.system", system, "system prompt", "Conversations", "system", "[TEXT]"),
 )

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...store import StoredMessage
+from .chats import fork
 from .registry import Command, CommandError
 from .replies import last_reply, regenerate
 
@@ -36,7 +37,7 @@ async def copy_code(ui: MainScreen, argument: str) -> None:
     blocks = ui.conversation.code_blocks(message.id)
     if not blocks:
         raise CommandError("this message has no code block")
-    at = ui.next_code(message.id, len(blocks))
+    at = ui.conversation.next_code(message.id)
     ui.app.copy_to_clipboard(blocks[at])
     ui.notify_user(f"code block {at + 1} of {len(blocks)} is copied")
 
@@ -68,7 +69,7 @@ async def version(step: int, ui: MainScreen, argument: str) -> None:
     if not 0 <= at < len(ids):
         return
     on_message = ui.conversation.focused is not None
-    await ui.ui.controller.select(ui.chat, ids[at])
+    await ui.app.chats.select(ui.chat, ids[at])
     if on_message:
         ui.go_to_message(ids[at])
 
@@ -78,13 +79,6 @@ async def fold(ui: MainScreen, argument: str) -> None:
     focused = ui.conversation.focused
     if focused is not None:
         ui.conversation.fold_thinking(focused.id)
-
-
-async def branch(ui: MainScreen, argument: str) -> None:
-    """Copy the conversation up to this message into a new one."""
-    copy = await ui.ui.controller.fork(ui.chat, last_reply(ui).id)
-    await ui.switch_to(copy)
-    ui.notify_user("this is the copy")
 
 
 MESSAGES = (
@@ -98,7 +92,7 @@ MESSAGES = (
     Command("message.code", copy_code, "copy its code block", "Messages", key="c", palette=False),
     Command("message.edit", edit, "edit as a new version", "Messages", key="e", palette=False),
     Command("message.again", regenerate, "answer again", "Messages", key="r", palette=False),
-    Command("message.branch", branch, "copy up to here into a new one", "Messages", key="b", palette=False),
+    Command("message.branch", fork, "copy up to here into a new one", "Messages", key="b", palette=False),
     Command("message.left", partial(version, -1), "previous version", "Messages", key="left", palette=False),
     Command("message.right", partial(version, 1), "next version", "Messages", key="right", palette=False),
     Command("message.fold", fold, "fold the thinking", "Messages", key="z", palette=False),

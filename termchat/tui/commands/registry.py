@@ -28,7 +28,6 @@ class Command:
     id: stable, for the settings' [keys]. run: gets the screen and what follows the command's name.
     title: one line for palette and help. slash: its name after `/`; "" has none. argument: what may follow,
     for the help. key: default keys, separated by commas. palette: whether the palette lists it.
-    priority: the key works before the widget that has the focus sees it.
     """
 
     id: str
@@ -39,7 +38,6 @@ class Command:
     argument: str = ""
     key: str = ""
     palette: bool = True
-    priority: bool = False
 
     @property
     def usage(self) -> str:
@@ -59,4 +57,4 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
     if name.lower() in known:
         return known[name.lower()], argument.strip()
     near = nearest(name.lower(), known)
-    raise CommandError(f"there is no command /{name[:40]}; did you mean /{near}? F1 lists them all")
+    raise CommandError(f"there is no command /{name[:40]}; did you mean /{near}?")

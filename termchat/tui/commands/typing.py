@@ -45,7 +45,7 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
         name = await ui.app.push_screen_wait(AskLine("Attach a text file", "Its path."))
     if not name:
         return
-    path = ui.ui.folder / Path(name).expanduser()
+    path = ui.app.folder / Path(name).expanduser()
     text = await in_background(lambda: attach.read(path))
     quoted = f'@"{name}"' if any(char.isspace() for char in name) else f"@{name}"
     ui.prompt.load(f"{ui.prompt.value.rstrip()} {quoted} ".lstrip())
@@ -55,7 +55,7 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
 
 async def history(ui: MainScreen, argument: str) -> None:
     """Choose one of the earlier prompts."""
-    prompts = await ui.ui.controller.history.call(lambda store: store.prompts())
+    prompts = await ui.app.history.call(lambda store: store.prompts())
 
     async def search(query: str) -> list[Item]:
         words = query.lower().split()

@@ -11,7 +11,9 @@ from ...config import set_value
 from ...settings import nearest
 from ..background import in_background
 from ..screens.help import HelpScreen
+from ..screens.layout import LIST_COLUMNS
 from ..screens.picker import Item, Picker, matching
+from ..widgets.chat_list import ChatList
 from .registry import Command, CommandError
 
 if TYPE_CHECKING:
@@ -22,15 +24,18 @@ PANELS = ("full", "mini", "off")
 
 async def show_list(ui: MainScreen, argument: str) -> None:
     """Show or hide the list; on a narrow screen it takes the place of the conversation."""
-    ui.toggle_list()
+    if ui.size.width < LIST_COLUMNS:
+        shown = ui.want(swapped=not ui.wanted.swapped)
+    else:
+        shown = ui.want(list=not ui.wanted.list)
+    (ui.query_one(ChatList) if shown.list else ui.prompt).focus()
 
 
 async def panel(ui: MainScreen, argument: str) -> None:
     """The engine panel: full, one line, or off."""
     if argument and argument not in PANELS:
         raise CommandError(f"/panel takes {', '.join(PANELS)}, not {argument[:40]!r}")
-    ui.panel_mode = argument or PANELS[(PANELS.index(ui.panel_mode) + 1) % len(PANELS)]
-    ui.fold(ui.size.width, ui.size.height)
+    ui.want(panel=argument or PANELS[(PANELS.index(ui.wanted.panel) + 1) % len(PANELS)])
 
 
 async def thinking(ui: MainScreen, argument: str) -> None:
@@ -40,7 +45,7 @@ async def thinking(ui: MainScreen, argument: str) -> None:
 
 async def theme(ui: MainScreen, argument: str) -> None:
     """Choose a theme, seeing it at once."""
-    app, names = ui.app, ui.ui.theme_names
+    app, names = ui.app, ui.app.theme_names
     before = app.theme
     name: str | None = argument or None
     if name is None:
@@ -60,28 +65,29 @@ async def theme(ui: MainScreen, argument: str) -> None:
     if name not in names:
         raise CommandError(f"there is no theme {name[:40]!r}; did you mean {nearest(name, names)}?")
     app.theme = name
-    file = ui.ui.config.file
+    file = ui.app.config.file
     await in_background(lambda: set_value(file, "ui.theme", name))
 
 
 async def stats(ui: MainScreen, argument: str) -> None:
     """Copy all figures as JSON."""
-    if ui.stats is None:
+    figures = ui.app.monitor.stats
+    if figures is None:
         raise CommandError("the engine is not loaded yet")
-    ui.app.copy_to_clipboard(json.dumps(ui.stats.as_dict(), indent=2))
+    ui.app.copy_to_clipboard(json.dumps(figures.as_dict(), indent=2))
     ui.notify_user("the figures are copied as JSON")
 
 
 async def detail(ui: MainScreen, argument: str) -> None:
     """The engine on a whole screen."""
-    ui.ui.open_stats()
+    ui.app.open_stats()
 
 
 async def help(ui: MainScreen, argument: str) -> None:
     """All keys and commands."""
     from . import COMMANDS
 
-    await ui.app.push_screen_wait(HelpScreen(COMMANDS, ui.ui.keys))
+    await ui.app.push_screen_wait(HelpScreen(COMMANDS, ui.app.keys))
 
 
 async def palette(ui: MainScreen, argument: str) -> None:

@@ -64,7 +64,10 @@ class Plot(Vertical):
 class StatsScreen(ModalScreen[None]):
     """Plots on the left, all figures on the right. `update` is called at the panel's rhythm."""
 
-    BINDINGS = [Binding("escape,f3,q", "dismiss", "close", show=False)]
+    BINDINGS = [
+        Binding("escape,q", "dismiss", "close", show=False),
+        Binding("f3", "dismiss", "close", show=False, id="stats.detail"),  # the user's key for it, too
+    ]
     DEFAULT_CSS = """
     StatsScreen { background: $background; }
     StatsScreen Horizontal { height: 1fr; padding: 1 2; }

@@ -53,13 +53,13 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
         self._glyphs = glyphs
         self._chats: Sequence[Chat] = ()
         self._shown: Chat | None = None
-        self._rates: Mapping[int, float | None] = {}
+        self._speeds: Mapping[Chat, float] = {}
         self._rows: list[tuple[tuple[str, str, str, str, str], bool]] = []
 
-    def update(self, chats: Sequence[Chat], shown: Chat | None, rates: Mapping[int, float | None]) -> None:
-        """Show these. rates: tokens a second by the engine's request ids."""
+    def update(self, chats: Sequence[Chat], shown: Chat | None, speeds: Mapping[Chat, float]) -> None:
+        """Show these. speeds: tokens a second of those that stream."""
         moved = shown is not self._shown
-        self._chats, self._shown, self._rates = list(chats), shown, rates
+        self._chats, self._shown, self._speeds = list(chats), shown, speeds
         if moved and shown in self._chats:
             self.cursor = self._chats.index(shown)
         self.cursor = max(0, min(self.cursor, len(self._chats) - 1))
@@ -125,7 +125,7 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
     def _parts(self, chat: Chat) -> tuple[str, str, str, str, str]:
         """What a row shows: sign, title, speed or length of the queue; and the styles of sign and title."""
         state = chat.state
-        speed = sum(self._rates.get(reply.stream.id) or 0.0 for reply in chat.live.values())
+        speed = self._speeds.get(chat) if chat.live else None
         end = rate(speed) if speed else f"+{len(chat.queue)}" if chat.queue else ""
         sign_style = "$primary" if chat.unread and state == "idle" else STYLES[state]
         style = "bold" if chat.unread else "" if chat.id is not None else "italic $chat-muted"

@@ -12,9 +12,11 @@ from ...store import StoredMessage
 from ...widgets.message import Message
 from ...widgets.still import Still
 from ...widgets.transcript import Transcript
-from ..chat import Chat, LiveReply
+from ..chat import Chat
 from ..format import count, milliseconds, rate
-from ..glyphs import ASCII, UNICODE, Glyphs
+from ..glyphs import ASCII, Glyphs
+from ..keymap import Keys
+from ..reply import LiveReply
 
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
@@ -37,12 +39,14 @@ class ConversationView(Vertical):
     }
     """
 
-    def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, glyphs: Glyphs, keys: Keys) -> None:
+        super().__init__()
         self._glyphs = glyphs
+        self._keys = keys
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
         self._dirty = False
+        self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
 
     def compose(self) -> ComposeResult:
@@ -113,6 +117,14 @@ class ConversationView(Vertical):
         """The code blocks of a message."""
         message = self._known.get(message_id)
         return message.code_blocks() if message is not None else []
+
+    def next_code(self, message_id: int) -> int:
+        """Which of a message's code blocks to copy: the last one, then with each call the one before."""
+        count = len(self.code_blocks(message_id))
+        known, before = self._code
+        at = (before - 1) % count if known == message_id else count - 1
+        self._code = (message_id, at)
+        return at
 
     def fold_thinking(self, message_id: int) -> None:
         """Fold or unfold the thinking of a message."""
@@ -188,12 +200,12 @@ class ConversationView(Vertical):
             lines.append(Content.styled("waiting for the engine", "italic"))
         if chat.error:
             lines.append(Content.assemble(("✗ ", "$error"), (sanitize(chat.error), "$error")))
-            hint = "/regen tries again"
+            hint = f"{self._keys.hint('reply.again')} tries again"
             lines.append(Content(_FULL if chat.full else hint))
         elif chat.full:
             lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not chat.busy:
-            lines.append(Content("f9 continues this reply"))
+            lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
         for text in chat.queue:
             first, *more = sanitize(text).split("\n")
             lines.append(

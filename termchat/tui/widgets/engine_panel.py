@@ -32,6 +32,8 @@ STATES = {
     "starting": "starting",
     "absent": "no model yet",
     "downloading": "downloading the model",
+    "unloaded": "not loaded",
+    "waiting": "waiting for memory",
     "loading": "loading the model",
     "ready": "ready",
     "failed": "the model cannot be used",

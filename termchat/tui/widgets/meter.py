@@ -16,6 +16,17 @@ NEARLY_FULL = 0.8
 _CELLS = 8
 
 
+def warning(chat: Chat, context: int | None) -> str:
+    """What to say before the context is full; "" while there is room. context: the model's most tokens."""
+    used = chat.tokens_used
+    if context is None or used is None or used < NEARLY_FULL * context:
+        return ""
+    return (
+        f"{chat.title}: {used} of {context} tokens of the context are used; /compact makes room "
+        "in a new conversation. Nothing is cut by itself."
+    )
+
+
 class TitleLine(Block):
     """Title on the left; model, own settings and the context meter on the right."""
 
@@ -27,19 +38,18 @@ class TitleLine(Block):
         super().__init__()
         self._glyphs = glyphs
 
-    def show(self, chat: Chat, model: str, used: int | None, context: int | None) -> None:
-        """used: tokens of the conversation; context: the model's most. None is not known."""
+    def show(self, chat: Chat, model: str, context: int | None) -> None:
+        """context: the model's most tokens. None is not known."""
         width = self.size.width
         if width < 1:
             return
-        right = Content.assemble(*self._right(chat, model, used, context, width))
+        right = Content.assemble(*self._right(chat, model, context, width))
         room = max(0, width - right.cell_length - 1)
         self.show_lines([Content.assemble((cut(chat.title, room), "bold"), " ", right)])
 
-    def _right(
-        self, chat: Chat, model: str, used: int | None, context: int | None, width: int
-    ) -> list[Content]:
+    def _right(self, chat: Chat, model: str, context: int | None, width: int) -> list[Content]:
         parts: list[Content] = []
+        used = chat.tokens_used
         if width >= 50:
             own = [
                 name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given

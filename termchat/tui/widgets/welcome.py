@@ -9,7 +9,8 @@ from textual.widgets import Static
 
 from ..bridge import EngineBridge
 from ..format import size
-from ..glyphs import UNICODE, Glyphs
+from ..glyphs import Glyphs
+from ..keymap import Keys
 from .figures import MUTED, bar
 
 BAR_CELLS = 40
@@ -22,9 +23,10 @@ class Welcome(Static):
     Welcome { height: 1fr; padding: 0 4; content-align: center middle; text-align: center; }
     """
 
-    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+    def __init__(self, glyphs: Glyphs, keys: Keys) -> None:
         super().__init__("", markup=False)
         self._glyphs = glyphs
+        self._keys = keys
         self._drawn: tuple[object, ...] = ()
 
     def show(self, bridge: EngineBridge, waiting: int) -> None:
@@ -35,6 +37,7 @@ class Welcome(Static):
             "downloading": self._downloading,
             "failed": self._failed,
             "ready": self._ready,
+            "unloaded": self._unloaded,
         }.get(bridge.state, self._loading)(bridge)
         if waiting and bridge.state != "ready":
             lines += [
@@ -51,32 +54,45 @@ class Welcome(Static):
         name = bridge.model.name if bridge.model is not None else "the model"
         return [Content(f"loading {name}"), Content(""), Content.styled("you can type meanwhile", MUTED)]
 
+    def _unloaded(self, bridge: EngineBridge) -> list[Content]:
+        models = self._keys.hint("model.choose")
+        return [
+            Content(f"{bridge.title} is not loaded"),
+            Content.styled("your message loads it", MUTED),
+            Content(""),
+            Content.styled(f"{models} models", MUTED),
+        ]
+
     def _ready(self, bridge: EngineBridge) -> list[Content]:
         assert bridge.model is not None, "the engine is ready"
+        hint = self._keys.hint
         seconds = f"loaded in {bridge.load_seconds:.1f} s" if bridge.load_seconds is not None else ""
         return [
             Content(f"{bridge.model.name} is ready"),
             Content.styled(seconds, MUTED),
             Content(""),
-            Content.styled("several conversations can run at once: ^N begins another", MUTED),
-            Content.styled("F1 keys   ^P commands   ^L models", MUTED),
+            Content.styled(f"{hint('chat.new')} begins another conversation; they run at once", MUTED),
+            Content.styled(
+                f"{hint('help')} keys   {hint('palette')} commands   {hint('model.choose')} models", MUTED
+            ),
         ]
 
     def _failed(self, bridge: EngineBridge) -> list[Content]:
+        models = self._keys.hint("model.choose")
         return [
             Content.styled("the model cannot be used", "bold $error"),
             Content(bridge.error),
             Content(""),
-            Content.styled(f"{bridge.remedy} (^L)" if bridge.remedy else "^L models", MUTED),
+            Content.styled(f"{bridge.remedy} ({models})" if bridge.remedy else f"{models} models", MUTED),
         ]
 
     def _absent(self, bridge: EngineBridge) -> list[Content]:
-        entry, registry = bridge.entry, bridge.registry
+        entry, registry, models = bridge.entry, bridge.loader.registry, self._keys.hint("model.choose")
         if entry is None or registry is None:
             return [Content(bridge.error)]
         target = registry.target(entry)
         if target is None:
-            return [Content(bridge.error), Content(""), Content.styled("^L other models", MUTED)]
+            return [Content(bridge.error), Content(""), Content.styled(f"{models} other models", MUTED)]
         facts = [size(entry.size) if entry.size is not None else "", entry.licence]
         lines = [
             Content.assemble("The model ", (entry.name, "bold"), " answers your prompts, on this machine."),
@@ -85,7 +101,9 @@ class Welcome(Static):
             Content(", ".join(fact for fact in facts if fact)),
             Content.styled(f"to {_short(target.parent)}", MUTED),
             Content(""),
-            Content.assemble(("⏎", "bold $accent"), " download   ", ("^L", "bold $accent"), " another model"),
+            Content.assemble(
+                ("⏎", "bold $accent"), " download   ", (models, "bold $accent"), " another model"
+            ),
         ]
         if bridge.remedy:  # a download was tried
             lines += [Content(""), Content.styled(bridge.error, "$warning")]
@@ -101,7 +119,11 @@ class Welcome(Static):
             lines += [bar(share, BAR_CELLS, self._glyphs), Content.styled(format_progress(progress), MUTED)]
         else:
             lines += [bar(None, BAR_CELLS, self._glyphs), Content.styled("looking for the file", MUTED)]
-        return [*lines, Content(""), Content.styled("you can type meanwhile   esc stops", MUTED)]
+        return [
+            *lines,
+            Content(""),
+            Content.styled(f"you can type meanwhile   {self._keys.hint('reply.stop')} stops", MUTED),
+        ]
 
 
 def _short(path: Path) -> str:

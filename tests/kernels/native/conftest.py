@@ -9,7 +9,7 @@ from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Forwa
 from kernels.native import available, unavailable_reason
 from kernels.weights import Packed, Plain, Weight, group_count
 
-ISAS = ("avx512", "avx2", "portable")
+ISAS = ("amx", "avx512", "avx2", "portable")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,16 +1,20 @@
 import dataclasses
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from kernels.arithmetic import LOG2_E
+from kernels.reference import quantized
+from kernels.reference.quantized import exp2_32, fma
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.weights import Plain
 
 HEAD = 16
 
 
-def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD):
+def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD, scale=None):
     """A forward that takes q, k and v of a token from the table and attends."""
     placed = backend.place_matrix(Plain(table, "f32"))
     columns = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
@@ -18,7 +22,7 @@ def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD):
     def forward(ops, inputs):
         q, k, v = ops.split(ops.embedding(placed, inputs.tokens), columns)
         ops.kv_write(0, k, v, inputs.slots)
-        mixed = ops.paged_attention(0, q, inputs, scale=head_dim**-0.5, window=window)
+        mixed = ops.paged_attention(0, q, inputs, scale=scale or head_dim**-0.5, window=window)
         return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
 
     return forward
@@ -36,12 +40,15 @@ def run(
     block_size=32,
     dtype="float16",
     head_dim=HEAD,
+    scale=None,
 ):
     backend.allocate_cache(
         helpers.cache(block_size=block_size, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, blocks=160)
     )
     limits = dataclasses.replace(helpers.LIMITS, rows=2048, samples=2048, blocks_per_sequence=128)
-    program = backend.capture(layer(backend, helpers, table, heads, kv_heads, window, head_dim), limits)
+    program = backend.capture(
+        layer(backend, helpers, table, heads, kv_heads, window, head_dim, scale), limits
+    )
     outputs = []
     for parts in steps:
         logits = program.run(helpers.batch(parts, block_size), logits=True).logits
@@ -85,6 +92,94 @@ def test_other_head_sizes(native, isas, helpers, head_dim):
         assert all(helpers.same_bits(a, b) for a, b in zip(got, expected, strict=True)), isa
 
 
+def exact_fma(a, b, c):
+    """By rational numbers: the float32 next to a * b + c; of two as near the one with an even fraction."""
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    near = np.float32(float(exact))  # rounded twice: right or one step off
+    steps = [near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))]
+    return min(steps, key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view(np.uint32)) & 1))
+
+
+def near_ties(rng, count):
+    """a, b, c with a * b + c so near the middle of two float32 numbers that a float64 sum lands on it."""
+    c = (1 + rng.integers(0, 2**22, count) * 2.0**-23).astype(np.float32)
+    odd = rng.integers(1, 200, count)
+    a = (2.0**-12 * (1 + odd * 2.0**-23)).astype(np.float32)
+    b = (2.0**-12 * (1 - odd * 2.0**-23)).astype(np.float32)  # a * b is just below 2^-24
+    return a, b * rng.choice(np.array([1, -1], np.float32), count), c
+
+
+def test_the_twins_fma_rounds_once():
+    rng = np.random.default_rng(8)
+    a, b, c = near_ties(rng, 300)
+    wide = (np.float32(2) ** rng.integers(-60, 60, (3, 300)) * rng.standard_normal((3, 300))).astype(
+        np.float32
+    )
+    low = (rng.standard_normal((3, 300)) * np.array([[1], [2.0**-140], [2.0**-141]])).astype(np.float32)
+    a, b, c = np.concatenate([np.stack([a, b, c]), wide, low], axis=1)
+    expected = np.array([exact_fma(*x) for x in zip(a, b, c, strict=True)], np.float32)
+    assert np.array_equal(fma(a, b, c), expected)
+    twice = (a.astype(np.float64) * b + c).astype(np.float32)
+    assert (twice != expected)[:300].any(), "these are cases where it matters"
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
+def test_fused_sums_round_once(native, isas, helpers, isa, monkeypatch):
+    """Scores and values whose sums are near ties or subnormal: float64 sums would give other bits."""
+    if isa not in isas:
+        pytest.skip("not on this machine")
+    rng = np.random.default_rng(9)
+    scale = next(x for x in np.float32(0.6931472) + np.arange(-4, 5) * 2.0**-24 if unscaled(x))
+    a, b, c = near_ties(rng, 64)
+    table = np.zeros((64, 3, 8), np.float32)
+    table[:, 0, :2] = np.stack([np.ones(64), a], 1)  # q k = c + a b: the same b for one query's keys only
+    table[:, 1, :2] = np.stack([c, b], 1)
+    table[:, 2] = rng.standard_normal((64, 8)) * np.array(
+        [1, 1, 1, 1, 2.0**-128, 2.0**-135, 2.0**-140, 2.0**-149]
+    )
+    options = {"heads": 1, "kv_heads": 1, "head_dim": 8, "dtype": "float32", "scale": float(scale)}
+    steps = [[(list(range(64)), 0, [3, 1])]]
+    (expected,) = run(QuantizedBackend(), helpers, table.reshape(64, 24), steps, **options)
+    (got,) = run(native(isa), helpers, table.reshape(64, 24), steps, **options)
+    assert helpers.same_bits(got, expected)
+    monkeypatch.setattr(
+        quantized, "fma", lambda a, b, c: np.asarray(a.astype(np.float64) * b + c).astype(np.float32)
+    )
+    (twice,) = run(QuantizedBackend(), helpers, table.reshape(64, 24), steps, **options)
+    assert not helpers.same_bits(twice, expected), "these are cases where it matters"
+
+
+def unscaled(scale):
+    """Whether attention with this scale multiplies the queries by exactly 1."""
+    return np.float32(scale) * np.float32(LOG2_E) == 1
+
+
+def test_weights_are_powers_of_two():
+    x = np.concatenate([-np.logspace(-8, 2, 5000), [0, -1, -126, -126.4, -127, -1e4, -np.inf]]).astype(
+        np.float32
+    )
+    exact = np.exp2(x.astype(np.float64))
+    got = exp2_32(x).astype(np.float64)
+    normal = x >= -126
+    assert np.abs(got[normal] / exact[normal] - 1).max() < 1.3 * 2.0**-23
+    assert (got[x < -126.5] == 0).all()
+    assert exp2_32(np.float32([0]))[0] == 1
+    assert np.isnan(exp2_32(np.float32([np.nan]))[0])
+
+
+@pytest.mark.parametrize("window", [None, 200])
+def test_spans_are_joined_as_in_the_twin(native, isas, helpers, window):
+    rng = np.random.default_rng(10)
+    table = random_table(rng, 262, 2, 1, 8)
+    blocks = list(range(9))
+    steps = [[(list(range(250)), 0, blocks)], [(list(range(250, 262)), 250, blocks)]]
+    options = {"heads": 2, "kv_heads": 1, "head_dim": 8, "window": window}
+    expected = run(QuantizedBackend(), helpers, table, steps, **options)
+    for isa in isas:
+        got = run(native(isa), helpers, table, steps, **options)
+        assert all(helpers.same_bits(a, b) for a, b in zip(got, expected, strict=True)), isa
+
+
 def test_the_softmax_is_right(native, helpers):
     """Against a plain float64 softmax, so that twin and kernel can't be wrong together."""
     rng = np.random.default_rng(3)
@@ -100,7 +195,7 @@ def test_the_softmax_is_right(native, helpers):
     )
     wide = table.astype(np.float64)
     q, k, v = np.split(wide, [6 * HEAD, 8 * HEAD], axis=1)
-    for row in (0, 1, 31, 32, 511, 512, 699):
+    for row in (0, 1, 31, 32, 255, 256, 511, 512, 699):
         for head in range(6):
             keys, values = (x[: row + 1].reshape(-1, 2, HEAD)[:, head // 3] for x in (k, v))
             scores = keys @ q[row].reshape(6, HEAD)[head] / 4

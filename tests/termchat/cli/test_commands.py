@@ -163,6 +163,15 @@ def test_plan_reads_headers_only(termchat, linked_model, monkeypatch):
     assert "conversations of 1024 tokens" in termchat("plan").out
 
 
+def test_plan_and_engine_refuse_the_same_context(termchat, linked_model):
+    plan, reply = termchat("plan", "--context-length", "8193"), termchat("--context-length", "8193", "Hi")
+    assert plan.code == reply.code == 1
+    assert plan.err == reply.err
+    assert "context_length 8193 is more than the 8192 tokens" in plan.err
+    found = json.loads(termchat("plan", "--context-length", "4096", "--json").out)
+    assert found["context_length"] == 4096
+
+
 def test_plan_of_a_broken_file_is_one_line(termchat, home):
     (home / "broken.gguf").write_bytes(b"<html>not a model</html>")
     outcome = termchat("plan", "-m", str(home / "broken.gguf"))

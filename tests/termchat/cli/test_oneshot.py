@@ -8,12 +8,15 @@ import pty
 import signal
 import sqlite3
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from engine import EngineConfig
 from termchat.cli.console import Console
 from termchat.cli.main import run
 from termchat.cli.output import Messages, Output
+from termchat.cli.serving import warn_if_slow
 from termchat.store import Store
 
 END = 0  # the lowest of the model's end tokens, which a script ends with
@@ -635,3 +638,26 @@ def test_on_a_terminal_a_download_is_asked_for(scripted, home, monkeypatch, defa
     assert result == code
     assert "Download it? [Y/n]" in shown
     assert ("Hello." in shown) is (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "warned"),
+    [("reference", [], True), ("scripted", [], False), ("reference", ["--json"], True)],
+)
+def test_a_slow_backend_that_nobody_asked_for_is_one_line(
+    scripted, termchat, monkeypatch, backend, options, warned
+):
+    scripted("Hello")
+    monkeypatch.setattr("engine.testing.ScriptedRunner.backend", backend)
+    outcome = termchat("Hi", *options)
+    assert outcome.code == 0
+    assert "Hello" in outcome.out
+    assert outcome.err.count("reference backend") == outcome.err.count("\n") == warned
+
+
+def test_a_slow_backend_that_was_asked_for_is_no_news(capfd):
+    snapshot = SimpleNamespace(backend="reference")
+    for options, warned in (({}, True), ({"backend": "reference"}, False), ({"dtype": "bfloat16"}, False)):
+        engine, config = SimpleNamespace(snapshot=lambda: snapshot), EngineConfig(model="x", **options)
+        warn_if_slow(Console(), SimpleNamespace(engine=engine, choice=SimpleNamespace(config=config)))
+        assert ("termchat doctor" in capfd.readouterr().err) == warned

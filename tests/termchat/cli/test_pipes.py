@@ -170,9 +170,10 @@ def read_some(process, count):
 
 def test_a_one_shot_on_the_native_backend_imports_neither_torch_nor_textual(environment, home):
     script = (
-        "import sys; from termchat.__main__ import main; code = main();"
+        "import gc, sys; from termchat.__main__ import main; code = main();"
         "heavy = {'torch', 'textual', 'rich'} & set(sys.modules);"
-        "sys.exit(f'imported {heavy}' if heavy else code)"
+        "resting = not gc.isenabled() or not gc.get_freeze_count();"
+        "sys.exit(f'imported {heavy}' if heavy else 'the collector still rests' if resting else code)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, "--backend", "native", "-n", "2", "--stats", "Hi"],

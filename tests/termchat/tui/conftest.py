@@ -1,23 +1,29 @@
-"""A scripted engine behind the real bridge, store and controller; no widgets."""
+"""A scripted engine behind the real bridge, store and conversations; no widgets."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine import EngineConfig
+from engine import EngineConfig, MemoryPlan
 from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from termchat.config import Config
-from termchat.registry import Registry
-from termchat.tui.bridge import EngineBridge
-from termchat.tui.chat import Chat, LiveReply
-from termchat.tui.controller import Controller
+from termchat.registry import Registry, ResolvedModel
+from termchat.registry_file import LocalSource, ModelEntry
+from termchat.tui.chat import Chat
+from termchat.tui.chats import Chats
+from termchat.tui.engines import Engines
 from termchat.tui.history import History
+from termchat.tui.loader import Loader
+from termchat.tui.monitor import Monitor
+from termchat.tui.relay import Relay
+from termchat.tui.reply import LiveReply
+from termchat.tui.turns import Turns
 
 
 @pytest.fixture(scope="session")
@@ -66,28 +72,60 @@ class Recorder:
         self.notices.append(text)
 
 
+class Models:
+    """Scripted models: one, or several by name; and a memory that is not the machine's.
+
+    weights: bytes that each takes; memory: bytes in all. Caches take nothing.
+    """
+
+    def __init__(
+        self, path: Path, folder: Path, models: ScriptedModel | Mapping[str, ScriptedModel] | None
+    ) -> None:
+        self.path, self.models = path, models
+        self.weights, self.memory = 100, 1000
+        self.loaded: Callable[[], int] = lambda: 0
+        entries = {}
+        if isinstance(models, Mapping):
+            for name in models:
+                entries[name] = ModelEntry(name, (LocalSource(path),), f"the model {name}", "MIT", None)
+        self.registry = Registry(entries, next(iter(entries), str(path)), folder)
+
+    def config(self, resolved: ResolvedModel) -> EngineConfig:
+        model = self.models.get(resolved.name) if isinstance(self.models, Mapping) else self.models
+        return EngineConfig(model=model if model is not None else resolved.path)
+
+    def plan(self, config: EngineConfig) -> MemoryPlan:
+        free = self.memory - self.weights * self.loaded()
+        return MemoryPlan("a model", "int4", self.weights, 0, 0, 10, 32, 2048, free)
+
+
 class Stage:
-    """What a test of the controller has in hand."""
+    """What a test of the conversations has in hand."""
 
     until = staticmethod(until)
 
-    def __init__(self, model: ScriptedModel | None, tokenizer: Path, tmp_path: Path) -> None:
+    def __init__(self, models: Models, tmp_path: Path) -> None:
         self.database = tmp_path / "termchat.db"
         self.listener = Recorder()
-        config = Config.load(tmp_path / "config.toml")
-        self.bridge = EngineBridge(
-            config,
-            lambda: Registry({}, str(tokenizer), tmp_path),
-            lambda: None,
-            engine_config=lambda resolved: EngineConfig(model=model if model is not None else resolved.path),
+        self.models = models
+        loader = Loader(
+            Config.load(tmp_path / "config.toml"),
+            lambda: models.registry,
+            engine_config=models.config,
+            plan=models.plan,
         )
+        self.engines = Engines(loader, lambda: None)
+        models.loaded = lambda: len(self.engines.loaded)
         self.history = History(self.database, self.listener.notices.append)
-        self.controller = Controller(self.bridge, self.history, self.listener)
+        self.chats = Chats(self.history, self.listener)
+        relay = Relay(self.chats, self.history, self.listener)
+        self.turns = Turns(self.engines, self.chats, self.history, relay, self.listener)
+        self.monitor = Monitor(self.engines, self.chats, relay)
 
     async def ask(self, text: str, chat: Chat | None = None) -> Chat:
         """Send a text and wait for the reply."""
-        chat = chat or self.controller.new_chat()
-        self.controller.submit(chat, text)
+        chat = chat or self.chats.new()
+        self.turns.submit(chat, text)
         await until(lambda: not chat.busy)
         return chat
 
@@ -95,17 +133,17 @@ class Stage:
 @pytest.fixture
 def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
     @asynccontextmanager
-    async def open_stage(model: ScriptedModel, *, start: bool = True) -> AsyncIterator[Stage]:
-        stage = Stage(model, default_model, tmp_path)
+    async def open_stage(model: Any, *, start: bool = True) -> AsyncIterator[Stage]:
+        stage = Stage(Models(default_model, tmp_path, model), tmp_path)
         await stage.history.open()
-        await stage.controller.load()
+        await stage.chats.load()
         if start:
-            stage.bridge.start()
+            await stage.engines.start(None)
         try:
             yield stage
         finally:
-            await stage.controller.close()
-            await stage.bridge.close()
+            await stage.turns.close()
+            await stage.engines.close()
             stage.history.close()
 
     return open_stage
@@ -119,7 +157,8 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
 
     @asynccontextmanager
     async def start(
-        model: ScriptedModel | None,
+        model: Any,
+        /,
         size: tuple[int, int] = (120, 36),
         config: str = "",
         registry: Registry | None = None,
@@ -129,21 +168,23 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
         paths = Paths(*(tmp_path / name for name in ("config", "data", "cache", "state")))
         paths.config.mkdir(exist_ok=True)
         paths.config_file.write_text("[ui]\nreduced_motion = true\n" + config, encoding="utf-8")
-        known = registry or Registry({}, str(default_model), tmp_path)
+        models = Models(default_model, tmp_path, model)
         app = TermchatApp(
             paths,
             Config.load(paths.config_file),
             Options(**options),
-            load_registry=lambda: known,
-            engine_config=lambda resolved: EngineConfig(model=model if model is not None else resolved.path),
+            read_registry=lambda: registry or models.registry,
+            engine_config=models.config,
+            plan=models.plan,
         )
+        models.loaded = lambda: len(app.engines.loaded)
         async with app.run_test(size=size, notifications=True) as pilot:
             if not early:
-                await until(lambda: app.bridge.state != "starting")
+                await until(lambda: app.engines.default.state != "starting")
             if model is not None:
-                await until(lambda: app.bridge.state == "ready")
+                await until(lambda: app.engines.default.state == "ready")
             try:
-                yield Driver(app, pilot)
+                yield Driver(app, pilot, models)
             finally:
                 await app.action_quit()
                 app.history.close()
@@ -156,9 +197,10 @@ class Driver:
 
     until = staticmethod(until)
 
-    def __init__(self, app: Any, pilot: Any) -> None:
+    def __init__(self, app: Any, pilot: Any, models: Models) -> None:
         self.app = app
         self.pilot = pilot
+        self.models = models
 
     @property
     def main(self) -> Any:
@@ -166,7 +208,7 @@ class Driver:
 
     @property
     def chat(self) -> Chat:
-        return self.app.controller.shown
+        return self.app.chats.shown
 
     @property
     def screen(self) -> str:
@@ -185,22 +227,28 @@ class Driver:
 
     async def press(self, *keys: str) -> None:
         """Press keys; unlike the pilot it does not wait until the processor has nothing to do."""
+        for key in keys:
+            self.type_ahead(key)
+            await asyncio.sleep(0.05)
+
+    def type_ahead(self, *keys: str) -> None:
+        """Press keys before the application has looked at the first of them."""
         from textual.events import Key
 
         for key in keys:
             event = Key(key, key if len(key) == 1 else None)
             event.set_sender(self.app)
             self.app._driver.send_message(event)
-            await asyncio.sleep(0.05)
 
     async def settle(self) -> None:
-        """Wait until what was entered is taken in, nothing is answered any more, and it is drawn."""
+        """Wait until nothing is sent, carried out or answered any more, and it is drawn."""
 
-        def quiet() -> bool:
-            asked = len(self.app.screen_stack) == 2 and any(not work.is_finished for work in self.app.workers)
-            return not asked and not any(chat.busy for chat in self.app.controller.chats)
+        def at_rest() -> bool:
+            asking = len(self.app.screen_stack) > 2  # a dialog is open, and a command waits for it
+            working = any(worker.is_running for worker in self.app.workers) and not asking
+            return not working and not any(chat.busy for chat in self.app.chats.all)
 
-        await until(quiet)
+        await until(at_rest)
         await self.pilot.pause(0.15)
 
     async def shows(self, *texts: str) -> None:

@@ -132,10 +132,10 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
 
     again = terminal("-c")
     # Whichever of the two ended last is opened; the other one is a key away.
-    again.wait(lambda text: "Tell me a very" in text and ("3. 3" in text or "f9 continues" in text))
+    again.wait(lambda text: "Tell me a very" in text and ("3. 3" in text or "F9 continues" in text))
     counts = "3. 3" in again.text
     again.child.send("\x1b[6;5~")
-    again.wait(lambda text: ("3. 3" in text) != counts and ("f9 continues" in text or not counts))
+    again.wait(lambda text: ("3. 3" in text) != counts and ("F9 continues" in text or not counts))
     again.child.kill(signal.SIGTERM)
     assert again.end() == 128 + signal.SIGTERM
 

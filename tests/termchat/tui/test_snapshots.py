@@ -17,7 +17,7 @@ from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.store import Store
 from termchat.tui.app import Options, TermchatApp
-from termchat.tui.chat import LiveReply
+from termchat.tui.reply import LiveReply
 from termchat.tui.stats import StatsHistory
 
 METRICS = {
@@ -100,12 +100,12 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
                     answer.finish("done", "stop", METRICS)
         registry = Registry(ENTRIES, "small-135m", Path("/models"))
         app = TermchatApp(
-            paths, Config.load(paths.config_file), Options(newest=True), load_registry=lambda: registry
+            paths, Config.load(paths.config_file), Options(newest=True), read_registry=lambda: registry
         )
-        bridge = app.bridge
+        bridge = app.engines.default
 
-        def start(name: str | None = None) -> None:
-            bridge.registry = registry
+        async def start(name: str | None = None, fetch: bool = False) -> None:
+            app.loader.registry = registry
             bridge.state = state  # type: ignore[assignment]
             if state == "ready":
                 bridge.model = ResolvedModel("small-135m", Path("/m.gguf"), ENTRIES["small-135m"])
@@ -114,9 +114,9 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
             else:
                 bridge.entry = ENTRIES["small-135m"]
 
-        bridge.start = start  # type: ignore[method-assign]
+        app.engines.start = start  # type: ignore[method-assign]
         bridge.snapshot = lambda: SNAPSHOT if state == "ready" else None  # type: ignore[method-assign]
-        app._main._measure_peak = lambda: None  # type: ignore[method-assign]
+        app.monitor.measure_peak = lambda: None  # type: ignore[method-assign]
         return app
 
     return make
@@ -124,7 +124,7 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
 
 async def settled(pilot: Any) -> None:
     app = pilot.app
-    while app.bridge.state == "starting":
+    while app.engines.default.state == "starting":
         await pilot.pause(0.02)
     app._main.prompt.cursor_blink = False
     app._main.poll()
@@ -147,7 +147,7 @@ async def streaming(pilot: Any) -> None:
     """Two conversations stream, one of them with a queued message."""
     await settled(pilot)
     app = pilot.app
-    app.bridge.snapshot = lambda: EngineSnapshot(
+    app.engines.default.snapshot = lambda: EngineSnapshot(
         **{
             **{name: getattr(SNAPSHOT, name) for name in SNAPSHOT.__dataclass_fields__},
             "running": 2,
@@ -156,16 +156,16 @@ async def streaming(pilot: Any) -> None:
             "conversations": LIVE,
         }
     )
-    for number, chat in enumerate(app.controller.chats, 1):
-        await app.controller.read(chat)
+    for number, chat in enumerate(app.chats.all, 1):
+        await app.chats.read(chat)
         message = chat.messages[-1]
         stream: Any = SimpleNamespace(id=number, abort=lambda: None)
         writer: Any = SimpleNamespace(tick=lambda: None)
-        reply = LiveReply(writer, message, stream, None)
+        reply = LiveReply(writer, message, app.engines.default, stream, None)
         reply.phase = "decode"
         chat.live[message.id] = reply
-    app.controller.chats[0].queue.append("and [then] the tests")
-    app._main.chat_changed(app.controller.chats[0])
+    app.chats.all[0].queue.append("and [then] the tests")
+    app._main.chat_changed(app.chats.all[0])
     app._main.poll()
     await pilot.pause(0.4)
 
@@ -194,13 +194,14 @@ def test_settings(snap_compare: Any, frozen: Any) -> None:
 def test_engine_in_detail(snap_compare: Any, frozen: Any) -> None:
     async def run(pilot: Any) -> None:
         await streaming(pilot)
-        history = pilot.app._main.history = StatsHistory()  # the plots must not depend on the time it took
+        history = StatsHistory()  # the plots must not depend on the time it took
         for sample in range(50):
             history.tokens_per_second.append(100 + sample % 9)
             history.bandwidth.append(20 + sample % 3)
             history.rows.append(1 + sample % 2)
             history.blocks.append(40 + sample)
         history.add = lambda stats: None
+        pilot.app.monitor._histories = {pilot.app.engines.default: history}
         await pilot.press("f3")
         await pilot.pause(0.4)
 

@@ -24,14 +24,14 @@ def texts(chat: Chat) -> list[tuple[str, str]]:
 
 async def test_a_turn_runs_through_its_states_and_is_stored(stage: Callable[..., Any], script: Any) -> None:
     async with stage(script("Hello there.", step=0.02)) as s:
-        chat = s.controller.new_chat()
+        chat = s.chats.new()
         assert chat.state == "idle"
-        s.controller.submit(chat, "Hi")
+        s.turns.submit(chat, "Hi")
         assert chat.state == "queued"
         seen = set()
         while chat.busy:
             seen.add(chat.state)
-            s.controller.observe()
+            s.monitor.read()
             await asyncio.sleep(0.005)
         assert {"queued", "decode"} <= seen
         assert chat.state == "idle"
@@ -44,28 +44,28 @@ async def test_a_turn_runs_through_its_states_and_is_stored(stage: Callable[...,
 
 async def test_prompts_typed_before_the_engine_is_there_are_answered(stage: Any, script: Any) -> None:
     async with stage(script("One.", "Two."), start=False) as s:
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "first")
-        s.controller.submit(chat, "second")
+        chat = s.chats.new()
+        s.turns.submit(chat, "first")
+        s.turns.submit(chat, "second")
         await s.until(lambda: chat.id is not None)
         assert chat.state == "queued"
         assert chat.queue == ["second"]
         stored = await s.history.call(lambda store: store.path(chat.id))
         assert [message.text for message in stored] == ["first"]
-        s.bridge.start()
+        await s.engines.start(None)
         await s.until(lambda: not chat.busy)
         assert [text for _, text in texts(chat)] == ["first", "One.", "second", "Two."]
 
 
 async def test_enter_while_busy_queues_and_stop_hands_back(stage: Any, script: Any) -> None:
     async with stage(script(LONG, "Next.", step=0.01)) as s:
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "count")
+        chat = s.chats.new()
+        s.turns.submit(chat, "count")
         await s.until(lambda: any(reply.text for reply in chat.live.values()))
-        s.controller.submit(chat, "queued one")
-        s.controller.submit(chat, "queued two")
+        s.turns.submit(chat, "queued one")
+        s.turns.submit(chat, "queued two")
         assert chat.queue == ["queued one", "queued two"]
-        assert s.controller.stop(chat) == ["queued one", "queued two"]
+        assert s.turns.stop(chat) == ["queued one", "queued two"]
         await s.until(lambda: not chat.busy)
         assert chat.state == "interrupted"
         reply = chat.messages[-1]
@@ -78,28 +78,28 @@ async def test_enter_while_busy_queues_and_stop_hands_back(stage: Any, script: A
 
 async def test_a_text_sent_right_after_a_stop_is_answered(stage: Any, script: Any) -> None:
     async with stage(script("One."), start=False) as s:
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "first")
+        chat = s.chats.new()
+        s.turns.submit(chat, "first")
         await s.until(lambda: chat.waiting is not None)
-        assert s.controller.stop(chat) == []
-        s.controller.submit(chat, "second")
-        s.bridge.start()
+        assert s.turns.stop(chat) == []
+        s.turns.submit(chat, "second")
+        await s.engines.start(None)
         await s.until(lambda: not chat.busy)
         assert texts(chat)[-2:] == [("user", "second"), ("assistant", "One.")]
 
 
 async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: Any, script: Any) -> None:
     async with stage(script(LONG[:400], LONG[:200], step=0.01)) as s:
-        one, two = s.controller.new_chat(), None
-        s.controller.submit(one, "a")
+        one, two = s.chats.new(), None
+        s.turns.submit(one, "a")
         await s.until(lambda: one.id is not None)
-        two = s.controller.new_chat()
+        two = s.chats.new()
         assert two is not one
-        await s.controller.show(two)
-        s.controller.submit(two, "b")
+        await s.chats.show(two)
+        s.turns.submit(two, "b")
         await s.until(lambda: one.state == two.state == "decode")
         ids = {reply.stream.id for chat in (one, two) for reply in chat.live.values()}
-        await s.until(lambda: {row.id for row in s.bridge.snapshot().conversations} == ids)
+        await s.until(lambda: {row.id for row in s.engines.default.snapshot().conversations} == ids)
         await s.until(lambda: not two.busy)
         assert two.messages[-1].text == LONG[:200]
         assert not two.unread
@@ -114,14 +114,14 @@ async def test_B087_regenerate_makes_a_sibling_and_cancelling_keeps_the_old_repl
     async with stage(script("First.", "Second.", LONG, step=0.005)) as s:
         chat = await s.ask("say")
         first = chat.messages[-1]
-        s.controller.regenerate(chat, first)
+        s.turns.regenerate(chat, first)
         await s.until(lambda: not chat.busy)
         assert texts(chat) == [("user", "say"), ("assistant", "Second.")]
         assert chat.siblings(first) == [first.id, chat.messages[-1].id]
-        await s.controller.select(chat, first.id)
+        await s.chats.select(chat, first.id)
         assert chat.messages[-1] == first
-        s.controller.regenerate(chat, first)
-        s.controller.stop(chat)
+        s.turns.regenerate(chat, first)
+        s.turns.stop(chat)
         await s.until(lambda: not chat.busy)
         assert chat.tree[first.id] == first
         stored = await s.history.call(lambda store: store.tree(chat.id))
@@ -135,17 +135,17 @@ async def test_edit_makes_a_branch_and_keeps_the_old_one(stage: Any, script: Any
         chat = await s.ask("one")
         await s.ask("two", chat)
         question = chat.messages[0]
-        s.controller.edit(chat, question, "uno")
+        s.turns.edit(chat, question, "uno")
         await s.until(lambda: not chat.busy)
         assert texts(chat) == [("user", "uno"), ("assistant", "C.")]
-        await s.controller.select(chat, question.id)
+        await s.chats.select(chat, question.id)
         assert [text for _, text in texts(chat)] == ["one", "A.", "two", "B."]
 
 
 async def test_several_answers_at_once_share_the_prompt(stage: Any, script: Any) -> None:
     async with stage(script("A.", "B1.", "B2.", "B3.", step=0.005)) as s:
         chat = await s.ask("say")
-        s.controller.regenerate(chat, chat.messages[0], count=3)
+        s.turns.regenerate(chat, chat.messages[0], count=3)
         await s.until(lambda: len(chat.live) == 3)
         assert chat.leaf_id == min(chat.live)
         await s.until(lambda: not chat.busy)
@@ -155,13 +155,13 @@ async def test_several_answers_at_once_share_the_prompt(stage: Any, script: Any)
 
 async def test_an_interrupted_reply_goes_on_where_it_stopped(stage: Any, script: Any) -> None:
     async with stage(script(LONG, " and so on", step=0.01)) as s:
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "count")
+        chat = s.chats.new()
+        s.turns.submit(chat, "count")
         await s.until(lambda: any(len(reply.text) > 10 for reply in chat.live.values()))
-        s.controller.stop(chat)
+        s.turns.stop(chat)
         await s.until(lambda: not chat.busy)
         part = chat.messages[-1]
-        s.controller.resume(chat, part)
+        s.turns.resume(chat, part)
         await s.until(lambda: not chat.busy)
         whole = chat.messages[-1]
         assert whole.id == part.id
@@ -184,7 +184,7 @@ async def test_a_prompt_too_long_is_an_error_with_the_numbers_and_the_next_turn_
         assert chat.full
         assert "128" in chat.error
         assert [message.role for message in chat.messages] == ["user"]
-        other = s.controller.new_chat()
+        other = s.chats.new()
         await s.ask("short", other)
         assert other.messages[-1].role == "assistant"
 
@@ -192,14 +192,14 @@ async def test_a_prompt_too_long_is_an_error_with_the_numbers_and_the_next_turn_
 async def test_fork_rename_delete_undelete(stage: Any, script: Any) -> None:
     async with stage(script("A.")) as s:
         chat = await s.ask("one")
-        copy = await s.controller.fork(chat, chat.messages[0].id)
-        await s.controller.read(copy)
+        copy = await s.chats.fork(chat, chat.messages[0].id)
+        await s.chats.read(copy)
         assert texts(copy) == [("user", "one")]
-        await s.controller.rename(copy, "[red]Copy[/red]")
+        await s.chats.rename(copy, "[red]Copy[/red]")
         assert copy.title == "[red]Copy[/red]"
-        await s.controller.delete(copy)
-        assert copy not in s.controller.chats
-        back = await s.controller.undelete()
+        await s.chats.delete(copy)
+        assert copy not in s.chats.all
+        back = await s.chats.undelete()
         assert back.title == "[red]Copy[/red]"
 
 
@@ -207,26 +207,15 @@ async def test_an_engine_that_cannot_be_loaded_says_why(stage: Any, tmp_path: Pa
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
     async with stage(None, start=False) as s:
-        s.bridge.start(str(broken))
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "hello")
+        await s.engines.start(str(broken))
+        chat = s.chats.new()
+        s.turns.submit(chat, "hello")
         await s.until(lambda: not chat.busy)
-        assert s.bridge.state == "failed"
+        assert s.engines.default.state == "failed"
         assert chat.state == "error"
         assert "broken.gguf" in chat.error
         assert "choose another model" in chat.error
         assert texts(chat) == [("user", "hello")]
-
-
-async def test_switching_the_model_keeps_conversations(stage: Any, script: Any) -> None:
-    model = script("One.", "Two.")
-    async with stage(model) as s:
-        chat = await s.ask("first")
-        s.bridge.start()
-        assert s.bridge.state == "loading"
-        s.controller.submit(chat, "second")
-        await s.until(lambda: not chat.busy)
-        assert chat.messages[-1].text == "One."  # a new engine counts its requests from one
 
 
 async def test_a_store_that_cannot_be_used_does_not_stop_the_chat(
@@ -241,8 +230,8 @@ async def test_a_store_that_cannot_be_used_does_not_stop_the_chat(
 
 async def test_a_locked_database_does_not_hold_up_the_stream(stage: Any, script: Any) -> None:
     async with stage(script(LONG[:200], step=0.005)) as s:
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "go")
+        chat = s.chats.new()
+        s.turns.submit(chat, "go")
         await s.until(lambda: any(reply.text for reply in chat.live.values()))
         other = sqlite3.connect(s.database, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -256,10 +245,10 @@ async def test_a_locked_database_does_not_hold_up_the_stream(stage: Any, script:
 
 async def test_stop_before_the_first_word_leaves_the_question(stage: Any, script: Any) -> None:
     async with stage(script(LONG, step=0.05)) as s:
-        chat = s.controller.new_chat()
-        s.controller.submit(chat, "go")
+        chat = s.chats.new()
+        s.turns.submit(chat, "go")
         await s.until(lambda: bool(chat.live))
-        s.controller.stop(chat)
+        s.turns.stop(chat)
         await s.until(lambda: not chat.busy)
         assert texts(chat)[0] == ("user", "go")
         assert all(text for _, text in texts(chat))
@@ -276,9 +265,12 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
         from engine.tokenization import load_tokenizer
         from termchat.config import Config
         from termchat.registry import Registry
-        from termchat.tui.bridge import EngineBridge
-        from termchat.tui.controller import Controller
+        from termchat.tui.chats import Chats
+        from termchat.tui.engines import Engines
         from termchat.tui.history import History
+        from termchat.tui.loader import Loader
+        from termchat.tui.relay import Relay
+        from termchat.tui.turns import Turns
 
         folder, model = Path(sys.argv[1]), sys.argv[2]
         text = " ".join(map(str, range(500)))
@@ -288,14 +280,16 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
             def __getattr__(self, name): return lambda *args, **more: None
 
         async def main():
-            bridge = EngineBridge(Config.load(folder / "c"), lambda: Registry({}, model, folder),
-                                  lambda: None, engine_config=lambda m: EngineConfig(model=script))
+            loader = Loader(Config.load(folder / "c"), lambda: Registry({}, model, folder),
+                            engine_config=lambda m: EngineConfig(model=script))
+            engines = Engines(loader, lambda: None)
             history = History(folder / "termchat.db", print)
             await history.open()
-            controller = Controller(bridge, history, Nobody())
-            bridge.start()
-            chat = controller.new_chat()
-            controller.submit(chat, "count")
+            chats = Chats(history, Nobody())
+            turns = Turns(engines, chats, history, Relay(chats, history, Nobody()), Nobody())
+            await engines.start(None)
+            chat = chats.new()
+            turns.submit(chat, "count")
             while not chat.live or next(iter(chat.live.values())).tokens < 120:
                 await asyncio.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -320,6 +314,23 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
 
 async def test_errors_of_the_store_are_told(stage: Any, script: Any) -> None:
     async with stage(script("A.")) as s:
-        chat = s.controller.new_chat()
+        chat = s.chats.new()
         with pytest.raises(StoreError):
-            await s.controller.fork(chat)
+            await s.chats.fork(chat)
+
+
+async def test_B087_two_windows_drop_nothing_of_each_other(stage: Any, script: Any) -> None:
+    async with stage(script("One.", "Two.")) as s:
+        chat = await s.ask("first")
+        with Store(s.database) as other:  # another window goes on with the same conversation
+            theirs = other.add_message(chat.id, "user", "from elsewhere")
+        await s.ask("second", chat)
+        assert texts(chat) == [
+            ("user", "first"),
+            ("assistant", "One."),
+            ("user", "second"),
+            ("assistant", "Two."),
+        ]
+        assert chat.siblings(chat.messages[2]) == [theirs.id, chat.messages[2].id]
+        await s.chats.select(chat, theirs.id)
+        assert texts(chat)[-1] == ("user", "from elsewhere")

@@ -1,0 +1,57 @@
+// Kernels for x86-64 with AMX in int8 (Sapphire Rapids and later): products with quantized weights; the rest is that of
+// AVX-512.
+#include <cstring>
+#include <type_traits>
+
+#include "half.hpp"
+#include "kernels.hpp"
+
+#if defined(__x86_64__) && defined(__linux__) && __has_include(<amxint8intrin.h>)
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-int8"))), \
+                             apply_to = function)
+#else
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-int8")
+#endif
+
+namespace native {
+namespace amx {
+#include "vec_avx512.hpp"
+#include "math.hpp"
+#include "quantize.hpp"
+#include "finish.hpp"
+#include "linear_amx.hpp"
+
+static Kernels make_kernels() {
+    Kernels kernels = *avx512_kernels();
+    kernels.name = "amx";
+    kernels.linear[(int)Format::q4][0] = tiled_linear<Q4Tile, 1>;
+    kernels.linear[(int)Format::q4][1] = tiled_linear<Q4Tile, 2>;
+    kernels.linear[(int)Format::q8][0] = tiled_linear<Q8Tile, 1>;
+    kernels.linear[(int)Format::q8][1] = tiled_linear<Q8Tile, 2>;
+    kernels.gated_linear[(int)Format::q4][0] = tiled_gated_linear<Q4Tile, 1>;
+    kernels.gated_linear[(int)Format::q4][1] = tiled_gated_linear<Q4Tile, 2>;
+    kernels.gated_linear[(int)Format::q8][0] = tiled_gated_linear<Q8Tile, 1>;
+    kernels.gated_linear[(int)Format::q8][1] = tiled_gated_linear<Q8Tile, 2>;
+    return kernels;
+}
+}  // namespace amx
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+const Kernels* amx_kernels() {
+    static const Kernels kernels = amx::make_kernels();
+    return &kernels;
+}
+}  // namespace native
+#else
+namespace native {
+const Kernels* amx_kernels() { return nullptr; }
+}  // namespace native
+#endif

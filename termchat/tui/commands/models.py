@@ -1,0 +1,93 @@
+"""Commands for models: which one answers in a conversation, and which are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from ...registry import ModelStatus
+from ..format import size
+from ..screens.dialogs import Choose
+from ..screens.picker import Item, Picker, matching
+from .loading import load, replies, unload, using
+from .registry import Command, CommandError
+
+if TYPE_CHECKING:
+    from ..screens.main import MainScreen
+
+
+async def choose(ui: MainScreen, argument: str) -> None:
+    """Go on with another model in this conversation and in new ones, fetching it first if it is not here."""
+    engines, chat = ui.app.engines, ui.chat
+    name = argument or await _picked(ui)
+    if not name:
+        return
+    bridge = engines.of(ui.app.loader.reference(name))
+    if bridge.state in ("absent", "failed"):
+        bridge.look()  # it may have come meanwhile
+    if bridge.state == "absent":
+        bridge.download()
+    elif not await load(ui, bridge, []):
+        return
+    engines.default = bridge
+    await ui.app.chats.set_model(chat, bridge.reference)
+
+
+async def _picked(ui: MainScreen) -> str | None:
+    registry = ui.app.loader.registry
+    if registry is None:
+        raise CommandError("the list of models is still being read")
+    loaded = {bridge.reference for bridge in ui.app.engines.loaded}
+    items = [_item(status, loaded) for status in registry.list_models()]
+
+    async def search(query: str) -> list[Item]:
+        found = matching(items, query)
+        if not found and query:
+            found = [Item(Content(f"the file or folder {query}"), query)]
+        return found
+
+    hint = "⏎ use here   ● loaded   ✓ on this machine   ⇣ fetch first   esc close"
+    picked: str | None = await ui.app.push_screen_wait(
+        Picker("Models", search, selected=ui.bridge.reference, hint=hint)
+    )
+    return picked
+
+
+async def free(ui: MainScreen, argument: str) -> None:
+    """Take a model out of the memory; it is loaded again when it is needed."""
+    engines = ui.app.engines
+    bridge = engines.of(ui.app.loader.reference(argument)) if argument else ui.bridge
+    if bridge.engine is None:
+        names = " and ".join(other.title for other in engines.loaded) or "none"
+        raise CommandError(f"{bridge.title} is not loaded; loaded: {names}")
+    busy = len(using(ui, bridge))
+    if busy:
+        answer = await ui.app.push_screen_wait(
+            Choose(f"Unload {bridge.title}?", f"It is making {replies(busy)}.", ["stop and unload", "cancel"])
+        )
+        if answer != 0:
+            return
+    await unload(ui, bridge)
+    ui.notify_user(f"{bridge.title} is unloaded; the next message loads it again")
+
+
+def _item(status: ModelStatus, loaded: Set[str]) -> Item:
+    entry = status.entry
+    here = "●" if entry.name in loaded else "✓" if status.path is not None else "⇣"
+    facts = [size(entry.size) if entry.size else "", entry.licence]
+    if status.partial:
+        facts.append(f"{size(status.partial)} fetched")
+    text = Content.assemble(
+        (f"{here} ", "$accent"),
+        (f"{entry.name:<18}", "bold"),
+        ("  ".join(fact for fact in facts if fact), "$chat-muted"),
+    )
+    return Item(text, entry.name, Content.styled(f"  {entry.description}", "$chat-muted"))
+
+
+MODELS = (
+    Command("model.choose", choose, "use another model", "Model", "model", "[NAME]", "ctrl+l"),
+    Command("model.unload", free, "take a model out of the memory", "Model", "unload", "[NAME]"),
+)

@@ -1,0 +1,96 @@
+"""What the engines do, read five times a second: for the panel, the plots, and the list's speeds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from .bridge import EngineBridge
+from .chat import Chat
+from .chats import Chats
+from .engines import Engines
+from .relay import Relay
+from .reply import LiveReply
+from .stats import EngineStats, StatsHistory, derive
+
+if TYPE_CHECKING:
+    from engine import AsyncEngine
+
+log = logging.getLogger(__name__)
+
+
+class Monitor:
+    """stats: the last reading of the engine of the conversation on screen, None while it has none.
+
+    speeds: tokens a second of the conversations that stream.
+    """
+
+    def __init__(self, engines: Engines, chats: Chats, relay: Relay) -> None:
+        self.stats: EngineStats | None = None
+        self.speeds: dict[Chat, float] = {}
+        self._engines = engines
+        self._chats = chats
+        self._relay = relay
+        self._histories: dict[EngineBridge, StatsHistory] = {}
+        self._measured: set[AsyncEngine] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def history(self) -> StatsHistory:
+        """The last two minutes of the engine of the conversation on screen, for the plots."""
+        return self._histories.setdefault(self._bridge, StatsHistory())
+
+    @property
+    def _bridge(self) -> EngineBridge:
+        shown = self._chats.shown
+        return self._engines.of(shown.model if shown is not None else "")
+
+    def read(self) -> None:
+        """Take a reading; what it says of live replies goes to them."""
+        self.stats, self.speeds = None, {}
+        prefilling: set[LiveReply] = set()
+        idle = True
+        for bridge in self._engines.loaded:
+            stats = self._read_one(bridge, prefilling)
+            idle = idle and (stats is None or stats.idle)
+            if bridge is self._bridge:
+                self.stats = stats
+        self._relay.observe(prefilling)
+        if idle and self.stats is not None and self.stats.snapshot.tokens_total > 0:
+            self.measure_peak()
+
+    def _read_one(self, bridge: EngineBridge, prefilling: set[LiveReply]) -> EngineStats | None:
+        snapshot = bridge.snapshot()
+        if snapshot is None:
+            return None
+        rows = {row.id: row for row in snapshot.conversations}
+        its: list[Chat] = []
+        for chat in self._chats.all:
+            live = [reply for reply in chat.live.values() if reply.bridge is bridge]
+            if live:
+                its.append(chat)
+            for reply in live:
+                row = rows.get(reply.stream.id)
+                if row is not None and row.state == "prefill":
+                    prefilling.add(reply)
+                if row is not None and row.tokens_per_second:
+                    self.speeds[chat] = self.speeds.get(chat, 0.0) + row.tokens_per_second
+        stats = derive(snapshot, its, self._chats.shown if bridge is self._bridge else None)
+        self._histories.setdefault(bridge, StatsHistory()).add(stats)
+        return stats
+
+    def measure_peak(self) -> None:
+        """Measure the memory's peak once for an engine, after its first reply, when nothing runs anywhere."""
+        engine = self._bridge.engine
+        if engine is None or engine in self._measured:
+            return
+        self._measured.add(engine)
+
+        async def measure() -> None:
+            try:
+                await engine.bandwidth_peak()
+            except Exception:  # the engine was closed meanwhile: there is nothing to show
+                log.info("the peak bandwidth was not measured", exc_info=True)
+
+        self._task = asyncio.create_task(measure())

@@ -1,0 +1,70 @@
+"""The arrays of a step, against the plan they are made from."""
+
+import random
+
+import numpy as np
+import pytest
+
+from engine.roofline import Traffic
+from engine.runner import ModelRunner
+from engine.sampling import SamplerState
+from engine.scheduler import Row, StepPlan
+from engine.sequence import Sequence
+from engine.types import SamplingParams
+from kernels.interface import StepOutput
+
+BLOCK = 16
+
+
+class Recorder:
+    """A backend and a program in one that keep the batches they are given."""
+
+    name, exact, weight_bytes = "recorder", True, 0
+
+    def __init__(self):
+        self.batches = []
+
+    def run(self, batch, *, logits):
+        self.batches.append(batch)
+        return StepOutput(np.zeros(len(batch.sample_rows), np.int32), None)
+
+
+def random_plan(rng):
+    """Sequences in decode, in prefill and scored, of any length, each with blocks of its own."""
+    free = rng.sample(range(1000), 1000)
+    rows = []
+    for number in range(rng.randint(1, 20)):
+        prompt = [rng.randrange(40000) for _ in range(rng.randint(1, 90))]
+        score = rng.random() < 0.2
+        sequence = Sequence(number, prompt, SamplerState(SamplingParams(), number), score=score)
+        sequence.computed = rng.randrange(len(prompt))
+        count = rng.choice([1, sequence.remaining, rng.randint(1, sequence.remaining)])
+        for _ in range(-(-(sequence.computed + count) // BLOCK) + rng.randint(0, 2)):
+            sequence.table.blocks.append(free.pop())
+        samples = count if score else int(count == sequence.remaining)
+        rows.append(Row(sequence, sequence.computed, count, samples))
+    return StepPlan(rows=rows)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_arrays_of_a_step_say_what_the_plan_says(seed):
+    recorder = Recorder()
+    plan = random_plan(random.Random(seed))
+    ModelRunner(recorder, recorder, Traffic(0, 0), BLOCK).run(plan, logits=False)
+    (batch,) = recorder.batches
+    at = 0
+    for line, row in enumerate(plan.rows):
+        sequence, blocks = row.sequence, row.sequence.table.blocks
+        table = batch.block_tables[line].tolist()
+        assert table == [*blocks, *[0] * (len(table) - len(blocks))]
+        for position in range(row.start, row.start + row.count):
+            assert batch.positions[at] == position
+            assert batch.tokens[at] == sequence.tokens[position]
+            assert batch.sequences[at] == line
+            assert divmod(batch.slots[at], BLOCK) == (blocks[position // BLOCK], position % BLOCK)
+            at += 1
+    assert at == len(batch.tokens) == len(batch.positions) == len(batch.slots) == len(batch.sequences)
+    assert batch.sample_rows.tolist() == [row for row, _, _ in plan.samples()]
+    assert batch.sampling.positions.tolist() == [position for _, _, position in plan.samples()]
+    fields = (batch.tokens, batch.positions, batch.slots, batch.sequences, batch.block_tables)
+    assert {field.dtype for field in fields} == {np.dtype(np.int32)}

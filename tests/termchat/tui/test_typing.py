@@ -1,0 +1,166 @@
+"""Keys, hints and what is typed: nothing is lost or goes astray, however fast it comes."""
+
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from textual.events import Paste
+
+from termchat.tui.commands import COMMANDS
+from termchat.tui.keymap import Keys
+from termchat.tui.screens.help import HelpScreen
+
+LONG = " ".join(str(number) for number in range(60))
+
+
+async def test_keys_typed_before_a_dialog_is_there_go_to_it(open_app: Any, script: Any) -> None:
+    async with open_app(script("The fox is red.")) as d:
+        await d.say("fox")
+        d.type_ahead("ctrl+o", *"red")
+        await d.until(lambda: len(d.app.screen_stack) == 3 and d.app.screen.query_one("Input").value == "red")
+        assert d.main.prompt.text == ""
+
+
+async def test_keys_typed_before_a_conversation_is_there_go_to_it(open_app: Any, script: Any) -> None:
+    async with open_app(script(LONG, "Two.", step=0.01)) as d:
+        d.type_ahead(*"one", "enter", "ctrl+n", *"two", "enter")
+        await d.until(lambda: [chat.title for chat in d.app.chats.all] == ["two", "one"])
+        assert {chat.messages[0].text for chat in d.app.chats.all} == {"one", "two"}
+
+
+async def test_a_new_conversation_without_a_message_does_not_stay(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("one")
+        first = d.chat
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        await d.press("ctrl+n", "ctrl+n", "ctrl+pagedown")
+        await d.until(lambda: d.chat is first)
+        assert d.app.chats.all == [first]
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        d.main.prompt.load("half a thought")
+        begun = d.chat
+        await d.press("ctrl+n")  # the draft is kept, and there is an empty one beside it
+        await d.until(lambda: d.chat not in (first, begun))
+        assert len(d.app.chats.all) == 3
+        await d.main.switch_to(first)
+        assert d.app.chats.all == [begun, first]
+        assert begun.draft == "half a thought"
+
+
+async def test_messages_with_files_stay_in_order(open_app: Any, script: Any, tmp_path: Any) -> None:
+    (tmp_path / "note.txt").write_text("content", encoding="utf-8")
+    async with open_app(script("One.", "Two.", "Three.")) as d:
+        d.app.folder = tmp_path
+        for text in ("@note.txt first", "second", "@note.txt third"):
+            d.main.prompt.load(text)
+            d.type_ahead("enter")
+            await d.until(lambda: d.main.prompt.text == "")
+        await d.settle()
+        asked = [message.text for message in d.chat.messages if message.role == "user"]
+        assert [text.partition("\n")[0] for text in asked] == ["@note.txt first", "second", "@note.txt third"]
+
+
+async def test_hints_follow_the_users_keys(open_app: Any, script: Any) -> None:
+    keys = {
+        "help": "ctrl+y",
+        "palette": "f7",
+        "model.choose": "f8",
+        "chat.new": "ctrl+f",
+        "reply.continue": "f10",
+        "quit": "ctrl+d",
+        "reply.stop": "f12",
+        "stats.detail": "f6",
+    }
+    config = "[keys]\n" + "".join(f'"{id}" = "{key}"\n' for id, key in keys.items())
+    async with open_app(script(LONG, step=0.02), config=config) as d:
+        await d.shows(
+            "^F begins another conversation",
+            "^Y keys   F7 commands   F8 models",
+            "send   ^J new line   ^Y keys",
+        )
+        await d.say("count", wait=False)
+        await d.shows("F12 stop", "^F new chat", "0 1 2 3")
+        await d.press("f12")
+        await d.settle()
+        await d.shows("F10 continues this reply")
+        await d.press("ctrl+c")
+        await d.shows("^D quits")
+        for opened, text in (("f6", "tokens a second"), ("ctrl+y", "Keys and commands")):
+            await d.press(opened)
+            await d.shows(text)
+            await d.press(opened)  # the same key closes it
+            await d.until(lambda: len(d.app.screen_stack) == 2)
+
+
+async def test_B065_the_palette_shows_brackets(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(120, 60)) as d:
+        await d.press("ctrl+p")
+        await d.shows("/model [NAME]", "/set [NAME [VALUE]]", "/export [md|json|text] [FILE]")
+
+
+def test_the_manual_fits_its_screen() -> None:
+    manual = HelpScreen(COMMANDS, Keys(COMMANDS, {}))
+    for width in (92, 66, 48):
+        rows = str(manual._manual(width)).split("\n")
+        rows = [row for row in rows if not row.startswith(("In config", "reply.stop"))]
+        assert max(cell_len(row) for row in rows) <= width
+        assert any("/export [md|json|text] [FILE]" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [("a line with 日本語 and [brackets]\t\n", 5400), ("x" * 200_000, 1), ("\n", 200_000), ("é\r\n", 60_000)],
+    ids=["lines", "one line", "empty lines", "carriage returns"],
+)
+async def test_B069_200_kb_are_folded_and_sent_whole(
+    open_app: Any, script: Any, line: str, count: int
+) -> None:
+    text = line * count
+    async with open_app(script(LONG, step=0.01)) as d:
+        await d.say("count", wait=False)
+        d.type_ahead(*"see: ")
+        d.app._driver.send_message(Paste(text))
+        d.type_ahead(*" ok")
+        await d.until(lambda: d.main.prompt.text.endswith("ok"))
+        assert d.main.prompt.text.startswith("see: [Pasted #1 +")
+        assert len(d.main.prompt.text) < 60
+        sent = f"see: {text} ok".replace("\r\n", "\n")
+        assert d.main.prompt.value == sent
+        assert [message.text for message in d.chat.messages if message.role == "user"] == ["count"]
+        await d.press("enter")
+        await d.until(lambda: d.chat.queue)
+        assert d.chat.queue == [sent]
+        await d.press("escape")  # it comes back as it was, folded again
+        await d.settle()
+        assert d.main.prompt.value == sent
+        assert len(d.main.prompt.text) < 60
+
+
+async def test_B069_a_paste_beside_the_prompt_goes_to_it(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("one")
+        await d.press("alt+up")
+        await d.until(lambda: d.main.conversation.focused is not None)
+        d.app._driver.send_message(Paste("two\nlines"))
+        await d.until(lambda: d.main.prompt.text == "two\nlines")
+        assert d.main.prompt.has_focus
+
+
+@pytest.mark.parametrize("key", ["f1", "f2", "f3", "ctrl+l", "ctrl+p", "ctrl+o"])
+async def test_B071_any_size_while_a_dialog_is_open(open_app: Any, script: Any, key: str) -> None:
+    async with open_app(script("One.")) as d:
+        await d.press(key)
+        await d.until(lambda: len(d.app.screen_stack) == 3)
+        for size in ((200, 60), (20, 5), (6, 3), (1, 1), (1, 0), (80, 24)):
+            await d.pilot.resize_terminal(*size)
+        await d.press("escape")
+        await d.until(lambda: len(d.app.screen_stack) == 2)
+        await d.shows("Type a message")
+
+
+async def test_B065_brackets_in_default_settings(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), config='[sampling]\nstop = ["[/INST]", "[bold"]\n') as d:
+        await d.press("f2")
+        await d.shows("[/INST]|[bol")  # as much as the field has room for
