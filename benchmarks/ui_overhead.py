@@ -1,144 +1,239 @@
-"""What the interface costs while replies stream: share of one core, lag of the event loop, tokens a second.
+"""What the terminal interface costs while replies stream: tokens a second, share of a core, lag of its loop.
 
-The engine, scheduler and store are real, the model is a script with steps of a fixed length, so the ratio to
-the same streams without an interface is the interface's own cost.
+Whole processes in turns: the engine alone with consumers that read along, and the program itself on a
+pseudo-terminal of 160 x 50 that is read and dropped, with the same conversations, the last one on screen. The
+figure that counts is the median of the ratios of neighbours. Times of the interface are of its thread.
 
-    python benchmarks/ui_overhead.py [--chats 8] [--tokens 400] [--step-ms 15]
+    python benchmarks/ui_overhead.py [--chats 8] [--tokens 400] [--runs 6] [--model NAME] [--profile 30]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import cProfile
+import fcntl
+import io
 import json
+import os
+import pstats
+import pty
+import statistics
+import struct
+import subprocess
+import sys
 import tempfile
+import termios
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine import AsyncEngine, EngineConfig, SamplingParams
-from engine.testing import ScriptedModel
-from engine.tokenization import load_tokenizer
+from engine import AsyncEngine, EngineConfig, EngineSnapshot, Message, SamplingParams
 from termchat.config import Config
 from termchat.download import ensure
 from termchat.paths import Paths
 from termchat.registry import Registry
-from termchat.tui.app import Options, TermchatApp
+from termchat.tui.app import Options, TermchatApp, run
 
-KINDS = {
-    "prose": "The quick brown fox jumps over the lazy dog. " * 12 + "\n\n",
-    "list": "- an item of a list with some words in it\n",
-    "code": "    value = compute(first, second)  # a line of code\n",
-}
+SUBJECTS = (
+    "the sea",
+    "a mountain village",
+    "the night train",
+    "an old clock",
+    "the last library",
+    "a garden in winter",
+    "two rivers",
+    "the city of bridges",
+)
+LAG_SECONDS = 0.01
 
 
-class Lag:
-    """How late the event loop is: a sleep of 5 ms, over and over."""
+def question(number: int) -> str:
+    """Answered at length, so that all replies reach their limit."""
+    return f"Tell me a very long story about {SUBJECTS[number % len(SUBJECTS)]}."
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
+
+class Meter:
+    """Watches an engine from its event loop, every 10 ms, between the moments when all conversations decode.
+
+    How late it is called is the loop's lag; the time of its thread on the processor, the loop's duty.
+    """
+
+    def __init__(self, engine: AsyncEngine, chats: int) -> None:
+        self._engine = engine
+        self._chats = chats
+        self._readings: list[tuple[float, float, EngineSnapshot]] = []  # wall, thread's time, snapshot
+        self._lag: list[float] = []
 
     async def run(self) -> None:
+        """Until the first reply ends."""
         while True:
-            begun = time.perf_counter()
-            await asyncio.sleep(0.005)
-            self.seconds.append(time.perf_counter() - begun - 0.005)
+            due = time.perf_counter() + LAG_SECONDS
+            await asyncio.sleep(LAG_SECONDS)
+            now, snapshot = time.perf_counter(), self._engine.snapshot()
+            decoding = sum(row.state == "decode" for row in snapshot.conversations)
+            if self._readings and decoding < self._chats:
+                return
+            if snapshot.tokens_total and not snapshot.running:
+                raise RuntimeError("a reply was over before the last one began; ask for more tokens")
+            if decoding == self._chats:
+                self._lag.append(now - due)
+                if not self._readings or self._readings[-1][2] is not snapshot:
+                    self._readings.append((now, time.thread_time(), snapshot))
 
-    def p99_ms(self) -> float:
-        return sorted(self.seconds)[int(len(self.seconds) * 0.99)] * 1e3
+    def result(self) -> dict[str, float]:
+        """Tokens a second of all, duty as a share of one core, lag in ms."""
+        (begun, cpu, first), (ended, cpu_ended, last) = self._readings[0], self._readings[-1]
+        lag = sorted(self._lag)
+        return {
+            "tokens_per_second": (last.tokens_total - first.tokens_total) / (ended - begun),
+            "duty": (cpu_ended - cpu) / (ended - begun),
+            "loop_lag_p50_ms": lag[len(lag) // 2] * 1e3,
+            "loop_lag_p99_ms": lag[int(len(lag) * 0.99)] * 1e3,
+        }
 
 
-def scripted(path: Path, kind: str, chats: int, tokens: int, step: float) -> ScriptedModel:
-    text = ("```python\n" if kind == "code" else "") + KINDS[kind] * (tokens // 8)
-    ids = load_tokenizer(path).encode(text)[:tokens]
-    return ScriptedModel([ids] * chats, path, step_seconds=step)
-
-
-async def bare(model: ScriptedModel, chats: int) -> dict[str, float]:
+async def bare(path: Path, chats: int, tokens: int) -> dict[str, float]:
     """The same streams, read and dropped."""
-    async with AsyncEngine(EngineConfig(model=model)) as engine:
-        begun, cpu = time.perf_counter(), time.thread_time()
-        streams = [engine.generate("x", SamplingParams(temperature=0)) for _ in range(chats)]
-        results = await asyncio.gather(*(stream.result() for stream in streams))
-        wall = time.perf_counter() - begun
-        tokens = sum(result.usage.completion_tokens for result in results)
-        return {"tokens_per_second": tokens / wall, "duty": (time.thread_time() - cpu) / wall}
+    params = SamplingParams(temperature=0, max_tokens=tokens)
+    async with AsyncEngine(EngineConfig(model=path)) as engine:
+        streams = [engine.generate([Message("user", question(n))], params) for n in range(chats)]
+        results = asyncio.gather(*(stream.result() for stream in streams))
+        meter = Meter(engine, chats)
+        await meter.run()
+        await results
+        return meter.result()
 
 
-async def with_interface(model: ScriptedModel, path: Path, chats: int) -> dict[str, float]:
+class MeasuredApp(TermchatApp):
+    """The program, which is asked the questions as soon as it can answer, and left when all is said."""
+
+    conversations, profile = 8, 0
+    result: dict[str, Any] | None = None
+
+    def on_mount(self) -> None:
+        """Textual calls that of the program, too."""
+        self.run_worker(self._drive(), exit_on_error=True)
+
+    async def _drive(self) -> None:
+        engine = await self.engines.default.ready()
+        for number in range(self.conversations):
+            chat = self.chats.new()
+            await self.chats.show(chat)
+            self.turns.submit(chat, question(number))
+            while chat.id is None:
+                await asyncio.sleep(0.001)
+        meter = Meter(engine, self.conversations)
+        profiler = cProfile.Profile(time.thread_time)
+        if self.profile:
+            profiler.enable()
+        await meter.run()
+        profiler.disable()
+        self.result = {**meter.result(), "profile": _dearest(profiler, self.profile)}
+        await self.action_quit()
+
+
+def _dearest(profiler: cProfile.Profile, count: int) -> str:
+    """The functions that took most time, by their own and with what they call."""
+    text = io.StringIO()
+    if count:
+        stats = pstats.Stats(profiler, stream=text)
+        stats.sort_stats("tottime").print_stats(count)
+        stats.sort_stats("cumulative").print_stats(count)
+    return text.getvalue()
+
+
+def with_interface(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The program on the terminal that is its standard input and output."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        paths = Paths(*(folder / part for part in ("config", "data", "cache", "state")))
-        app = TermchatApp(
-            paths,
-            Config.load(paths.config_file),
-            Options(sampling={"temperature": 0.0}),
-            read_registry=lambda: Registry({}, str(path), folder),
-            engine_config=lambda resolved: EngineConfig(model=model),
-        )
-        async with app.run_test(size=(160, 50)):
-            while app.engines.default.state != "ready":
-                await asyncio.sleep(0.02)
-            for number in range(chats):
-                chat = app.chats.new()
-                await app.chats.show(chat)
-                app.turns.submit(chat, f"question {number}")
-                while chat.id is None:
-                    await asyncio.sleep(0.001)
-            result = await measure(app)
-            await app.action_quit()
-        app.history.close()
-        return result
+        paths = replace(Paths.default(), **{part: Path(name, part) for part in ("config", "data", "state")})
+        sampling = {"temperature": 0.0, "max_tokens": options.tokens}
+        app = MeasuredApp(paths, Config.load(paths.config_file), Options(model=str(path), sampling=sampling))
+        app.conversations, app.profile = options.chats, options.profile
+        run(app, lambda leave: contextlib.nullcontext(), lambda: 0)
+    assert app.result is not None, "it was measured"
+    return app.result
 
 
-async def measure(app: TermchatApp) -> dict[str, float]:
-    """Until all replies are there; the first and the last third of the time are compared."""
-    lag = Lag()
-    task = asyncio.create_task(lag.run())
-    begun, cpu = time.perf_counter(), time.thread_time()
-    marks: list[tuple[float, float]] = []
-    while any(chat.busy for chat in app.chats.all):
-        await asyncio.sleep(0.05)
-        marks.append((time.perf_counter(), time.thread_time()))
-    task.cancel()
-    wall = marks[-1][0] - begun
-    third = len(marks) // 3
+def measured(part: str, arguments: list[str]) -> dict[str, Any]:
+    """One run in a process of its own, on a terminal of its own."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+    results, writer = os.pipe()
 
-    def duty(first: tuple[float, float], last: tuple[float, float]) -> float:
-        return (last[1] - first[1]) / (last[0] - first[0])
+    def drop() -> None:
+        with contextlib.suppress(OSError):  # the terminal was closed
+            while os.read(master, 1 << 16):
+                pass
 
-    tokens = sum(
-        message.metrics.get("completion_tokens", 0)
-        for chat in app.chats.all
-        for message in (chat.tree or {}).values()
+    child = subprocess.Popen(
+        [sys.executable, __file__, "--part", part, "--results", str(writer), *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        pass_fds=[writer],
+        env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
     )
-    return {
-        "tokens_per_second": tokens / wall,
-        "duty": (marks[-1][1] - cpu) / wall,
-        "duty_end_over_start": duty(marks[-third], marks[-1]) / duty(marks[0], marks[third]),
-        "loop_lag_p99_ms": lag.p99_ms(),
-    }
+    os.close(slave)
+    os.close(writer)
+    threading.Thread(target=drop, daemon=True).start()
+    with os.fdopen(results) as file:
+        text = file.read()
+    if child.wait() != 0 or not text:
+        raise SystemExit(f"the run {part!r} failed")
+    os.close(master)
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--chats", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=400)
-    parser.add_argument("--step-ms", type=float, default=15)
+    parser.add_argument("--runs", type=int, default=6, help="pairs of runs")
+    parser.add_argument("--model", help="name or path; without it the default model")
+    parser.add_argument(
+        "--profile", type=int, default=0, metavar="N", help="the interface's N dearest functions, on stderr"
+    )
+    parser.add_argument("--part", choices=("bare", "interface"), help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     registry = Registry.load(Paths.default())
-    path = ensure(registry, registry.default)
-    results: dict[str, Any] = {}
-    for kind in KINDS:
+    path = ensure(registry, registry.default) if not options.model else registry.resolve(options.model).path
+    if options.part:
+        result = (
+            asyncio.run(bare(path, options.chats, options.tokens))
+            if options.part == "bare"
+            else with_interface(path, options)
+        )
+        os.write(options.results, json.dumps(result).encode())
+        return
+    pairs: list[dict[str, Any]] = []
+    for _ in range(options.runs):
+        pair = {part: measured(part, sys.argv[1:]) for part in ("bare", "interface")}
+        pair["ratio"] = pair["interface"]["tokens_per_second"] / pair["bare"]["tokens_per_second"]
+        pairs.append(pair)
+        print(pair["interface"].pop("profile"), end="")
+        alone, shown = pair["bare"], pair["interface"]
+        print(
+            f"{alone['tokens_per_second']:7.1f} tokens/s alone, {shown['tokens_per_second']:7.1f} with the "
+            f"interface: {pair['ratio']:.3f}; duty {100 * shown['duty']:.1f} % ({100 * alone['duty']:.1f} % "
+            f"alone); lag p99 {shown['loop_lag_p99_ms']:.1f} ms ({alone['loop_lag_p99_ms']:.1f} ms alone)"
+        )
 
-        def model(kind: str = kind) -> ScriptedModel:
-            return scripted(path, kind, options.chats, options.tokens, options.step_ms / 1e3)
+    def median(name: str) -> float:
+        return statistics.median(pair["interface"][name] for pair in pairs)
 
-        before = asyncio.run(bare(model(), options.chats))
-        shown = asyncio.run(with_interface(model(), path, options.chats))
-        ratio = shown["tokens_per_second"] / before["tokens_per_second"]
-        results[kind] = {"without": before, "with": shown, "speed_with_over_without": ratio}
-    print(json.dumps(results, indent=2))
+    print(
+        f"median: ratio {statistics.median(pair['ratio'] for pair in pairs):.3f}, "
+        f"duty {100 * median('duty'):.1f} %, lag p99 {median('loop_lag_p99_ms'):.1f} ms; "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ class EngineMetrics:
         self.decode_seconds = 0.0
         self.first_tokens: deque[Timings] = deque(maxlen=RECENT)
         self.intervals: deque[float] = deque(maxlen=RECENT)
+        self.interval_count = 0
         self._recent: deque[tuple[float, int]] = deque()  # (time, tokens) within the window
         self._recent_decode: deque[tuple[float, int, float]] = deque()  # (time, bytes, seconds)
         self._last_commit: float | None = None
@@ -97,6 +98,7 @@ class EngineMetrics:
             self._recent.append((now, tokens))
             if self._last_commit is not None:
                 self.intervals.append(now - self._last_commit)
+                self.interval_count += 1
             self._last_commit = now
         if decode:
             self.decode_bytes += traffic

@@ -231,12 +231,14 @@ class ConversationRow:
 class EngineSnapshot:
     """What the engine is doing now: immutable, published once a step, readable from any thread.
 
+    time: when it was taken, in seconds of `time.perf_counter`. The rates are those of the 2 s before.
     exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
     kv_utilisation: token slots in use / slots allocated, 0 to 1; None with nothing allocated.
     last_step_rows: conversations in the last step; 0 when idle. prefix_tokens_saved: prompt tokens found in
     the cache.
     ttft_ms, queue_ms, prefill_ms: of the latest first token; ttft_p50_ms: median of recent ones.
-    itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first.
+    itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first, the last of
+    itl_count.
     bandwidth_gbs: achieved memory traffic of recent decode steps in GB/s; bandwidth_peak_gbs: the measured
     peak.
     memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
@@ -248,6 +250,7 @@ class EngineSnapshot:
     backend: str
     exact: bool
     model: str
+    time: float = 0.0
     running: int = 0
     waiting: int = 0
     blocks_total: int = 0
@@ -270,6 +273,7 @@ class EngineSnapshot:
     itl_ms: float | None = None
     itl_p95_ms: float | None = None
     itl_recent_ms: tuple[float, ...] = ()
+    itl_count: int = 0
     tokens_per_second: float | None = None
     bandwidth_gbs: float | None = None
     bandwidth_peak_gbs: float | None = None

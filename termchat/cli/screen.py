@@ -22,7 +22,7 @@ def screen(
     console: Console, values: Mapping[str, Any], sampling: dict[str, Any], engine: dict[str, Any]
 ) -> int:
     """Run the interface until the user leaves; the exit code. values: of the prompt's command."""
-    from ..tui.app import Options, run
+    from ..tui.app import Options, TermchatApp, run
 
     if values["stats"]:
         raise click.UsageError("--stats needs a prompt, or --plain; the full screen shows the figures itself")
@@ -53,4 +53,4 @@ def screen(
         return OK if received is None else 128 + received
 
     collector.resume()
-    return run(paths, config, options, console.signals.calling, exit_code)
+    return run(TermchatApp(paths, config, options), console.signals.calling, exit_code)

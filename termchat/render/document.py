@@ -92,8 +92,9 @@ class Document:
         top, base = len(self._rows), self._base
         for index, leaf in enumerate(self._tail, self._closed):
             closed = self._complete or index < self._settled - 1
+            before = len(leaf.rows)
             kept = leaf.layout(width, base, closed)
-            if first is None and kept < len(leaf.rows):
+            if first is None and (kept < len(leaf.rows) or before != len(leaf.rows)):
                 first = top + kept
             top += len(leaf.rows)
             base += len(leaf.plain)

@@ -115,13 +115,22 @@ class Leaf:
         if not open_line.startswith(self._line_kept):  # the parser took the line back
             self._restart()
         self._revise(final)
+        before = self.rows[self._kept[0] :]
         self._rewind()
         changed = len(self.rows)
         if changed == 0 and self.gap:
             self.rows.append(Row(self._gap_prefix, base, lead=len(self._gap_prefix)))
             self.plain.append("")
         self._grow(final)
-        return changed
+        return self._put_back(before, changed)
+
+    def _put_back(self, before: list[Row], first: int) -> int:
+        """Keep rows that came out the same, for what was drawn of them; return the first that did not."""
+        for index, row in enumerate(before, first):
+            if index >= len(self.rows) or not row.same(self.rows[index]):
+                return index
+            self.rows[index] = row
+        return first + len(before)
 
     def copy(self, first: int, start: int, last: int, end: int | None) -> list[str]:
         """Return the text from character `start` of logical line `first` to before `end` of line `last`."""

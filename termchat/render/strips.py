@@ -100,6 +100,14 @@ class Row:
         """The part of the row that belongs to its logical line."""
         return line_text(self.fragments[self.lead :])
 
+    def same(self, other: Row) -> bool:
+        """Whether both show and are the same content in the same place."""
+        return (
+            self.fragments == other.fragments
+            and (self.line, self.offset, self.lead) == (other.line, other.offset, other.lead)
+            and (self.fill, self.whole) == (other.fill, other.whole)
+        )
+
     def strip(self, palette: Palette, width: int) -> Strip:
         """Return the row as a strip of exactly `width` cells, with the offsets that text selection needs."""
         if self._strip is None or self._palette is not palette or self._strip.cell_length != width:

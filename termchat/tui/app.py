@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
 import termios
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,10 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from ..config import Config
+from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
+from .bridge import EngineBridge
 from .chats import Chats
 from .commands import COMMANDS
 from .engines import Engines
@@ -42,6 +45,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
+
+SWITCH_SECONDS = 0.0005
+"""So long the engine's thread waits for the interpreter while the interface computes, after each step: the
+interpreter's usual 5 ms are as long as a step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +222,7 @@ def _terminal_is_there() -> bool:
 
 
 def run(
-    paths: Paths,
-    config: Config,
-    options: Options,
+    app: TermchatApp,
     on_signal: Callable[[Callable[[], object]], AbstractContextManager[None]],
     exit_code: Callable[[], int],
 ) -> int:
@@ -224,7 +230,6 @@ def run(
 
     on_signal: within its block the first signal calls what it is given. exit_code: asked at the end.
     """
-    app = TermchatApp(paths, config, options)
 
     async def vanish() -> None:
         with app.batch_update():
@@ -240,12 +245,22 @@ def run(
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        settled = asyncio.create_task(_keep_what_is_loaded(app.engines.default))
         with on_signal(lambda: loop.call_soon_threadsafe(leave)):
             await app.run_async()
+        settled.cancel()
         app.history.close()
         if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(exit_code())
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(main())
     return exit_code()
+
+
+async def _keep_what_is_loaded(bridge: EngineBridge) -> None:
+    """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
+    with suppress(UserError):
+        await bridge.ready()
+    gc.freeze()

@@ -6,6 +6,7 @@ A live reply takes what has come, sleeps, and takes what has come since: nothing
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from engine import Finished
 
 RELAY_SECONDS = 0.08
-"""How often new text of a reply is taken over."""
+"""How often new text of replies is taken over: of all at the same moments, so that the loop wakes once."""
 
 
 class Relay:
@@ -60,7 +61,7 @@ class Relay:
                         self._listener.chats_changed()
                     reply.tokens += len(event.token_ids)
                     self._grow(chat, reply, *reply.push(event.text))
-                    await asyncio.sleep(RELAY_SECONDS)
+                    await asyncio.sleep(RELAY_SECONDS - time.monotonic() % RELAY_SECONDS)
             self._grow(chat, reply, *reply.finish())
             finished = reply.stream.finished
         finally:

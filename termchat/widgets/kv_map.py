@@ -13,6 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from termchat.sanitize import sanitize
+from termchat.widgets.rows import KeptRows
 
 PALETTE_SIZE = 8
 
@@ -54,10 +55,12 @@ def allot(parts: Sequence[int], total: int, cells: int) -> list[int]:
     return shares
 
 
-class KvMap(Widget):
+class KvMap(KeptRows, Widget):
     """One cell for some blocks: a conversation's own, shared by several, cached and free to be taken, free.
 
-    A conversation keeps its colour of the palette while it is there; its first cell shows its sign.
+    A conversation keeps its colour of the palette while it is there; its first cell shows its sign. Cells are
+    in order of owners, not of addresses: where a cell stands for dozens of blocks, all that several
+    conversations use would lie in the same few cells.
     """
 
     COMPONENT_CLASSES = {
@@ -117,12 +120,11 @@ class KvMap(Widget):
     def render_line(self, y: int) -> Strip:
         """Return one row of the map."""
         width = self.size.width
-        base = self.rich_style
         segments = []
         for name, cells in groupby(self._cells[y * width : (y + 1) * width], key=lambda cell: cell[1]):
-            style = base + self.get_component_rich_style(f"kv-map--{name}", partial=True)
+            style = self.part_style(f"kv-map--{name}")
             segments.append(Segment("".join(sign for sign, _, _ in cells), style))
-        return Strip(segments).adjust_cell_length(width, base)
+        return Strip(segments).adjust_cell_length(width, self.part_style())
 
     def _draw(self) -> None:
         width, height = self.size

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
+
+from termchat.widgets.rows import KeptRows
 
 STEPS = " ▁▂▃▄▅▆▇█"
 ASCII_STEPS = " .:-=+*%#"
@@ -37,7 +39,7 @@ def column(value: float, most: float, rows: int, steps: str = STEPS) -> str:
     return "".join(steps[max(0, min(levels, filled - row * levels))] for row in reversed(range(rows)))
 
 
-class Spark(Widget):
+class Spark(KeptRows, Widget):
     """The last `capacity` values as bars, the newest at the right.
 
     Where several values share a column it shows the largest. A bar far above the median has the colour of
@@ -96,15 +98,11 @@ class Spark(Widget):
         if self._drawn != (self._count, self.size):
             self._drawn = self._count, self.size
             self._columns = self._draw(width, rows)
-        base = self.rich_style
-        styles: dict[str, Style] = {}
-        segments = [Segment(" " * (width - len(self._columns)), base)]
-        for characters, name in self._columns:
-            name = "spark--stale" if self._stale else name
-            if name not in styles:
-                styles[name] = base + self.get_component_rich_style(name, partial=True)
-            segments.append(Segment(characters[y], styles[name]))
-        return Strip(segments).adjust_cell_length(width, base)
+        segments = [Segment(" " * (width - len(self._columns)), self.part_style())]
+        for name, bars in groupby(self._columns, key=lambda bar: bar[1]):
+            style = self.part_style("spark--stale" if self._stale else name)
+            segments.append(Segment("".join(characters[y] for characters, _ in bars), style))
+        return Strip(segments).adjust_cell_length(width, self.part_style())
 
     def _draw(self, width: int, rows: int) -> list[tuple[str, str]]:
         if not self._values or width < 1 or rows < 1:

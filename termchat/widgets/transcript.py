@@ -8,27 +8,27 @@ right before they come on screen, and what is on screen stays in place when it i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from itertools import accumulate
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from termchat.render import Palette
+from termchat.render import Palette, Row
 from termchat.render.styles import text_styles
 from termchat.widgets.message import GLYPHS, Message, Role
+from termchat.widgets.rows import RowView
 
 _MARGIN = 2  # columns left of the text, where the cursor is
 _GAP = 1  # rows after a message
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(RowView, can_focus=True):
     """Messages, the newest at the bottom; it stays there until the user scrolls up.
 
     Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.
@@ -66,7 +66,6 @@ class Transcript(ScrollView, can_focus=True):
         self._heights: list[int] = []
         self._tops: list[int] = [0]  # the row each message begins at, and where the last one ends
         self._following = True
-        self._settling = False
         self._palettes: dict[str, Palette] = {}
 
     @property
@@ -129,7 +128,7 @@ class Transcript(ScrollView, can_focus=True):
         """
         region = self.scrollable_content_region
         width, height = region.width - _MARGIN, region.height
-        if width < 1 or height < 1 or self._settling:
+        if width < 1 or height < 1 or self._placing:
             return
         share = None  # how far into the pinned message, if its rows are going to be others
         if width != self._width:
@@ -138,6 +137,7 @@ class Transcript(ScrollView, can_focus=True):
         self._heights += [message.rows(width) + _GAP for message in self._messages[len(self._heights) :]]
         settled: set[int] = set()
         changes: list[tuple[int, int]] = []  # numbers of messages, and their first row that is not as before
+        end = self._tops[-1]
         while True:
             self._tops = [0, *accumulate(self._heights)]
             if self._following or not self._messages:
@@ -159,23 +159,17 @@ class Transcript(ScrollView, can_focus=True):
                 if row < message.height or message.height + _GAP != self._heights[number]:
                     changes.append((number, row))
                     self._heights[number] = message.height + _GAP
-        self._move(top, region.width)
+        self.place(top, self._tops[-1])
         for number, row in changes:
             y = max(0, self._tops[number] + row - top)
-            if y < height:
-                self.refresh(Region(0, y, region.width, height - y))
-
-    def _move(self, top: int, width: int) -> None:
-        """Make row `top` the first on screen."""
-        self._settling = True
-        self.virtual_size = Size(width, self._tops[-1])
-        self.scroll_target_y = self.scroll_y = top
-        self._settling = False
+            below = min(height, max(end, self._tops[-1]) - top)  # what was or is text
+            if y < below:
+                self.refresh(Region(0, y, region.width, below - y))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Lay out what comes near the screen; at the bottom, follow."""
         super().watch_scroll_y(old_value, new_value)
-        if not self._settling and round(old_value) != round(new_value):
+        if not self._placing and round(old_value) != round(new_value):
             self._following = new_value >= self.max_scroll_y
             self.flush()
 
@@ -206,16 +200,21 @@ class Transcript(ScrollView, can_focus=True):
         if number < len(self._messages) and self._messages[number].is_fold(y - self._tops[number]):
             self.fold_thinking(number)
 
+    def row_key(self, y: int) -> Hashable:
+        """What a row depends on."""
+        if (found := self._row(y)) is None:
+            return ()
+        number, before, row = found
+        return row, before, self._messages[number].role, number == self.cursor
+
     def render_line(self, y: int) -> Strip:
-        """Return a row of the screen."""
+        """Return a row of the screen, without padding."""
         width = self.scrollable_content_region.width
-        y += self.scroll_offset.y
-        number = bisect_right(self._tops, y) - 1
-        if number >= len(self._heights) or y - self._tops[number] >= self._heights[number] - _GAP:
-            return Strip.blank(width, self.rich_style)
-        message = self._messages[number]
-        before, row = message.row(y - self._tops[number])
-        palette = self._palette(message.role)
+        found = self._row(y + self.scroll_offset.y)
+        if found is None:
+            return Strip.blank(width, self.part_style())
+        number, before, row = found
+        palette = self._palette(self._messages[number].role)
         cursor = "▌" if number == self.cursor else ""
         margin = [
             Segment(palette.signs(cursor).ljust(_MARGIN), palette.style("cursor")),
@@ -231,6 +230,13 @@ class Transcript(ScrollView, can_focus=True):
             strip = Strip([*strip.crop(0, cells[0]), *marked, *strip.crop(cells[1])])
         return Strip([*margin, *strip])
 
+    def _row(self, y: int) -> tuple[int, str, Row] | None:
+        """Return the number of the message in row `y`, what stands before the row, and the row."""
+        number = bisect_right(self._tops, y) - 1
+        if number >= len(self._heights) or y - self._tops[number] >= self._heights[number] - _GAP:
+            return None
+        return number, *self._messages[number].row(y - self._tops[number])
+
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text as it was written, also of messages that are not on screen."""
         parts = [message.selected(selection) for message in self._messages]
@@ -244,27 +250,6 @@ class Transcript(ScrollView, can_focus=True):
                 base = self.get_component_rich_style(f"transcript--{name}")
                 self._palettes[name] = Palette(styles, base, ascii=self._ascii)
         return self._palettes[role]
-
-    # Not animated: the rows on the way have estimated heights.
-    def action_scroll_up(self) -> None:
-        """Scroll up by a row."""
-        self.scroll_up(animate=False)
-
-    def action_scroll_down(self) -> None:
-        """Scroll down by a row."""
-        self.scroll_down(animate=False)
-
-    def action_page_up(self) -> None:
-        """Scroll up by a page."""
-        self.scroll_page_up(animate=False)
-
-    def action_page_down(self) -> None:
-        """Scroll down by a page."""
-        self.scroll_page_down(animate=False)
-
-    def action_scroll_home(self) -> None:
-        """Scroll to the first message."""
-        self.scroll_home(animate=False)
 
     def action_scroll_end(self) -> None:
         """Scroll to the bottom and stay there."""

@@ -37,12 +37,25 @@ POLL_SECONDS = 0.2
 FLUSH_SECONDS = 0.1
 
 
+class Columns(Horizontal):
+    """Parts side by side that cover it: blank, so that its rows need not be composed at each change."""
+
+    BLANK = True
+
+
+class Rows(Vertical):
+    """Parts below each other that cover it."""
+
+    BLANK = True
+
+
 class MainScreen(Screen[None]):
     """Puts conversations, engine and widgets together; it is told of all changes."""
 
     if TYPE_CHECKING:
         app: TermchatApp
 
+    BLANK = True
     BINDINGS = bindings(COMMANDS)
     DEFAULT_CSS = """
     MainScreen { background: $background; }
@@ -90,11 +103,11 @@ class MainScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """The three columns."""
         glyphs, keys = self.app.glyphs, self.app.keys
-        with Horizontal(id="columns"):
-            with Vertical(id="side"):
+        with Columns(id="columns"):
+            with Rows(id="side"):
                 yield Static("termchat", id="side-title", markup=False)
                 yield ChatList(glyphs)
-            with Vertical(id="middle"):
+            with Rows(id="middle"):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs, keys)
                 yield Welcome(glyphs, keys)

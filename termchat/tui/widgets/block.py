@@ -1,26 +1,65 @@
-"""Text that is set often: drawn only when it has changed, laid out only when it has more or fewer lines."""
+"""Lines of text that are set often: only those that have changed are made and drawn again."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 from textual.content import Content
-from textual.widgets import Static
+from textual.geometry import Region
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
+from textual.widget import Widget
+
+from ...widgets.rows import KeptRows
 
 
-class Block(Static):
-    """Lines that do not wrap. grow: as high as it has lines; otherwise as the style sheet says."""
+class Block(KeptRows, Widget):
+    """Lines; of one that is too long the words that fit are shown.
+
+    grow: as high as it has lines; otherwise as the style sheet says.
+    """
 
     def __init__(self, *, grow: bool = False, id: str | None = None) -> None:
-        super().__init__("", id=id, markup=False)
+        super().__init__(id=id)
+        self.auto_links = False
         self._grow = grow
-        self._drawn: tuple[object, ...] = ()
+        self._lines: list[Content] = []
 
-    def show_text(self, content: Content) -> None:
-        """Show this; a layout of the screen costs more than all else, so it is asked for only if needed."""
-        key = (content.plain, *content.spans)
-        if key == self._drawn:
-            return
-        self._drawn = key
-        self.update(content, layout=False)
-        if self._grow:
-            # Not height auto: its cached height can miss a change that comes before the first layout.
-            self.styles.height = content.plain.count("\n") + 1 if content.plain else 0
+    def show_lines(self, lines: Sequence[Content]) -> None:
+        """Show these, in place of what was there."""
+        before, self._lines = self._lines, list(lines)
+        most = max(len(before), len(lines))
+        for y in range(most):
+            if y >= min(len(before), len(lines)) or not _same(before[y], lines[y]):
+                self.refresh(Region(0, y, self.size.width, 1))
+        if self._grow and len(lines) != len(before):
+            self.styles.height = len(lines)  # a layout of the screen costs more than all else
+
+    def row_key(self, y: int) -> Hashable:
+        """What a line depends on."""
+        return (y, self._lines[y].plain, *self._lines[y].spans) if y < len(self._lines) else None
+
+    def render_line(self, y: int) -> Strip:
+        """One line."""
+        width, style = self.size.width, self.visual_style
+        line = self._lines[y] if y < len(self._lines) else Content("")
+        if line.cell_length > width:
+            line = line.wrap(width)[0] if width else Content("")
+        selection = self.text_selection
+        if selection is not None and (span := selection.get_span(y)) is not None:
+            start, end = span
+            marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+            line = line.stylize(marked, start, len(line) if end == -1 else end)
+        strips = Visual.to_strips(self, line, width, 1, style, apply_selection=False)
+        return strips[0].apply_offsets(0, y).adjust_cell_length(width, style.rich_style)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text."""
+        return selection.extract("\n".join(line.plain for line in self._lines)), "\n"
+
+
+def _same(one: Content, other: Content) -> bool:
+    """Whether they look the same; two contents are equal if only their texts are."""
+    return one.plain == other.plain and one.spans == other.spans

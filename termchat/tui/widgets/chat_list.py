@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from rich.cells import set_cell_size
 from textual.binding import Binding
@@ -16,12 +16,13 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 from ...sanitize import sanitize
+from ...widgets.rows import KeptRows
 from ..chat import Chat
 from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
 
 
-class ChatList(ScrollView, can_focus=True):
+class ChatList(KeptRows, ScrollView, can_focus=True):
     """Conversations, one a row. `shown` is the one on screen, `cursor` the row the keys are at."""
 
     DEFAULT_CSS = """
@@ -48,12 +49,12 @@ class ChatList(ScrollView, can_focus=True):
 
     def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.auto_links = False
         self._glyphs = glyphs
         self._chats: Sequence[Chat] = ()
         self._shown: Chat | None = None
         self._speeds: Mapping[Chat, float] = {}
         self._rows: list[tuple[tuple[str, str, str, str, str], bool]] = []
-        self._blank: Strip | None = None
 
     def update(self, chats: Sequence[Chat], shown: Chat | None, speeds: Mapping[Chat, float]) -> None:
         """Show these. speeds: tokens a second of those that stream."""
@@ -103,19 +104,16 @@ class ChatList(ScrollView, can_focus=True):
             self.cursor = row
             self.action_choose()
 
-    def notify_style_update(self) -> None:
-        """Draw in the colours of the new theme."""
-        super().notify_style_update()
-        self._blank = None
+    def row_key(self, y: int) -> Hashable:
+        """What a row depends on."""
+        return (*self._rows[y], self.has_focus and y == self.cursor) if y < len(self._rows) else None
 
     def render_line(self, y: int) -> Strip:
         """One row."""
         width = self.size.width
         index = y + self.scroll_offset.y
         if index >= len(self._rows):
-            if self._blank is None or self._blank.cell_length != width:
-                self._blank = Strip.blank(width, self.rich_style)
-            return self._blank
+            return Strip.blank(width, self.part_style())
         parts, shown = self._rows[index]
         row = self._row(parts, width)
         if shown:

@@ -10,18 +10,19 @@ from textual.widgets import Static
 from ...sanitize import sanitize
 from ...store import StoredMessage
 from ...widgets.message import Message
+from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..bridge import EngineBridge
 from ..chat import Chat
 from ..format import count, milliseconds, percent, rate
-from ..glyphs import Glyphs
+from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
 from ..reply import LiveReply
 
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
 
-class Tail(Static):
+class Tail(Still, Static):
     """Below the last message: what is queued, what went wrong, what can be done."""
 
     DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 2; color: $chat-muted; }"
@@ -29,6 +30,8 @@ class Tail(Static):
 
 class ConversationView(Vertical):
     """Shows one conversation and follows its end until the user scrolls up."""
+
+    BLANK = True  # covered by its parts
 
     DEFAULT_CSS = """
     ConversationView { background: $background; }
@@ -50,7 +53,7 @@ class ConversationView(Vertical):
 
     def compose(self) -> ComposeResult:
         """Messages, and the lines below them."""
-        yield Transcript()
+        yield Transcript(ascii=self._glyphs is ASCII)
         yield Tail("", markup=False)
 
     @property
@@ -133,9 +136,9 @@ class ConversationView(Vertical):
 
     def fold_thinking(self, message_id: int) -> None:
         """Fold or unfold the thinking of a message."""
-        if message_id in self._known:
-            self._known[message_id].fold_thinking()
-            self.transcript.flush()
+        shown = [message.id for message in self.transcript.messages]
+        if str(message_id) in shown:
+            self.transcript.fold_thinking(shown.index(str(message_id)))
 
     def fold_all(self, folded: bool) -> None:
         """Fold or unfold the thinking of all messages."""

@@ -8,6 +8,7 @@ from textual.content import Content
 
 from ...widgets.kv_map import ASCII_SIGNS, KvMap, Share, Signs
 from ...widgets.spark import ASCII_STEPS, STEPS, Spark
+from ...widgets.still import Still
 from ..bridge import EngineBridge
 from ..format import percent, size
 from ..glyphs import ASCII, UNICODE, Glyphs
@@ -40,7 +41,7 @@ STATES = {
 }
 
 
-class EnginePanel(VerticalScroll, can_focus=False):
+class EnginePanel(Still, VerticalScroll, can_focus=False):
     """Sections of figures; grey when nothing runs."""
 
     DEFAULT_CSS = """
@@ -53,7 +54,7 @@ class EnginePanel(VerticalScroll, can_focus=False):
         super().__init__(id=id)
         self._glyphs = glyphs
         self._signs = ASCII_SIGNS if glyphs is ASCII else Signs()
-        self._steps = 0  # of the engine, as of the last snapshot
+        self._plotted = 0  # times between tokens, of all that the engine has counted
 
     def compose(self) -> ComposeResult:
         """Texts with the two plots between them."""
@@ -93,16 +94,16 @@ class EnginePanel(VerticalScroll, can_focus=False):
         self._write("below", [*cache_lines(stats, width), *([gap, *drafts] if drafts else [])])
 
     def _write(self, part: str, lines: list[Content]) -> None:
-        self.query_one(f"#{part}", Block).show_text(Content("\n").join(lines))
+        self.query_one(f"#{part}", Block).show_lines(lines)
 
     def _plot(self, stats: EngineStats) -> None:
-        """Add the times of the steps since the last snapshot."""
+        """Add the times between tokens since the last snapshot."""
         snapshot, spark = stats.snapshot, self.query_one(Spark)
-        if snapshot.steps < self._steps:  # another engine
+        if snapshot.itl_count < self._plotted:  # another engine
             spark.clear()
-            self._steps = 0
-        new = min(snapshot.steps - self._steps, len(snapshot.itl_recent_ms))
-        self._steps = snapshot.steps
+            self._plotted = 0
+        new = min(snapshot.itl_count - self._plotted, len(snapshot.itl_recent_ms))
+        self._plotted = snapshot.itl_count
         if new:
             spark.push(snapshot.itl_recent_ms[-new:])
         spark.set_stale(stats.idle)
@@ -123,7 +124,8 @@ class EngineLine(Block):
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
-        self.show_text(one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED))
+        line = one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED)
+        self.show_lines([line])
 
 
 def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:
@@ -134,5 +136,5 @@ def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:
         lines.append(bar(share, width, glyphs))
         lines.append(pair(f"{size(progress.done)} of {size(progress.total)}", percent(share), width, MUTED))
     if bridge.state == "failed":
-        lines += [Content(""), Content.styled(bridge.error, "$error")]
+        lines += [Content(""), *Content.styled(bridge.error, "$error").wrap(width)]
     return lines

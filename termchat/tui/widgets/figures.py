@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
@@ -15,6 +17,7 @@ MOST_SHARES = 6
 """Conversations listed one by one; of more only their number is shown."""
 
 
+@lru_cache(512)  # most lines are as they were a fifth of a second ago
 def pair(label: str, value: str, width: int, style: str = "", label_style: str = MUTED) -> Content:
     """A label on the left, a value on the right; the label gives way."""
     room = max(0, width - cell_len(value) - 1)

@@ -45,7 +45,7 @@ class TitleLine(Block):
             return
         right = Content.assemble(*self._right(chat, model, context, width))
         room = max(0, width - right.cell_length - 1)
-        self.show_text(Content.assemble((cut(chat.title, room), "bold"), " ", right))
+        self.show_lines([Content.assemble((cut(chat.title, room), "bold"), " ", right)])
 
     def _right(self, chat: Chat, model: str, context: int | None, width: int) -> list[Content]:
         parts: list[Content] = []

@@ -31,7 +31,7 @@ class StatusLine(Block):
     def show(self, chat: Chat, bridge: EngineBridge, *, on_message: bool) -> None:
         """on_message: the keys are at a message, not in the prompt."""
         parts = self._parts(chat, bridge, on_message)
-        self.show_text(Content.styled("   ".join(parts), MUTED))
+        self.show_lines([Content.styled("   ".join(parts), MUTED)])
 
     def _parts(self, chat: Chat, bridge: EngineBridge, on_message: bool) -> list[str]:
         hint = self._keys.hint

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual.content import Content
+from textual.widgets import Static
 
 from ..bridge import EngineBridge
 from ..format import size
 from ..glyphs import Glyphs
 from ..keymap import Keys
-from .block import Block
 from .figures import MUTED, bar
 
 BAR_CELLS = 40
 
 
-class Welcome(Block):
+class Welcome(Static):
     """A few lines in the middle of the screen; nothing has to be answered to begin typing."""
 
     DEFAULT_CSS = """
@@ -24,9 +24,10 @@ class Welcome(Block):
     """
 
     def __init__(self, glyphs: Glyphs, keys: Keys) -> None:
-        super().__init__()
+        super().__init__("", markup=False)
         self._glyphs = glyphs
         self._keys = keys
+        self._drawn: tuple[object, ...] = ()
 
     def show(self, bridge: EngineBridge, waiting: int) -> None:
         """waiting: prompts that are queued already."""
@@ -43,7 +44,11 @@ class Welcome(Block):
                 Content(""),
                 Content.styled("what you typed is sent as soon as the model is there", MUTED),
             ]
-        self.show_text(Content("\n").join(lines))
+        content = Content("\n").join(lines)
+        drawn = (content.plain, *content.spans)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self.update(content, layout=False)
 
     def _loading(self, bridge: EngineBridge) -> list[Content]:
         name = bridge.model.name if bridge.model is not None else "the model"

@@ -1,14 +1,24 @@
 """The application as a user meets it: keys in, screen out. The engine is real, the model is a script."""
 
 import asyncio
+import itertools
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine import EngineConfig
+from engine.model import LoadedModel
+from engine.runner import StepResult
+from engine.scheduler import StepPlan
+from engine.testing import ScriptedModel
 from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.tui.commands import COMMANDS
+from termchat.tui.format import milliseconds
 from termchat.tui.screens.stats import StatsScreen
+from termchat.widgets.spark import Spark
 
 LONG = " ".join(str(number) for number in range(400))
 MARKUP = ["[/INST] done", "[bold", "[/]", "[red]x[/red] [link=a]b", "[@click=app.bell]x[/]"]
@@ -246,6 +256,71 @@ async def test_the_panel_and_its_copy_as_json(open_app: Any, script: Any) -> Non
         await d.press("f3")
         await d.shows("tokens a second", "KV blocks in use")
         await d.press("escape")
+
+
+async def test_plain_characters_if_asked_for(open_app: Any, script: Any) -> None:
+    async with open_app(script("- one\n\n> two\n\n---\n"), size=(160, 44), config="ascii = true\n") as d:
+        await d.say("hello")
+        await d.shows("# SmolLM2", "* one", "| two", "---", "KV cache")
+        drawn = d.main.conversation.transcript
+        rows = "".join(drawn.render_line(y).text for y in range(drawn.size.height - 4))
+        assert rows.replace("·", "").isascii()
+
+
+async def test_folding_the_thinking_keeps_the_place(open_app: Any, script: Any) -> None:
+    replies = ["<think>" + "hm\n\n" * 30 + "</think>Yes.", "\n\n".join(f"line {n}" for n in range(40))]
+    async with open_app(script(*replies)) as d:
+        await d.say("first")
+        await d.say("second")
+        transcript = d.main.conversation.transcript
+        transcript.reveal(3)
+        await d.shows("line 1", "line 10")
+        before = [transcript.render_line(y).text for y in range(10)]
+        thought = d.chat.messages[1]
+        height = transcript.virtual_size.height
+        d.main.conversation.fold_thinking(thought.id)
+        await d.until(lambda: transcript.virtual_size.height > height + 20)
+        await d.pilot.pause(0.05)
+        assert [transcript.render_line(y).text for y in range(10)] == before
+
+
+class Stalling(ScriptedModel):
+    """Whose step number `at` takes long."""
+
+    at = 40
+    seconds = 0.5
+
+    def load(self, config: EngineConfig) -> LoadedModel:
+        model = super().load(config)
+        run, steps = model.runner.run, itertools.count(1)
+
+        def stalled(plan: StepPlan, *, logits: bool) -> StepResult:
+            if next(steps) == self.at:
+                time.sleep(self.seconds)
+            return run(plan, logits=logits)
+
+        model.runner.run = stalled
+        return model
+
+
+async def test_a_stall_of_the_engine_is_seen(open_app: Any, tokenizer: Any, default_model: Path) -> None:
+    model = Stalling([tokenizer.encode(LONG)[:120]] * 2, default_model, step_seconds=0.005)
+    async with open_app(model, size=(160, 50)) as d:
+        spark = d.main.query_one(Spark)
+        await d.say("one")
+        await d.until(lambda: len(spark.values) >= 118)
+        longest = max(spark.values)
+        assert longest >= 1e3 * model.seconds
+        assert "█" in spark.render_line(0).text
+        await d.shows(f"/ {milliseconds(longest)}")
+        await d.press("f3")
+        await d.until(lambda: isinstance(d.app.screen, StatsScreen))
+        await d.shows("time between tokens", f"max {milliseconds(longest)}")
+        await d.press("escape")
+        # It is one spike: the next reply, after a pause, does not bring it again.
+        await d.say("two")
+        await d.until(lambda: len(spark.values) >= 236)
+        assert spark.values.count(longest) == 1
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,15 @@ async def test_conversations_with_different_models_stream_at_once(stage: Any, sc
         # Both engines count their requests from one; the speeds must not be mixed up.
         replies = [reply for chat in (one, other) for reply in chat.live.values()]
         assert len({reply.stream.id for reply in replies}) == 1
+
+        def shown() -> list[Any]:
+            s.monitor.read()  # a snapshot may be from before the reply began
+            return [share.chat for share in s.monitor.stats.shares]
+
         await s.chats.show(other)
-        s.monitor.read()
-        assert s.monitor.stats.snapshot is not None
-        assert [share.chat for share in s.monitor.stats.shares] == [other]
+        await s.until(lambda: shown() == [other])
         await s.chats.show(one)
-        s.monitor.read()
-        assert [share.chat for share in s.monitor.stats.shares] == [one]
+        await s.until(lambda: shown() == [one])
         await s.until(lambda: not one.busy and not other.busy)
         assert one.messages[-1].text == f"small {LONG}"
         assert other.messages[-1].text == f"large {LONG}"

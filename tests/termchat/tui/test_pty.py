@@ -1,11 +1,16 @@
 """The real program on a real pseudo-terminal with the default model."""
 
+import base64
+import json
 import os
+import re
 import signal
+import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ import pyte
 import pytest
 
 from termchat.store import Store
+from termchat.tui.format import rate
 
 ROWS, COLUMNS = 36, 120
 
@@ -38,6 +44,7 @@ class Terminal:
         )
         self._screen = pyte.Screen(COLUMNS, ROWS)
         self._stream = pyte.ByteStream(self._screen)
+        self.written = b""  # all of it
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -49,6 +56,7 @@ class Terminal:
                 return
             if not data:
                 return
+            self.written += data
             self._stream.feed(data.replace(b"\x1b[>", b"\x1b[?"))  # pyte does not know the private form
 
     @property
@@ -99,6 +107,14 @@ def history(tmp_path: Path) -> dict[str, list[tuple[str, str, str]]]:
         }
 
 
+def last_reply(screen: str) -> list[str]:
+    """The words below the last model's name, without what stands beside the conversation."""
+    lines = screen.splitlines()
+    row = max((row for row, line in enumerate(lines) if "◆" in line), default=len(lines) - 1)
+    column = lines[row].find("◆")
+    return " ".join(line[column : column + 60] for line in lines[row + 1 : row + 8]).split()
+
+
 def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     screen = terminal("-t", "0")
     screen.shows("Type a message")
@@ -108,7 +124,7 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     screen.shows("New chat")
     screen.child.send("Tell me a very long story about the sea.\r")
     screen.wait(lambda text: "◆" in text and "Tell me a very long story" in text and "2. 2" not in text)
-    screen.wait(lambda text: len(text.split("◆")[-1].split()) > 6)
+    screen.wait(lambda text: len(last_reply(text)) > 3)
     screen.child.send("\x1b")
     screen.shows("continues this reply")
     screen.child.send("\x1b[6;5~")  # ^PageDown
@@ -170,3 +186,82 @@ def test_a_closed_window_ends_the_program_and_keeps_the_reply(terminal: Any, tmp
     ((question, reply),) = history(tmp_path).values()
     assert question[1] == "done"
     assert reply[:2] == ("assistant", "interrupted")
+
+
+KV_BYTES = 2 * 30 * 3 * 64 * 2
+"""Keys and values of one token of the default model: layers, heads, values, float16."""
+
+CLIPBOARD = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07")
+STYLES = re.compile(rb"\x1b\[[\d;]*m")
+
+
+def figures(screen: Terminal) -> dict[str, Any]:
+    """What `/stats` copies."""
+    before = len(CLIPBOARD.findall(screen.written))
+    screen.child.send("/stats\r")
+    screen.wait(lambda _: len(CLIPBOARD.findall(screen.written)) > before)
+    copied: dict[str, Any] = json.loads(base64.b64decode(CLIPBOARD.findall(screen.written)[before]))
+    return copied
+
+
+def drawn(screen: Terminal, label: str) -> set[str]:
+    """All figures that stood behind a label of the panel."""
+    found = re.findall(label.encode() + rb" +([\d.]+)", STYLES.sub(b"", screen.written))
+    return {figure.decode() for figure in found}
+
+
+def tokens_at(readings: list[dict[str, Any]], moment: float) -> float | None:
+    """Tokens there were then, between two readings that are not far apart."""
+    for one, other in pairwise(readings):
+        span = other["time"] - one["time"]
+        if one["time"] <= moment <= other["time"] and span < 1:
+            share = (moment - one["time"]) / span
+            return float(one["tokens_total"] + share * (other["tokens_total"] - one["tokens_total"]))
+    return None
+
+
+def agree(ratios: list[float]) -> bool:
+    """Whether the last five are about 1."""
+    return len(ratios) >= 5 and statistics.median(ratios[-5:]) == pytest.approx(1, abs=0.1)
+
+
+def test_the_panel_tells_the_truth(terminal: Any, tmp_path: Path) -> None:
+    """Its rates against the tokens that came and the time that passed, in the same 2 seconds each."""
+    began = time.perf_counter()
+    screen = terminal("-t", "0")
+    screen.shows("Type a message")
+    screen.child.send("Tell me a very long story about the sea.\r")
+    screen.shows("◆", "1 running")
+    readings: list[dict[str, Any]] = []
+    speeds: list[float] = []
+    traffics: list[float] = []
+    deadline = time.monotonic() + 90
+    # Rates that are wrong never agree; right ones may take a while to, beside other work.
+    while not (agree(speeds) and agree(traffics)):
+        assert time.monotonic() < deadline, f"{len(readings)} readings, {speeds}, {traffics}"
+        time.sleep(0.2)
+        reading = figures(screen)
+        assert began < reading["time"] < time.perf_counter(), "its clock is ours"
+        if readings and reading["time"] == readings[-1]["time"]:
+            continue
+        readings.append(reading)
+        before = tokens_at(readings, reading["time"] - 2)
+        if before is not None and before > 20:
+            speed = (reading["tokens_total"] - before) / 2
+            context = reading["conversations"][0]["tokens"] - speed
+            traffic = speed * (reading["bytes_per_token"] + context * KV_BYTES) / 1e9
+            speeds.append(reading["tokens_per_second"] / speed)
+            traffics.append(reading["bandwidth_gbs"] / traffic)
+    screen.child.send("\x1b")
+    screen.shows("continues this reply")
+    last = figures(screen)
+    screen.child.send("\x11")
+    assert screen.end() == 0
+    # The panel draws what it copies; notices lie above it for some of the time.
+    assert drawn(screen, "all conversations") & {rate(reading["tokens_per_second"]) for reading in readings}
+    assert drawn(screen, "achieved") & {f"{reading['bandwidth_gbs']:.1f}" for reading in readings}
+    # It counts the tokens that are stored.
+    with Store(tmp_path / "data" / "termchat" / "termchat.db") as store:
+        (conversation,) = store.list_conversations()
+        reply = store.path(conversation.id)[-1]
+    assert reply.metrics["completion_tokens"] == last["tokens_total"] >= readings[-1]["tokens_total"]

@@ -73,6 +73,7 @@ SNAPSHOT = EngineSnapshot(
     itl_ms=14.0,
     itl_p95_ms=16.2,
     itl_recent_ms=tuple(14.0 + (index * 7 % 5) + (30 if index == 40 else 0) for index in range(60)),
+    itl_count=60,
     tokens_per_second=128.4,
     bandwidth_gbs=21.3,
     bandwidth_peak_gbs=27.9,
