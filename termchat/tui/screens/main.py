@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Static
 
@@ -23,6 +22,7 @@ from ..keymap import bindings
 from ..reply import LiveReply
 from ..typeahead import taken_in
 from ..widgets.chat_list import ChatList
+from ..widgets.containers import Columns, Rows
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import TitleLine, warning
@@ -35,18 +35,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 FLUSH_SECONDS = 0.1
-
-
-class Columns(Horizontal):
-    """Parts side by side that cover it: blank, so that its rows need not be composed at each change."""
-
-    BLANK = True
-
-
-class Rows(Vertical):
-    """Parts below each other that cover it."""
-
-    BLANK = True
 
 
 class MainScreen(Screen[None]):
