@@ -21,7 +21,7 @@ from .reply import LiveReply
 if TYPE_CHECKING:
     from engine import Finished
 
-RELAY_SECONDS = 0.08
+RELAY_SECONDS = 0.1
 """How often new text of replies is taken over: of all at the same moments, so that the loop wakes once."""
 
 

@@ -33,8 +33,8 @@ from .layout import Layout, Wanted, layout
 if TYPE_CHECKING:
     from ..app import TermchatApp
 
-POLL_SECONDS = 0.2
-FLUSH_SECONDS = 0.1
+TICK_SECONDS = 0.1
+TICKS_A_POLL = 2
 
 
 class MainScreen(Screen[None]):
@@ -105,11 +105,11 @@ class MainScreen(Screen[None]):
             yield EnginePanel(glyphs)
 
     def on_mount(self) -> None:
-        """Start the timers."""
+        """Start the timer: one for all, as every moment in which something changes is drawn by itself."""
         self.conversation.display = False
         self.prompt.focus()
-        self.set_interval(POLL_SECONDS, self.poll)
-        self.set_interval(FLUSH_SECONDS, self._flush)
+        self._ticks = 0
+        self.set_interval(TICK_SECONDS, self._tick)
 
     # What is told (listener.py)
 
@@ -191,9 +191,12 @@ class MainScreen(Screen[None]):
         app = self.app
         self.query_one(ChatList).update(app.chats.all, app.chats.shown, app.monitor.speeds)
 
-    def _flush(self) -> None:
+    def _tick(self) -> None:
         self.conversation.flush()
-        if self._list_stale:
+        self._ticks += 1
+        if self._ticks % TICKS_A_POLL == 0:
+            self.poll()
+        elif self._list_stale:
             self._draw_list()
 
     # Size

@@ -59,7 +59,7 @@ def test_B083_kill_9_at_random_moments_loses_at_most_half_a_second(linked_model:
     lengths = []
     for number in range(20):
         cid = f"story-{number}"
-        arrived = kill_after(linked_model, cid, rng.random() * 1.2)
+        arrived = kill_after(linked_model, cid, rng.random() * 0.8)
         killed = time.monotonic()
         with Store(database) as store:
             store.recover()
