@@ -17,6 +17,7 @@ from pathlib import Path
 from termchat.config import Config
 from termchat.paths import Paths
 from termchat.tui.app import Options, TermchatApp
+from termchat.tui.chat import Chat
 from termchat.tui.commands import COMMANDS
 from termchat.tui.keymap import shown
 
@@ -51,16 +52,22 @@ async def _until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.05)
 
 
+async def _says(chat: Chat, tokens: int) -> None:
+    """Until a reply has so many tokens, or is over before."""
+    await _until(lambda: chat.busy)
+    await _until(lambda: not chat.busy or any(reply.tokens > tokens for reply in chat.live.values()))
+
+
 async def _two_stream(app: TermchatApp) -> None:
     chats, turns, main = app.chats, app.turns, app._main
     turns.submit(main.chat, "Write a Python function that adds two numbers, with an example.")
-    await _until(lambda: not main.chat.busy)
+    await _says(main.chat, 300)
     await main.switch_to(chats.new())
     turns.submit(main.chat, "Tell me a long story about a lighthouse.")
-    await _until(lambda: any(reply.tokens > 40 for reply in main.chat.live.values()))
+    await _says(main.chat, 40)
     await main.switch_to(chats.new())
     turns.submit(main.chat, "Describe the life of a fox in many words.")
-    await _until(lambda: any(reply.tokens > 80 for reply in main.chat.live.values()))
+    await _says(main.chat, 80)
     turns.submit(main.chat, "And now the end.")
     await asyncio.sleep(0.5)
 
@@ -73,7 +80,7 @@ async def _engine(app: TermchatApp) -> None:
 
 async def _code(app: TermchatApp) -> None:
     app.turns.submit(app._main.chat, "Write a Python function that adds two numbers, with an example.")
-    await _until(lambda: not app._main.chat.busy)
+    await _says(app._main.chat, 300)
     await asyncio.sleep(0.5)
 
 
