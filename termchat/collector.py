@@ -15,7 +15,12 @@ def pause() -> None:
 
 
 def resume() -> None:
-    """What is there now stays, so the collector leaves it alone; from now on it collects."""
+    """From now on it collects, but not what is there now."""
     if not gc.isenabled():
-        gc.freeze()
+        keep()
         gc.enable()
+
+
+def keep() -> None:
+    """What is there now stays, so the collector leaves it alone."""
+    gc.freeze()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from engine import EngineConfig, Message, SamplingParams
@@ -15,6 +16,9 @@ from .thinking import OPEN
 
 if TYPE_CHECKING:
     from engine import AsyncEngine
+
+SEED_BITS = 53
+"""Seeds drawn here can be read from JSON by every language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,11 @@ def sampling_params(
     registry = model.entry.sampling if model.entry is not None else None
     settings = resolve_sampling(flags, config.sampling, registry, defaults)
     return SamplingParams(**{key: setting.value for key, setting in settings.items()})
+
+
+def seeded(params: SamplingParams) -> SamplingParams:
+    """The settings with a seed, drawn if there is none."""
+    return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))
 
 
 def template_vars(model: ResolvedModel) -> Mapping[str, Any]:

@@ -13,13 +13,14 @@ from typing import Any, BinaryIO
 
 from engine import Finished
 
+from ..session import seeded
 from ..thinking import split_thinking
 from .batch_lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
 from .console import Console, to_json
 from .errors import OK, CliError, engine_failure, failure_of
 from .output import ReaderClosed
 from .reply import Reply
-from .serving import Serving, check_flags, choose, load_setup, seeded, serving, sized, warn_if_slow
+from .serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
 
 QUEUED_AHEAD = 2
 """Lines in flight for each conversation computed: the next is ready when a place in the batch gets free."""

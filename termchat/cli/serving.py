@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -24,9 +23,6 @@ from .obtain import obtain
 
 if TYPE_CHECKING:
     from engine import AsyncEngine
-
-SEED_BITS = 53
-"""Seeds drawn here can be read from JSON by every language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +101,6 @@ def sized(choice: Choice, sequences: int) -> Choice:
         max_waiting=max(choice.config.max_waiting, sequences),
     )
     return replace(choice, config=config)
-
-
-def seeded(params: SamplingParams) -> SamplingParams:
-    """The settings with a seed, drawn if there is none."""
-    return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))
 
 
 def warn_if_slow(console: Console, served: Serving) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from engine import Finished, Message, SamplingParams, TextDelta, as_dict
 
+from ..session import seeded
 from ..thinking import ThinkingSplitter
 from .console import Console
 from .errors import engine_failure
 from .output import ReaderClosed
 from .recording import Recording, Status
 from .reply import Presenter, Reply
-from .serving import Serving, seeded
+from .serving import Serving
 
 if TYPE_CHECKING:
     from engine import ResponseStream
@@ -102,6 +103,7 @@ async def take_turn(
         if finished.error is not None:
             raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
+        snapshot = served.engine.snapshot()
         reply = Reply(
             id=reply_id,
             conversation=conversation,
@@ -111,8 +113,8 @@ async def take_turn(
             finished=finished,
             load_ms=served.load_ms,
             peak=await served.engine.bandwidth_peak() if turn.measure and not stopped else None,
-            exact=served.engine.snapshot().exact,
-            backend=served.engine.snapshot().backend,
+            exact=snapshot.exact,
+            backend=snapshot.backend,
         )
         if console.output.closed:
             raise ReaderClosed

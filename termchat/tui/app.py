@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App, SystemCommand
 from textual.screen import Screen
 
+from .. import collector
 from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
@@ -263,4 +263,4 @@ async def _keep_what_is_loaded(bridge: EngineBridge) -> None:
     """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
     with suppress(UserError):
         await bridge.ready()
-    gc.freeze()
+    collector.keep()

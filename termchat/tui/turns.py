@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from engine import Message, SamplingParams
 
 log = logging.getLogger(__name__)
-
-SEED_BITS = 53
-"""Seeds drawn here can be read from JSON by every language."""
 
 
 class Turns:
@@ -222,5 +218,6 @@ class Turns:
 
 
 def _params(chat: Chat, bridge: EngineBridge) -> SamplingParams:
-    params = bridge.sampling(chat.sampling)
-    return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))
+    from ..session import seeded
+
+    return seeded(bridge.sampling(chat.sampling))
