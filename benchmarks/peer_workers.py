@@ -20,8 +20,8 @@ from typing import Any, Protocol
 PROMPT_TOKENS = 8
 REPLY_TOKENS = 16
 CONTEXT = 1024
-LONGEST_SECONDS = 10.0
-"""llama.cpp's threads wait for each other by spinning: beside other work a reply can take minutes."""
+WITHOUT_AMX = "WITHOUT_AMX" in os.environ
+"""Compute as on a processor without a tile unit."""
 
 
 class Worker(Protocol):
@@ -62,7 +62,9 @@ class Termchat:
         self._params = SamplingParams
         self._loop = asyncio.new_event_loop()
         self._gather = asyncio.gather
-        self._engine = AsyncEngine(EngineConfig(model=model, threads=threads, context_length=CONTEXT))
+        isa = "avx512" if WITHOUT_AMX else "auto"
+        config = EngineConfig(model=model, threads=threads, context_length=CONTEXT, cpu_isa=isa)
+        self._engine = AsyncEngine(config)
         self._loop.run_until_complete(self._engine.__aenter__())
 
     def about(self) -> str:
@@ -116,6 +118,10 @@ class LlamaCpp:
 
         self._api = llama_cpp
         self._threads = threads
+        if WITHOUT_AMX:  # it is one of the "extra" formats; no other of them takes Q4_1 or Q8_0 on x86
+            parameters = llama_cpp.llama_model_default_params()
+            parameters.use_extra_bufts = False
+            llama_cpp.llama_cpp.llama_model_default_params = lambda: parameters
         self._model = llama_cpp.Llama(model, n_threads=threads, n_threads_batch=threads, verbose=False)
         self._contexts: dict[int, Any] = {}
         self._batch = llama_cpp.llama_batch_init(512, 0, 1)

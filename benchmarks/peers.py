@@ -1,11 +1,13 @@
 """termchat against llama.cpp and OpenVINO GenAI: the same GGUF file on the same machine, in turns in one run.
 
-    python benchmarks/peers.py [--model FILE] [--rounds 3] [--threads N] [--environment FOLDER] [--json FILE]
+    python benchmarks/peers.py [--model FILE] [--rounds 3] [--threads N] [--without-amx]
+                               [--environment FOLDER] [--json FILE]
 
 The peers are installed into an environment of their own, which is kept for the next run (llama-cpp-python is
 built from source, which takes a compiler and ten minutes). One that can't be installed is left out. Figures
 are medians of the rounds; a ratio is taken within each round, against the better peer of that round, and then
-its median.
+its median. --without-amx asks all three to compute with AVX-512 alone, as on the many processors that have no
+tile unit; it leaves out the one-shots, which hardly use it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from peer_report import (
     MEASUREMENTS,
     MEGABYTE,
     MESSAGE_TOKENS,
+    ONE_SHOT,
     PEAK_MEMORY,
     PREFILL,
     PREFILL_TOKENS,
@@ -46,6 +49,8 @@ from peer_report import (
 WORKERS = Path(__file__).with_name("peer_workers.py")
 CHECKOUT = Path(__file__).parents[1]
 PROMPT = "Write one sentence about the sea."
+AVX512_ALONE = {"WITHOUT_AMX": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
+"""Environment of a worker that must not use AMX: for `peer_workers.py`, and for OpenVINO's library."""
 PEERS = {"llama.cpp": ("llama-cpp-python", "llama_cpp"), "OpenVINO": ("openvino-genai", "openvino_genai")}
 """Distribution and module of each."""
 
@@ -79,10 +84,13 @@ def installed(environment: Path) -> Iterator[tuple[str, Path]]:
 class Engine:
     """A process of `peer_workers.py`."""
 
-    def __init__(self, name: str, python: Path, model: Path, threads: int) -> None:
+    def __init__(
+        self, name: str, python: Path, model: Path, threads: int, environment: dict[str, str]
+    ) -> None:
         self.name = name
         self._command = [str(python), str(WORKERS), name, str(model), str(threads)]
-        self._environment = {**os.environ, "PYTHONPATH": str(CHECKOUT) if name == "termchat" else ""}
+        path = str(CHECKOUT) if name == "termchat" else ""
+        self._environment = {**os.environ, **environment, "PYTHONPATH": path}
         # Compiled modules are kept, as those of an installed program are.
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._shot = [*self._command, PROMPT]
@@ -139,9 +147,10 @@ class Engine:
         return {FIRST_TOKEN: seconds * 1e3, PEAK_MEMORY: usage.ru_maxrss * unit / MEGABYTE}
 
 
-def measure(engines: list[Engine], rounds: int) -> Results:
+def measure(engines: list[Engine], rounds: int, *, one_shots: bool) -> Results:
     """Figures of each engine, in turns, and of termchat's memory traffic and second turns."""
-    values: Values = {m.name: {engine.name: [] for engine in engines} for m in MEASUREMENTS}
+    measurements = [m for m in MEASUREMENTS if one_shots or m not in ONE_SHOT]
+    values: Values = {m.name: {engine.name: [] for engine in engines} for m in measurements}
     own: dict[str, list[float]] = {"peak": [], "achieved": [], "first": [], "second": []}
     with ExitStack() as stack:
         calls = {engine.name: stack.enter_context(engine.running()) for engine in engines}
@@ -165,7 +174,7 @@ def measure(engines: list[Engine], rounds: int) -> Results:
             for engine in turns:
                 values[PREFILL.name][engine.name].append(calls[engine.name]("prefill", PREFILL_TOKENS))
             observe(calls["termchat"]("turns", PREFILL_TOKENS, MESSAGE_TOKENS))
-            for engine in turns:
+            for engine in turns if one_shots else ():
                 for measurement, value in engine.one_shot().items():
                     values[measurement.name][engine.name].append(value)
         observe(calls["termchat"]("bandwidth"))
@@ -189,6 +198,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser.add_argument("--threads", type=int, default=cpus, help=f"of each engine ({cpus})")
+    parser.add_argument("--without-amx", action="store_true", help="compute with AVX-512 alone")
     parser.add_argument(
         "--environment",
         type=Path,
@@ -201,16 +211,17 @@ def main() -> None:
     model = (options.model or default_model()).expanduser().resolve()
     description = machine()
     peers = list(installed(options.environment.absolute()))
-    engines = [Engine("termchat", Path(sys.executable), model, options.threads)]
+    environment = AVX512_ALONE if options.without_amx else {}
+    engines = [Engine("termchat", Path(sys.executable), model, options.threads, environment)]
     for name, python in peers:
-        peer = Engine(name, python, model, options.threads)
+        peer = Engine(name, python, model, options.threads, environment)
         try:
             peer.one_shot()
         except RuntimeError as error:
             note(f"{name} is left out: {error}")
         else:
             engines.append(peer)
-    results = measure(engines, options.rounds)
+    results = measure(engines, options.rounds, one_shots=not options.without_amx)
     print(f"{model.name}, {options.threads} threads, median of {options.rounds} rounds\n{description}\n")
     for name, about in results.about.items():
         print(f"- {name}: {about}")
