@@ -80,7 +80,7 @@ void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff
     args.out_stride = out_stride;
     args.keys = cache_.keys(op.layer, head);
     args.values = cache_.values(op.layer, head);
-    args.next_keys = first_keys(op, index + threads_);
+    args.next_keys = first_keys(op, index + 1);
     args.table = table_of(*tile);
     args.block_stride = cache_.block_stride;
     args.block_size = cache_.block_size;

@@ -7,6 +7,7 @@ namespace {
 
 constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
 constexpr size_t kTaskBytes = 49152;   // of weights: below this, claiming costs more than it balances
+constexpr size_t kAheadBytes = 131072;  // of a matrix that a waiting thread fetches
 constexpr int kNearBytes = 24576;      // of activations that stay in the first-level cache beside a tile
 
 int divided(int n, int unit) { return (n + unit - 1) / unit; }
@@ -51,17 +52,22 @@ void Program::cut_into_stages() {
     for (int i = 0; i < (int)ops_.size(); i++) {
         OpKind kind = ops_[(size_t)i].kind;
         if (kind == OpKind::attention) {
-            for (int part = 0; part < 2; part++) stages_.push_back({i, 1, part});
+            for (int part = 0; part < 2; part++) stages_.push_back({i, 1, part, -1});
         } else if (kind == OpKind::sample) {
-            for (int part = 0; part < Sampler::kStages; part++) stages_.push_back({i, 1, part});
+            for (int part = 0; part < Sampler::kStages; part++) stages_.push_back({i, 1, part, -1});
         } else {
             const Op* before = i ? &ops_[(size_t)i - 1] : nullptr;
             // A gather reads rows of other tasks, so it starts anew.
             bool joins = before && is_row_operation(before->kind) && is_row_operation(kind) &&
                          before->samples == ops_[(size_t)i].samples && kind != OpKind::gather;
             if (joins) stages_.back().count++;
-            else stages_.push_back({i, 1, 0});
+            else stages_.push_back({i, 1, 0, -1});
         }
+    }
+    int linear = -1;
+    for (size_t i = stages_.size(); i-- > 0;) {
+        stages_[i].linear = linear;
+        if (is_linear(ops_[(size_t)stages_[i].first].kind)) linear = stages_[i].first;
     }
 }
 
@@ -168,6 +174,26 @@ void Program::run(int stage, int task, int worker) {
             for (int i = 0; i < s.count; i++) run_row(ops_[(size_t)(s.first + i)], row);
         }
     }
+}
+
+// The first weights of the worker's share of the next linear. With more rows its tasks lie along the rows, too, and
+// weights are little of the work.
+Ahead Program::ahead(int stage, int worker) const {
+    int linear = stages_[(size_t)stage].linear;
+    if (linear < 0 || row_count(ops_[(size_t)linear]) > kLinearRows) return {};
+    const Op& op = ops_[(size_t)linear];
+    int units = tile_units(op), tiles_per_unit = op.kind == OpKind::linear ? 1 : 2;
+    int first = Team::share(worker, threads_, units) * tiles_per_unit;
+    int last = Team::share(worker + 1, threads_, units) * tiles_per_unit;
+    Ahead ahead;
+    int parts = 0;
+    for (const Segment& segment : ((const Matrix*)op.weight)->segments()) {
+        int tile = op.kind == OpKind::linear ? first - segment.tile_first : first;
+        if (tile < 0 || tile >= segment.tiles || parts == 2) continue;
+        ahead.begins[parts++] = segment.data + (size_t)tile * segment.tile_bytes;
+        ahead.bytes = std::min(kAheadBytes, (size_t)(last - first) * segment.tile_bytes);
+    }
+    return ahead;
 }
 
 void Program::run_linear(const Op& op, int task) {

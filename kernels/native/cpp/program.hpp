@@ -34,12 +34,14 @@ public:
     int stages() const override { return (int)stages_.size(); }
     int tasks(int stage) override;
     void run(int stage, int task, int worker) override;
+    Ahead ahead(int stage, int worker) const override;
 
 private:
     // Row operations that follow each other run as one stage: each task takes some rows through all of them.
     struct Stage {
         int first, count;  // operations
         int part;          // attention: 0 or 1 (join); sample: its stage
+        int linear;        // the first linear operation after it, or -1
     };
     struct Rows {
         float* data;

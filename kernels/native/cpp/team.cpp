@@ -2,6 +2,8 @@
 
 #include <system_error>
 
+#include "prefetch.hpp"
+
 #if defined(__linux__)
 #include <pthread.h>
 #endif
@@ -11,11 +13,15 @@ namespace {
 
 constexpr int kTaskBits = 20;
 constexpr uint64_t kTaskMask = (1u << kTaskBits) - 1;
+constexpr uint64_t kStageMask = (1u << 24) - 1;
 constexpr int kSpins = 4000;  // 40 to 200 microseconds, by processor, before a thread goes to sleep
 
-int tasks_of(uint64_t cursor) { return (int)(cursor >> kTaskBits & kTaskMask); }
-int claimed_of(uint64_t cursor) { return (int)(cursor & kTaskMask); }
-uint64_t stage_of(uint64_t cursor) { return cursor >> 2 * kTaskBits; }
+uint64_t packed(uint64_t stage, int begin, int end) {
+    return stage << 2 * kTaskBits | (uint64_t)end << kTaskBits | (uint64_t)begin;
+}
+int end_of(uint64_t tasks) { return (int)(tasks >> kTaskBits & kTaskMask); }
+int begin_of(uint64_t tasks) { return (int)(tasks & kTaskMask); }
+uint64_t stage_of(uint64_t tasks) { return tasks >> 2 * kTaskBits; }
 
 void pause() {
 #if defined(__x86_64__)
@@ -26,6 +32,20 @@ void pause() {
 }
 
 }  // namespace
+
+// A hint: the memory need not exist any more.
+bool Ahead::fetch() {
+    constexpr size_t kAtOnce = 256;  // little enough to see soon that the wait is over
+    if (bytes == 0) return false;
+    size_t count = bytes < kAtOnce ? bytes : kAtOnce;
+    for (const void*& begin : begins) {
+        if (!begin) continue;
+        for (size_t i = 0; i < count; i += 64) fetch_near((const char*)begin + i);
+        begin = (const char*)begin + count;
+    }
+    bytes -= count;
+    return true;
+}
 
 Team& Team::instance() {
     static Team* team = new Team;
@@ -61,16 +81,18 @@ void Team::hire(int threads) {
 }
 
 void Team::run(Job& job, int threads) {
+    threads = threads < kMostThreads ? threads : kMostThreads;
     std::lock_guard<std::mutex> lock(run_mutex_);
     hire(threads);
     job_ = &job;
     stage_ = -1;
     running_.store(true, std::memory_order_relaxed);
     advance(0);
-    uint64_t cursor = cursor_.load(std::memory_order_acquire);
+    Ahead ahead;
+    uint64_t stage = latest_.load(std::memory_order_acquire);
     while (running_.load(std::memory_order_acquire)) {
-        if (!claim_and_run(cursor, 0)) cursor = wait_beyond(cursor);
-        else cursor = cursor_.load(std::memory_order_acquire);
+        if (claim_and_run(stage, 0, ahead)) stage = latest_.load(std::memory_order_acquire);
+        else stage = wait_beyond(stage, ahead);
     }
 }
 
@@ -78,68 +100,82 @@ void Team::work(int worker) {
 #if defined(__linux__)
     pthread_setname_np(pthread_self(), "kernel-team");
 #endif
-    uint64_t cursor = cursor_.load(std::memory_order_acquire);
+    Ahead ahead;
+    uint64_t stage = latest_.load(std::memory_order_acquire);
     while (!quit_.load(std::memory_order_relaxed)) {
         if (worker >= limit_.load(std::memory_order_relaxed)) {
             std::unique_lock<std::mutex> lock(sleep_mutex_);
             wake_.wait(lock, [&] { return worker < limit_.load() || quit_.load(); });
         }
-        if (claim_and_run(cursor, worker)) cursor = cursor_.load(std::memory_order_acquire);
-        else cursor = wait_beyond(cursor);
+        if (claim_and_run(stage, worker, ahead)) stage = latest_.load(std::memory_order_acquire);
+        else stage = wait_beyond(stage, ahead);
     }
 }
 
-// Takes tasks of the stage in `cursor` until none is left; false if there was none.
-bool Team::claim_and_run(uint64_t cursor, int worker) {
-    uint64_t stage = stage_of(cursor);
-    int finished = 0, tasks = tasks_of(cursor);
-    // Until this thread reports its tasks the stage cannot change, but before its first one it can.
-    while (stage_of(cursor) == stage && claimed_of(cursor) < tasks) {
-        if (!cursor_.compare_exchange_weak(cursor, cursor + 1, std::memory_order_acq_rel)) continue;
-        job_->run(stage_, claimed_of(cursor), worker);
-        finished++;
-        cursor = cursor_.load(std::memory_order_acquire);
+// A task of the stage that nobody else has: the next of the worker's share, or the last of another's; -1 if none is
+// left.
+int Team::claim(uint64_t stage, int worker) {
+    int threads = limit_.load(std::memory_order_relaxed);
+    for (int i = 0; i < threads; i++) {
+        std::atomic<uint64_t>& share = shares_[(worker + i) % threads].tasks;
+        uint64_t tasks = share.load(std::memory_order_acquire);
+        while (stage_of(tasks) == stage && begin_of(tasks) < end_of(tasks)) {
+            int begin = begin_of(tasks), end = end_of(tasks), task = i == 0 ? begin++ : --end;
+            if (share.compare_exchange_weak(tasks, packed(stage, begin, end), std::memory_order_acq_rel)) return task;
+        }
     }
+    return -1;
+}
+
+// Takes tasks of the stage until none is left; false if there was none.
+bool Team::claim_and_run(uint64_t stage, int worker, Ahead& ahead) {
+    int finished = 0;
+    // Until this thread reports its tasks the stage cannot change, but before its first one it can.
+    for (int task; (task = claim(stage, worker)) >= 0; finished++) job_->run(stage_, task, worker);
     if (finished == 0) return false;
+    ahead = job_->ahead(stage_, worker);
+    int tasks = tasks_;
     if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == tasks) advance(worker);
     return true;
 }
 
-// Called by whoever did the last task of a stage: all others only watch the cursor now. A stage of one task is not
+// Called by whoever did the last task of a stage: all others only watch for the next one. A stage of one task is not
 // worth telling them.
 void Team::advance(int worker) {
     done_.store(0, std::memory_order_relaxed);
     while (++stage_ < job_->stages()) {
-        int tasks = job_->tasks(stage_);
-        if (tasks > 1) return publish(tasks);
-        if (tasks == 1) job_->run(stage_, 0, worker);
+        tasks_ = job_->tasks(stage_);
+        if (tasks_ > 1) return publish(tasks_);
+        if (tasks_ == 1) job_->run(stage_, 0, worker);
     }
     running_.store(false, std::memory_order_release);
     publish(0);
 }
 
 void Team::publish(int tasks) {
-    uint64_t next = (stage_of(cursor_.load(std::memory_order_relaxed)) + 1) << 2 * kTaskBits;
-    cursor_.store(next | (uint64_t)tasks << kTaskBits, std::memory_order_seq_cst);
+    uint64_t stage = (latest_.load(std::memory_order_relaxed) + 1) & kStageMask;
+    int threads = limit_.load(std::memory_order_relaxed);
+    for (int i = 0; i < threads; i++)
+        shares_[i].tasks.store(packed(stage, share(i, threads, tasks), share(i + 1, threads, tasks)),
+                               std::memory_order_relaxed);
+    latest_.store(stage, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-    { std::lock_guard<std::mutex> lock(sleep_mutex_); }  // a thread about to sleep has checked the cursor or will
+    { std::lock_guard<std::mutex> lock(sleep_mutex_); }  // a thread about to sleep has looked at the stage or will
     wake_.notify_all();
 }
 
-// Waits for a stage after the one in `seen` and returns its cursor.
-uint64_t Team::wait_beyond(uint64_t seen) {
+// Waits for a stage after the given one and returns its number.
+uint64_t Team::wait_beyond(uint64_t stage, Ahead ahead) {
     for (int spin = 0; spin < kSpins; spin++) {
-        uint64_t cursor = cursor_.load(std::memory_order_acquire);
-        if (stage_of(cursor) != stage_of(seen) || quit_.load(std::memory_order_relaxed)) return cursor;
-        pause();
+        uint64_t latest = latest_.load(std::memory_order_acquire);
+        if (latest != stage || quit_.load(std::memory_order_relaxed)) return latest;
+        if (!ahead.fetch()) pause();
     }
     std::unique_lock<std::mutex> lock(sleep_mutex_);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    wake_.wait(lock, [&] {
-        return stage_of(cursor_.load(std::memory_order_seq_cst)) != stage_of(seen) || quit_.load();
-    });
+    wake_.wait(lock, [&] { return latest_.load(std::memory_order_seq_cst) != stage || quit_.load(); });
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
-    return cursor_.load(std::memory_order_acquire);
+    return latest_.load(std::memory_order_acquire);
 }
 
 }  // namespace native

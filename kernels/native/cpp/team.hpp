@@ -10,6 +10,14 @@
 
 namespace native {
 
+// Memory that a thread will read soon: `bytes` from each beginning that is not null.
+struct Ahead {
+    const void* begins[2] = {nullptr, nullptr};
+    size_t bytes = 0;
+
+    bool fetch();  // the next little of it; false if nothing is left
+};
+
 // Work in stages; the tasks of a stage run in any order on any thread, a stage starts when the one before is done.
 class Job {
 public:
@@ -17,13 +25,20 @@ public:
     virtual int stages() const = 0;
     virtual int tasks(int stage) = 0;  // at most Team::kMostTasks; 0 skips the stage
     virtual void run(int stage, int task, int worker) = 0;
+    // What a worker can fetch while it waits for the others to end this stage.
+    virtual Ahead ahead(int /*stage*/, int /*worker*/) const { return {}; }
 };
 
-// Threads claim tasks from one counter, and a stage is over when its tasks are, not when every thread has looked in:
-// a thread that the system has put aside holds up at most the one task it has claimed.
+// Every thread has a share of a stage's tasks, neighbours that it takes in order, so that what it fetches ahead is its
+// own; a thread without tasks takes the last one of another. A stage is over when its tasks are, not when every thread
+// has looked in: a thread that the system has put aside holds up at most the one task it has claimed.
 class Team {
 public:
     static constexpr int kMostTasks = (1 << 20) - 1;
+    static constexpr int kMostThreads = 1024;
+
+    // Where the share of a worker begins, of so many tasks.
+    static int share(int worker, int threads, int tasks) { return (int)((int64_t)tasks * worker / threads); }
 
     static Team& instance();  // never destroyed: a thread may still run when the process exits
 
@@ -36,24 +51,30 @@ public:
 private:
     void hire(int threads);
     void work(int worker);
-    bool claim_and_run(uint64_t cursor, int worker);
+    int claim(uint64_t stage, int worker);
+    bool claim_and_run(uint64_t stage, int worker, Ahead& ahead);
     void advance(int worker);
     void publish(int tasks);
-    uint64_t wait_beyond(uint64_t seen);
+    uint64_t wait_beyond(uint64_t stage, Ahead ahead);
 
-    // Sequence number of the stage (24 bits) | its tasks (20 bits) | tasks claimed (20 bits). A claim is a
-    // compare-and-swap, so one meant for an older stage fails.
-    alignas(64) std::atomic<uint64_t> cursor_{0};
+    // Number of the stage (24 bits) | end (20 bits) | begin (20 bits) of the tasks that nobody has claimed. A claim is
+    // a compare-and-swap, so one meant for an older stage fails.
+    struct alignas(64) Share {
+        std::atomic<uint64_t> tasks{0};
+    };
+
+    alignas(64) std::atomic<uint64_t> latest_{0};  // number of the stage that threads may claim tasks of
     alignas(64) std::atomic<int> done_{0};
     alignas(64) std::atomic<int> sleepers_{0};  // threads to wake for the next stage
     std::atomic<int> limit_{0};      // threads that take part in the latest job; the others sleep
     std::atomic<bool> running_{false};
     Job* job_ = nullptr;             // written before the stage is published, read after a task of it is claimed
-    int stage_ = 0;
+    int stage_ = 0, tasks_ = 0;      // likewise
     std::mutex run_mutex_, sleep_mutex_;
     std::condition_variable wake_;
     std::vector<std::thread> threads_;
     std::atomic<bool> quit_{false};
+    Share shares_[kMostThreads];
 };
 
 }  // namespace native
