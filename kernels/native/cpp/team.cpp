@@ -14,7 +14,9 @@ namespace {
 constexpr int kTaskBits = 20;
 constexpr uint64_t kTaskMask = (1u << kTaskBits) - 1;
 constexpr uint64_t kStageMask = (1u << 24) - 1;
-constexpr int kSpins = 4000;  // 40 to 200 microseconds, by processor, before a thread goes to sleep
+constexpr int kSpins = 40000;  // 50 to 200 microseconds, by processor, before a thread goes to sleep
+// Looks for each pause. A hypervisor takes pauses that follow each other for a wait in vain, and stops the CPU a while.
+constexpr int kPause = 100;
 
 uint64_t packed(uint64_t stage, int begin, int end) {
     return stage << 2 * kTaskBits | (uint64_t)end << kTaskBits | (uint64_t)begin;
@@ -34,9 +36,8 @@ void pause() {
 }  // namespace
 
 // A hint: the memory need not exist any more.
-bool Ahead::fetch() {
+void Ahead::fetch() {
     constexpr size_t kAtOnce = 256;  // little enough to see soon that the wait is over
-    if (bytes == 0) return false;
     size_t count = bytes < kAtOnce ? bytes : kAtOnce;
     for (const void*& begin : begins) {
         if (!begin) continue;
@@ -44,7 +45,6 @@ bool Ahead::fetch() {
         begin = (const char*)begin + count;
     }
     bytes -= count;
-    return true;
 }
 
 Team& Team::instance() {
@@ -166,10 +166,11 @@ void Team::publish(int tasks) {
 
 // Waits for a stage after the given one and returns its number.
 uint64_t Team::wait_beyond(uint64_t stage, Ahead ahead) {
-    for (int spin = 0; spin < kSpins; spin++) {
+    for (int spin = 1; spin <= kSpins; spin++) {
         uint64_t latest = latest_.load(std::memory_order_acquire);
         if (latest != stage || quit_.load(std::memory_order_relaxed)) return latest;
-        if (!ahead.fetch()) pause();
+        ahead.fetch();
+        if (spin % kPause == 0) pause();
     }
     std::unique_lock<std::mutex> lock(sleep_mutex_);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);

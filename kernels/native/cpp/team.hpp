@@ -15,7 +15,7 @@ struct Ahead {
     const void* begins[2] = {nullptr, nullptr};
     size_t bytes = 0;
 
-    bool fetch();  // the next little of it; false if nothing is left
+    void fetch();  // the next little of it
 };
 
 // Work in stages; the tasks of a stage run in any order on any thread, a stage starts when the one before is done.
