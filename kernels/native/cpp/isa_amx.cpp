@@ -5,6 +5,7 @@
 
 #include "half.hpp"
 #include "kernels.hpp"
+#include "prefetch.hpp"
 
 // GCC and clang have the tile instructions in headers of different names.
 #if defined(__x86_64__) && defined(__linux__) && (__has_include(<amxint8intrin.h>) || __has_include(<amxintrin.h>))

@@ -83,7 +83,7 @@ __attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* co
     for (int k = 0; k < groups; k++, w++, x += Rows) {
         if (k + 1 < groups) dot_products<Planes>(codes + (k + 1) * kGroup * kLanes, x + Rows, dots[(k + 1) % 2]);
         if (fetch_next)
-            for (int i = 0; i < (int)sizeof *w; i += 64) __builtin_prefetch((const char*)(w + next) + i);
+            for (int i = 0; i < (int)sizeof *w; i += 64) fetch_near((const char*)(w + next) + i);
         Vec scales = load_f16(w->scales), minima = minima_of(w);
 #pragma GCC unroll 16
         for (int j = 0; j < Rows; j++) {
