@@ -238,7 +238,7 @@ def test_B031_alone_batched_chunked_and_on_any_threads_the_bits_are_the_same(nat
         together = Model(native(isa, 2), spec, tensors, helpers)
         got = together.logits([(prompt, 0, own) for prompt, own in zip(prompts, blocks, strict=True)])
         assert helpers.same_bits(got, np.concatenate(alone)), isa
-        chunked = Model(native(isa, 3), spec, tensors, helpers, block_size=16)
+        chunked = Model(native(isa, 3 if isa != isas[0] else 17), spec, tensors, helpers, block_size=16)
         done = [0] * 5
         while any(n < len(p) for n, p in zip(done, prompts, strict=True)):
             take = [int(rng.integers(0, 12)) if n < len(p) else 0 for n, p in zip(done, prompts, strict=True)]
