@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arithmetic import cosine_sine
 from kernels.interface import Float32
 
 from .spec import RopeSpec
@@ -15,11 +16,29 @@ from .spec import RopeSpec
 Float64 = NDArray[np.float64]
 
 _BLOCK = 256  # positions whose rotations are made from those of the first block
+_BITS = 128  # after the point, of powers as integers
+
+
+def _root(x: float, degree: int) -> int:
+    """The root of x > 1 in units of 2^-_BITS, rounded down: Newton's method on integers, from above."""
+    numerator, denominator = x.as_integer_ratio()
+    power = (numerator << _BITS * degree) // denominator
+    root = int(x ** (1 / degree) * (1 + 2**-40) * 2**64) << (_BITS - 64)
+    while (better := ((degree - 1) * root + power // root ** (degree - 1)) // degree) < root:
+        root = better
+    return root
 
 
 def _plain(rope: RopeSpec, head_dim: int) -> Float64:
-    """base^(-2 i / head_dim) for each pair i of columns (arXiv 2104.09864)."""
-    return np.power(rope.base, -np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    """base^(-2 i / head_dim) for each pair i of columns (arXiv 2104.09864), rounded once.
+
+    A power of floats has other last bits on other processors; the angle of a late position shows them.
+    """
+    pairs = head_dim // 2
+    root, powers = _root(float(rope.base), pairs), [1 << _BITS]
+    while len(powers) < pairs:
+        powers.append((powers[-1] << _BITS) // root)
+    return np.array([power / (1 << _BITS) for power in powers])
 
 
 def _linear(rope: RopeSpec, head_dim: int) -> Float64:
@@ -86,12 +105,17 @@ def rotation_tables(rope: RopeSpec, head_dim: int, positions: int) -> tuple[Floa
     """
     turn = frequencies(rope, head_dim)
     # Turning by p + q is turning by p, then by q: a product of complex numbers instead of a cosine and a sine
-    # for each entry, which would cost 20 ms at 8,192 positions. The error stays near 2^-52.
-    first = np.exp(1j * np.outer(np.arange(min(_BLOCK, positions)), turn)) * attention_factor(rope)
-    cos = np.empty((positions, head_dim // 2), np.float32)
-    sin = np.empty_like(cos)
-    for start in range(0, positions, _BLOCK):
-        stop = min(start + _BLOCK, positions)
-        rotation = first[: stop - start] * np.exp(1j * start * turn)
-        cos[start:stop], sin[start:stop] = rotation.real, rotation.imag
-    return cos, sin
+    # for each entry, which would cost 20 ms at 8,192 positions. The error stays near 2^-52. They are not
+    # numpy's complex numbers, whose products are fused on some processors.
+    cos, sin = cosine_sine(np.outer(np.arange(min(_BLOCK, positions)), turn))
+    cos *= attention_factor(rope)
+    sin *= attention_factor(rope)
+    starts = range(0, positions, _BLOCK)
+    cos_starts, sin_starts = cosine_sine(np.outer(starts, turn))
+    cosines = np.empty((positions, head_dim // 2), np.float32)
+    sines = np.empty_like(cosines)
+    for start, c, s in zip(starts, cos_starts, sin_starts, strict=True):
+        rows = min(_BLOCK, positions - start)
+        cosines[start : start + rows] = cos[:rows] * c - sin[:rows] * s
+        sines[start : start + rows] = sin[:rows] * c + cos[:rows] * s
+    return cosines, sines

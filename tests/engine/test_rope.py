@@ -1,6 +1,7 @@
 """Rotary embedding: frequencies of every scaling against exact values and transformers; the tables."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -37,6 +38,14 @@ def test_B093_llama3_frequencies() -> None:
 def test_B093_without_scaling() -> None:
     expected = [500000.0 ** (-2 * i / 128) for i in range(64)]
     assert frequencies(RopeSpec(base=500000.0), 128) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("base", [2.0, 10000.0, 500000.0, 1234567.8, 1e15])
+@pytest.mark.parametrize("head_dim", [2, 64, 80, 128])
+def test_frequencies_are_the_floats_nearest_to_the_exact_powers(base: float, head_dim: int) -> None:
+    """numpy's powers are not, and differ between processors: then so would the bits of late positions."""
+    exact = [Decimal(base) ** (Decimal(-2 * i) / head_dim) for i in range(head_dim // 2)]
+    assert frequencies(RopeSpec(base=base), head_dim).tolist() == [float(power) for power in exact]
 
 
 def test_B093_unknown_kinds_are_refused() -> None:
