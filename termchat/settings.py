@@ -6,7 +6,6 @@ those, so that ranges stand in one place; the engine is imported only when such 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,4 +107,6 @@ def accepted(values: Mapping[str, Any], check: Check) -> tuple[dict[str, Any], d
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """The known key that is most like this one."""
+    import difflib  # only mistakes need it
+
     return difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]

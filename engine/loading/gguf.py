@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class GGUFFile:
+class GGUFFile(NamedTuple):
     """A parsed header.
 
     metadata: scalars and strings as Python values, arrays of numbers as numpy arrays, other arrays as lists.
@@ -36,8 +34,7 @@ class GGUFFile:
     tensors: dict[str, StoredTensor]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A line of the tensor table; `offset` counts from the start of the data."""
 
     name: str
