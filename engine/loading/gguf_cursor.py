@@ -106,21 +106,21 @@ class Cursor:
 
     def _short_strings(self, count: int) -> list[str] | None:
         """The next strings, read as one text; None if one is longer than 255 bytes or holds a zero byte."""
-        first = position = self.position
+        buffer, first, position = self.buffer, self.position, self.position
         starts: list[int] = []
         try:
             for _ in range(count):
                 starts.append(position)
-                position += 8 + self.buffer[position]  # the length as far as its lowest byte says
+                position += 8 + buffer[position]  # the length as far as its lowest byte says
         except IndexError:
             return None
         if position > self.size:
             return None
-        text = np.frombuffer(self.buffer, np.uint8, position - first, first).copy()
-        lengths = np.subtract(starts, first)
-        text[lengths] = 0
-        gaps = text[lengths[:, None] + np.arange(8)]
-        if gaps.any() or np.count_nonzero(text) != len(text) - gaps.size:
+        text = np.frombuffer(buffer, np.uint8, position - first, first).copy()
+        at = np.subtract(starts, first)
+        lengths = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))[at]
+        text[at] = 0
+        if lengths.max() > 255 or np.count_nonzero(text) != len(text) - 8 * count:
             return None
         self.position = position
         return str(text.data[8:], "utf-8", "replace").split("\0" * 8)
