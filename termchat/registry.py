@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from .errors import UserError
 from .files import open_private, try_lock
@@ -34,8 +33,7 @@ class NotDownloadedError(RegistryError):
         self.entry = entry
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedModel:
+class ResolvedModel(NamedTuple):
     """A model that can be loaded: its name for people, its file or folder, and its entry if it has one."""
 
     name: str
@@ -43,8 +41,7 @@ class ResolvedModel:
     entry: ModelEntry | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
+class ModelStatus(NamedTuple):
     """An entry and what of it is on this machine. partial: bytes of an unfinished download."""
 
     entry: ModelEntry

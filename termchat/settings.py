@@ -7,15 +7,13 @@ those, so that ranges stand in one place; the engine is imported only when such 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Check = Callable[[Mapping[str, Any]], None]
 """ValueError, with a sentence that names field, value and range, if the values are not allowed together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A setting of its own: its default (None: left to who uses it), the values allowed if they are few."""
 
     default: str | bool | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from engine import reserve_memory
 
@@ -42,8 +42,7 @@ class Request:
     conversation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(NamedTuple):
     """The conversation that goes on, with the messages of its shown branch."""
 
     conversation: Conversation | None = None
