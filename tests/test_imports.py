@@ -24,6 +24,7 @@ import pytest
             "import termchat.cli.oneshot",
             ("numpy", "jinja2", "tokenizers", "asyncio", "sqlite3", "termchat.tui"),
         ),
+        ("import termchat.cli.models, termchat.cli.plan", ("engine", "http.client", "asyncio")),
         ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),
         ("import engine.core", ("kernels.sampling", "engine.loading.safetensors", "jinja2")),
     ],
