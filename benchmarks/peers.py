@@ -3,8 +3,9 @@
     python benchmarks/peers.py [--model FILE] [--rounds 3] [--threads N] [--without-amx]
                                [--environment FOLDER] [--json FILE]
 
-The peers are installed into an environment of their own, which is kept for the next run (llama-cpp-python is
-built from source, which takes a compiler and ten minutes). One that can't be installed is left out. Figures
+All three are installed into an environment of their own, which is kept for the next run (llama-cpp-python is
+built from source, which takes a compiler and ten minutes); termchat anew each time, from a wheel of this
+checkout, as its users have it. A peer that can't be installed is left out. Figures
 are medians of the rounds; a ratio is taken within each round, against the better peer of that round, and then
 its median. --without-amx asks all three to compute with AVX-512 alone, as on the many processors that have no
 tile unit; it leaves out the one-shots, which hardly use it.
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -60,16 +62,31 @@ def note(text: str) -> None:
     print(f"peers: {text}", file=sys.stderr, flush=True)
 
 
-def installed(environment: Path) -> Iterator[tuple[str, Path]]:
-    """Names of the peers that are, or could be, installed, and the Python that has them."""
+def python_of(environment: Path) -> Path:
+    """The environment's Python; the environment is made if it is not there."""
     python = environment / "bin" / "python"
     if not python.exists():
         note(f"makes the environment {environment}")
         venv.create(environment, with_pip=True)
+    return python
+
+
+def install_termchat(python: Path) -> None:
+    """Install this checkout with what it needs, but torch, which its CPU backend does without."""
+    note("installs termchat; after a change of its C++ sources the build takes minutes")
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    needed = [name for name in project["dependencies"] if not name.startswith("torch")]
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    for what in (needed, ["--no-deps", "--force-reinstall", str(CHECKOUT)]):
+        subprocess.run([*pip, *what], stdout=sys.stderr, check=True)
+
+
+def installed(python: Path) -> Iterator[str]:
+    """Names of the peers that are, or could be, installed for this Python."""
     for name, (distribution, module) in PEERS.items():
         imports = [str(python), "-c", f"import {module}"]
         if subprocess.run(imports, capture_output=True).returncode != 0:
-            note(f"installs {distribution} into {environment}; a build from source takes minutes")
+            note(f"installs {distribution}; a build from source takes minutes")
             pip = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", distribution]
             # Without these options gcc drops the tile configuration of ggml's AMX code, which then crashes
             # (ggml-org/llama.cpp#20824); pip's cache may hold such a build.
@@ -78,7 +95,7 @@ def installed(environment: Path) -> Iterator[tuple[str, Path]]:
             if done.returncode != 0 or subprocess.run(imports, capture_output=True).returncode != 0:
                 note(f"{name} can't be installed here and is left out")
                 continue
-        yield name, python
+        yield name
 
 
 class Engine:
@@ -89,14 +106,11 @@ class Engine:
     ) -> None:
         self.name = name
         self._command = [str(python), str(WORKERS), name, str(model), str(threads)]
-        path = str(CHECKOUT) if name == "termchat" else ""
-        self._environment = {**os.environ, **environment, "PYTHONPATH": path}
-        # Compiled modules are kept, as those of an installed program are.
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._environment = {**os.environ, **environment, "PYTHONPATH": ""}
         self._shot = [*self._command, PROMPT]
         if name == "termchat":
             options = ["--no-save", "-t", "0", "-n", "16", "--threads", str(threads)]
-            self._shot = [str(python), "-m", "termchat", "--model", str(model), *options, PROMPT]
+            self._shot = [str(python.with_name("termchat")), "--model", str(model), *options, PROMPT]
 
     @contextmanager
     def running(self) -> Iterator[Callable[..., Any]]:
@@ -203,17 +217,18 @@ def main() -> None:
         "--environment",
         type=Path,
         default=Path(tempfile.gettempdir()) / "termchat-peers",
-        help="folder of the peers' virtual environment",
+        help="folder of the virtual environment of all three",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here, too")
     options = parser.parse_args()
     sys.path.insert(0, str(CHECKOUT))
     model = (options.model or default_model()).expanduser().resolve()
     description = machine()
-    peers = list(installed(options.environment.absolute()))
+    python = python_of(options.environment.absolute())
+    install_termchat(python)
     environment = AVX512_ALONE if options.without_amx else {}
-    engines = [Engine("termchat", Path(sys.executable), model, options.threads, environment)]
-    for name, python in peers:
+    engines = [Engine("termchat", python, model, options.threads, environment)]
+    for name in installed(python):
         peer = Engine(name, python, model, options.threads, environment)
         try:
             peer.one_shot()

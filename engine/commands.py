@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .request import Request
 from .types import EngineError
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(NamedTuple):
     """Start a request on its prompt's token ids; or, with an error, end it at once."""
 
     request: Request
@@ -18,22 +17,19 @@ class Submit:
     error: EngineError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(NamedTuple):
     """End a request at the next step boundary; nothing happens if it has ended."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """Run a function on the engine thread between two steps."""
 
     function: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(NamedTuple):
     """End every request and the thread."""
 
 

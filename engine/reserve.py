@@ -9,7 +9,7 @@ from kernels.native import chosen, reserve
 
 from .config import EngineConfig
 
-_VALUES = 12 << 20
+_VALUES = 8 << 20
 """Bytes for the values of a step, besides the weights."""
 
 _LARGEST = 1 << 29

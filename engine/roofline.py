@@ -7,8 +7,8 @@ Decode is limited by memory bandwidth, so bytes / peak is the floor of a step (r
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kernels.interface import CacheShape
 
@@ -21,8 +21,7 @@ KV_SHARE_OF_MEMORY = 0.25
 """Part of the free memory that the KV cache may take when nobody says how much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes of one step: weights are read once, keys and values once a token.
 
     weight_bytes: read by every step (an untied embedding table is not: only its rows are).

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from .sampling import SamplingBatchBuilder
 from .scheduler import StepPlan
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """tokens: one for each sample row, in the plan's order; -1 where the logits were bad.
 
     logits: float32 [sample rows, vocabulary], valid until the next step; None unless asked for.

@@ -1,6 +1,7 @@
 """Sampling settings of requests, laid out for a step; and the rules for use on their own.
 
-What the rules are is written in `kernels.sampling`. Every path (steps, drafts, the functions here) uses them.
+What the rules are is written in `kernels.sampling`. Every path (steps, drafts, the functions here) uses them;
+a backend that has its own code for them starts without.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import sampling as rules
 from kernels.interface import Float32, Int32, SamplingBatch
-from kernels.noise import splitmix64
 
 from .arrays import as_array, like
 from .types import SamplingParams
@@ -36,6 +35,8 @@ def random_seed() -> int:
 
 def derive_seed(seed: int, index: int) -> int:
     """Seed of 63 bits of the index-th of several replies to one prompt."""
+    from kernels.noise import splitmix64
+
     first = splitmix64(np.array([seed & _WORD], np.uint64))
     return int(splitmix64(first + np.uint64(index))[0]) >> 1
 
@@ -175,6 +176,8 @@ def process_logits(
     single row; [] is no history. Temperature 0 divides by nothing. Returns float32 of the logits' shape: a
     tensor if they are one, else an array. ValueError: a number of rows or an id that does not fit.
     """
+    from kernels.sampling import process
+
     rows = _matrix(logits)
     prompts = _per_row(prompt_ids, rows, "prompt_ids")
     outputs = _per_row(output_ids, rows, "output_ids")
@@ -184,7 +187,7 @@ def process_logits(
         for token in output:
             state.observe(token)
         states.append(state)
-    result = rules.process(rows, SamplingBatchBuilder().build(states, [0] * len(states)))
+    result = process(rows, SamplingBatchBuilder().build(states, [0] * len(states)))
     return like(logits, result.reshape(np.shape(logits)))
 
 
@@ -198,13 +201,15 @@ def sample(
 
     Without a history: penalties and min_tokens do nothing. Everything else is as in `process_logits`.
     """
+    from kernels.sampling import sample as sampled
+
     rows = _matrix(logits)
     states = [
         SamplerState(replace(setting, min_tokens=0), seed)
         for setting, seed in zip(_params(params, rows), _numbers(seeds, rows, "seeds"), strict=True)
     ]
     batch = SamplingBatchBuilder().build(states, _numbers(positions, rows, "positions"))
-    return like(logits, rules.sample(rows, batch))
+    return like(logits, sampled(rows, batch))
 
 
 def _matrix(logits: Any) -> Float32:

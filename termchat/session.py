@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from engine import EngineConfig, Message, SamplingParams
 
@@ -21,8 +21,7 @@ SEED_BITS = 53
 """Seeds drawn here can be read from JSON by every language."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """The user's folders, settings and models."""
 
     paths: Paths

@@ -6,17 +6,14 @@ those, so that ranges stand in one place; the engine is imported only when such 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Check = Callable[[Mapping[str, Any]], None]
 """ValueError, with a sentence that names field, value and range, if the values are not allowed together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A setting of its own: its default (None: left to who uses it), the values allowed if they are few."""
 
     default: str | bool | None
@@ -108,4 +105,6 @@ def accepted(values: Mapping[str, Any], check: Check) -> tuple[dict[str, Any], d
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """The known key that is most like this one."""
+    import difflib  # only mistakes need it
+
     return difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]

@@ -16,8 +16,17 @@ import pytest
             "from engine import EngineConfig, reserve_memory; reserve_memory(EngineConfig(model='x'))",
             ("numpy",),
         ),
-        ("import termchat.cli.oneshot", ("numpy", "jinja2", "tokenizers", "termchat.tui")),
+        (
+            "import termchat.cli.main",
+            ("engine", "asyncio", "tomllib", "termchat.cli.doctor", "termchat.store"),
+        ),
+        (
+            "import termchat.cli.oneshot",
+            ("numpy", "jinja2", "tokenizers", "asyncio", "sqlite3", "termchat.tui"),
+        ),
+        ("import termchat.cli.models, termchat.cli.plan", ("engine", "http.client", "asyncio")),
         ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),
+        ("import engine.core", ("kernels.sampling", "engine.loading.safetensors", "jinja2")),
     ],
 )
 def test_an_import_loads_nothing_heavy(code: str, forbidden: tuple[str, ...]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from ..models.spec import ModelSpec
 from ..types import EngineError
@@ -16,16 +15,13 @@ from .files import file_inside, read_json
 from .generation import Generation, read_folder_generation, read_gguf_generation
 from .gguf import GGUFFile, read_gguf
 from .gguf_spec import read_metadata
-from .hf_config import read_config
-from .safetensors import INDEX, SINGLE, read_folder
 from .tensors import CheckpointTensors, Quantization, bind
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _NO_PICKLES = "pickle files are not loaded, they can run code; convert the model to safetensors or GGUF"
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """An opened model. Nothing but headers has been read; the files stay mapped while `tensors` lives.
 
     path: the GGUF file, or the folder of a safetensors model. name, quantization: for people; the latter is
@@ -101,9 +97,12 @@ def _folder_name(folder: Path) -> str:
 
 
 def _open_folder(folder: Path, quantization: Quantization) -> Checkpoint:
+    from .hf_config import read_config  # a GGUF file starts without
+    from .safetensors import INDEX, SINGLE, read_folder
+
     stored = read_folder(folder)
     if stored is None:
-        return _open_gguf(_only_gguf(folder), quantization)
+        return _open_gguf(_only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
     config = read_json(folder, "config.json")
     if config is None:
         raise EngineError("model_invalid", f"{folder} has no config.json")
@@ -114,7 +113,8 @@ def _open_folder(folder: Path, quantization: Quantization) -> Checkpoint:
     return _checkpoint(folder, _folder_name(folder), declared, tensors, generation)
 
 
-def _only_gguf(folder: Path) -> Path:
+def _only_gguf(folder: Path, others: str) -> Path:
+    """The one GGUF file in a folder that has none of the others."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -129,7 +129,7 @@ def _only_gguf(folder: Path) -> Path:
         )
     if any(name.lower().endswith(_PICKLES) for name in names):
         raise EngineError("model_invalid", f"{folder}: {_NO_PICKLES}")
-    raise EngineError("model_invalid", f"{folder} holds no {SINGLE}, {INDEX} or GGUF file")
+    raise EngineError("model_invalid", f"{folder} holds no {others} or GGUF file")
 
 
 def open_checkpoint(path: str | Path, quantization: Quantization = "auto") -> Checkpoint:

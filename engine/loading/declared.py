@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..models.spec import ModelSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(NamedTuple):
     """biases: roles of the biases that must be there. tied: the head is the embedding.
 
     tied is None where nothing is said: then a model is tied exactly if it has no head of its own.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..types import EngineError
 
@@ -13,8 +12,7 @@ REQUIRED: Any = object()
 """Default of a field that must be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(NamedTuple):
     """The entries of a mapping read from `path`, all under the same `prefix`."""
 
     path: Path

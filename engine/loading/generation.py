@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ _SETTINGS = {
 _GGUF_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(NamedTuple):
     """defaults: fields of SamplingParams with the values declared. end_ids: in the order they are declared.
 
     bos_id: the start token, if any; whether a prompt begins with it is the tokenizer's business.

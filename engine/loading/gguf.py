@@ -7,45 +7,22 @@ damaged or hostile file ends in one sentence that names the file and the field, 
 from __future__ import annotations
 
 import math
-import mmap
-import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..types import EngineError
 from .files import map_file
+from .gguf_cursor import Cursor
 from .stored import BLOCKS, GGUF_TYPES, StoredTensor
 
-MAX_NESTING = 4
-MAX_ITEMS = 1 << 22  # strings, keys, arrays and tensors of one header: 16 times the largest vocabulary in use
-MAX_STRING = 1 << 26
-MAX_NAME = 1024
 MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
 
-_STRING, _ARRAY = 8, 9
-_SCALARS: dict[int, np.dtype[Any]] = {
-    0: np.dtype("<u1"),
-    1: np.dtype("<i1"),
-    2: np.dtype("<u2"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<u4"),
-    5: np.dtype("<i4"),
-    6: np.dtype("<f4"),
-    7: np.dtype("?"),
-    10: np.dtype("<u8"),
-    11: np.dtype("<i8"),
-    12: np.dtype("<f8"),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class GGUFFile:
+class GGUFFile(NamedTuple):
     """A parsed header.
 
     metadata: scalars and strings as Python values, arrays of numbers as numpy arrays, other arrays as lists.
@@ -57,8 +34,7 @@ class GGUFFile:
     tensors: dict[str, StoredTensor]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A line of the tensor table; `offset` counts from the start of the data."""
 
     name: str
@@ -72,109 +48,7 @@ class _Entry:
         return self.offset + self.nbytes
 
 
-class _Cursor:
-    """Reads the header front to back; knows the file's name and never looks past its end."""
-
-    def __init__(self, path: Path, buffer: mmap.mmap) -> None:
-        self.path = path
-        self.buffer = buffer
-        self.size = len(buffer)
-        self.position = 0
-        self.items = 0
-
-    def fail(self, reason: str) -> NoReturn:
-        raise EngineError("model_invalid", f"{self.path}: {reason}")
-
-    def need(self, nbytes: int, field: str) -> None:
-        left = self.size - self.position
-        if nbytes > left:
-            self.fail(
-                f"{field} needs {nbytes} bytes but {left} of the file's {self.size} are left: "
-                "the file is cut off or damaged"
-            )
-
-    def claim(self, count: int, smallest: int, field: str) -> None:
-        """Accept a count of things that take at least `smallest` bytes each."""
-        left = self.size - self.position
-        if count * smallest > left:
-            self.fail(
-                f"{field} is {count}, too many for the {left} bytes left of the file's {self.size}: "
-                "the file is cut off or damaged"
-            )
-        self.items += count
-        if self.items > MAX_ITEMS:
-            self.fail(f"{field} is {count}; a header may hold {MAX_ITEMS} entries in all")
-
-    def number(self, code: str, field: str) -> Any:
-        width = struct.calcsize(code)
-        self.need(width, field)
-        (value,) = struct.unpack_from(code, self.buffer, self.position)
-        self.position += width
-        return value
-
-    def string(self, field: str, limit: int = MAX_STRING) -> bytes:
-        length = self.number("<Q", f"the length of {field}")
-        if length > limit:
-            self.fail(f"{field} claims {length} bytes; at most {limit} are allowed")
-        self.need(length, field)
-        start, self.position = self.position, self.position + length
-        return self.buffer[start : self.position]
-
-    def name(self, field: str) -> str:
-        try:
-            return self.string(field, MAX_NAME).decode()
-        except UnicodeDecodeError:
-            self.fail(f"{field} is not valid UTF-8")
-
-    def strings(self, count: int, field: str) -> list[str]:
-        """An array of strings in one tight loop: a vocabulary has 100,000 of them."""
-        self.claim(count, 8, f"the length of {field}")
-        buffer, size, position = self.buffer, self.size, self.position
-        unpack = struct.Struct("<Q").unpack_from
-        values: list[str] = []
-        append = values.append
-        for index in range(count):
-            start = position + 8
-            if start > size:
-                self.position = position
-                self.need(8, f"the length of {field}[{index}]")
-            position = start + unpack(buffer, position)[0]
-            if position > size or position - start > MAX_STRING:
-                self.fail(f"{field}[{index}] claims {position - start} bytes but {size - start} are left")
-            append(str(buffer[start:position], "utf-8", "replace"))
-        self.position = position
-        return values
-
-    def value(self, kind: int, field: str, nesting: int = 0) -> Any:
-        if kind == _STRING:
-            return self.string(field).decode("utf-8", "replace")
-        if kind == _ARRAY:
-            return self.array(field, nesting + 1)
-        if kind not in _SCALARS:
-            self.fail(f"{field} has the unknown value type {kind}")
-        return self.numbers(kind, 1, field)[0].item()
-
-    def numbers(self, kind: int, count: int, field: str) -> NDArray[Any]:
-        dtype = _SCALARS[kind]
-        self.need(count * dtype.itemsize, field)
-        values = np.frombuffer(self.buffer, np.uint8 if dtype == np.bool_ else dtype, count, self.position)
-        self.position += count * dtype.itemsize
-        return values != 0 if dtype == np.bool_ else values
-
-    def array(self, field: str, nesting: int) -> Any:
-        if nesting > MAX_NESTING:
-            self.fail(f"{field} holds arrays nested more than {MAX_NESTING} deep")
-        kind = self.number("<I", f"the type of {field}")
-        count = self.number("<Q", f"the length of {field}")
-        if kind == _STRING:
-            return self.strings(count, field)
-        if kind in _SCALARS:
-            return self.numbers(kind, count, f"{field} ({count} values)")
-        self.claim(count, 12, f"the length of {field}")
-        return [self.value(kind, f"{field}[{index}]", nesting) for index in range(count)]
-
-
-def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
+def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
     cursor.claim(count, 13, "the number of metadata keys")
     metadata: dict[str, Any] = {}
     for index in range(count):
@@ -185,7 +59,7 @@ def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
     return metadata
 
 
-def _entry(cursor: _Cursor, index: int) -> _Entry:
+def _entry(cursor: Cursor, index: int) -> _Entry:
     name = cursor.name(f"the name of tensor {index}")
     dimensions = cursor.number("<I", f"the number of dimensions of tensor {name!r}")
     if not 1 <= dimensions <= MAX_DIMENSIONS:
@@ -208,7 +82,7 @@ def _entry(cursor: _Cursor, index: int) -> _Entry:
     return _Entry(name, shape, kind, values // block * width, offset)
 
 
-def _entries(cursor: _Cursor, count: int) -> list[_Entry]:
+def _entries(cursor: Cursor, count: int) -> list[_Entry]:
     entries = [_entry(cursor, index) for index in range(count)]
     seen: set[str] = set()
     for entry in entries:
@@ -218,14 +92,14 @@ def _entries(cursor: _Cursor, count: int) -> list[_Entry]:
     return entries
 
 
-def _alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
+def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
     value = metadata.get("general.alignment", 32)
     if type(value) is not int or not 1 <= value <= MAX_ALIGNMENT or value & (value - 1):
         cursor.fail(f"'general.alignment' is {value!r}; it must be a power of two up to {MAX_ALIGNMENT}")
     return value
 
 
-def _check_layout(cursor: _Cursor, entries: Iterable[_Entry], data_start: int, alignment: int) -> None:
+def _check_layout(cursor: Cursor, entries: Iterable[_Entry], data_start: int, alignment: int) -> None:
     """Every tensor lies aligned inside the file and apart from the others."""
     previous: _Entry | None = None
     cut: _Entry | None = None
@@ -255,7 +129,7 @@ def read_gguf(path: str | Path) -> GGUFFile:
     buffer = map_file(path)
     if buffer is None or buffer[:4] != b"GGUF":
         raise EngineError("model_invalid", f"{path} is not a GGUF file")
-    cursor = _Cursor(path, buffer)
+    cursor = Cursor(path, buffer)
     cursor.position = 4
     version = cursor.number("<I", "the version")
     if version & 0xFFFF == 0:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kernels.weights import Weight, group_count
 
@@ -52,8 +51,7 @@ def _nbytes(shape: tuple[int, ...], format: Format) -> int:
     return groups * (32 + 2 if format == "q8" else 16 + 4)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointTensors:
+class CheckpointTensors(NamedTuple):
     """Weights by canonical name, converted anew on each call and not kept: safe from several threads.
 
     What is stored in canonical form is a view of the mapped file; the rest is converted in pieces of some

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kernels.interface import RopeLayout
 
@@ -12,8 +11,7 @@ from .spec import ModelSpec
 Naming = Literal["gguf", "huggingface"]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """What all models of one architecture share.
 
     gguf_layout: order of query and key rows in GGUF files (half in safetensors); None: no such GGUF
@@ -61,8 +59,7 @@ _LAYER = {
 _LAYER_PREFIX = ("blk", "model.layers")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """A tensor a decoder takes: its canonical name and role, its name in a file, its shape."""
 
     name: str

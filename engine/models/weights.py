@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,8 +47,7 @@ class LayerWeights:
     down: Handle
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(NamedTuple):
     """Placed weights of a model. head is the embedding's own handle where the two are tied.
 
     streamed_bytes: read by every step: all of them, but for an embedding table that is not the head as well.

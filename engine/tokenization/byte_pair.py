@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -13,8 +13,7 @@ _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """How text is cut into words before merging.
 
     pattern: what a word is; None for GPT-2's. single_digits: cut between digits first. nfc: normalize first.
@@ -49,12 +48,8 @@ SPLITS = {
 """By GGUF's `tokenizer.ggml.pre`. Each is what the tokenizer.json of the model family of that name says."""
 
 
-def _texts(vocabulary: Vocabulary, *kinds: Kind) -> dict[str, int]:
-    return {vocabulary.tokens[i]: i for i in vocabulary.of_kind(*kinds)}
-
-
 def _add_user_defined(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Tokenizer:
-    texts = _texts(vocabulary, Kind.USER_DEFINED)
+    texts = vocabulary.ids(Kind.USER_DEFINED)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in texts])
     return tokenizer
 
@@ -64,7 +59,7 @@ def byte_level(vocabulary: Vocabulary, merges: list[tuple[str, str]], split: Spl
 
     Control tokens are left out: they never come from text. Raises ValueError for a merge of unknown tokens.
     """
-    pieces = _texts(vocabulary, Kind.NORMAL, Kind.USER_DEFINED)
+    pieces = vocabulary.ids(Kind.NORMAL, Kind.USER_DEFINED)
     tokenizer = Tokenizer(_model(pieces, merges, ignore_merges=split.whole_words))
     if split.nfc:
         tokenizer.normalizer = normalizers.NFC()
@@ -85,7 +80,7 @@ def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: boo
     score; that is the same as long as no two pieces have one score, as in every vocabulary trained by
     SentencePiece. What no piece covers becomes byte tokens, or else the unknown token.
     """
-    pieces = _texts(vocabulary, Kind.NORMAL)
+    pieces = vocabulary.ids(Kind.NORMAL)
     ranked = []
     for text, token in pieces.items():
         for cut in range(1, len(text)):
@@ -93,11 +88,10 @@ def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: boo
             if left in pieces and right in pieces:
                 ranked.append((-scores[token], token, cut, left, right))
     ranked.sort()
-    unknown = vocabulary.of_kind(Kind.UNKNOWN)
     model = _model(
-        _texts(vocabulary, Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE, Kind.UNKNOWN),
+        vocabulary.ids(Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE, Kind.UNKNOWN),
         [(left, right) for *_, left, right in ranked],
-        unk_token=vocabulary.tokens[unknown[0]] if unknown else None,
+        unk_token=next(iter(vocabulary.ids(Kind.UNKNOWN)), None),
         fuse_unk=True,
         byte_fallback=True,
     )

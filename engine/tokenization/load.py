@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..loading.gguf import read_gguf
-from .folder_tokenizer import tokenizer_from_folder
 from .gguf_tokenizer import tokenizer_from_gguf
 from .tokenizer import Tokenizer
 
@@ -21,12 +20,18 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """
     path = Path(path).expanduser()
     if path.name == "tokenizer.json":
-        return tokenizer_from_folder(path.parent)
-    return tokenizer_from_folder(path) if path.is_dir() else tokenizer_from_gguf(read_gguf(path))
+        return _of_folder(path.parent)
+    return _of_folder(path) if path.is_dir() else tokenizer_from_gguf(read_gguf(path))
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer of an opened model; a GGUF file is not read again."""
     if checkpoint.gguf is not None:
         return tokenizer_from_gguf(checkpoint.gguf)
-    return tokenizer_from_folder(checkpoint.path)
+    return _of_folder(checkpoint.path)
+
+
+def _of_folder(path: Path) -> Tokenizer:
+    from .folder_tokenizer import tokenizer_from_folder  # a GGUF file starts without
+
+    return tokenizer_from_folder(path)

@@ -43,7 +43,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.add_bos = add_bos and bos_id is not None
-        special = {vocabulary.tokens[i]: i for i in vocabulary.of_kind(Kind.CONTROL, Kind.USER_DEFINED)}
+        special = vocabulary.ids(Kind.CONTROL, Kind.USER_DEFINED)
         known = [special[text] for text in TURN_ENDS if text in special]
         self.end_ids = frozenset([*end_ids, *known, *([] if eos_id is None else [eos_id])])
         self.chat_template = chat_template
@@ -100,8 +100,7 @@ def control_tokens(
     vocabulary: Vocabulary, before: frozenset[int] = frozenset(), after: frozenset[int] = frozenset()
 ) -> ControlTokens:
     """The control tokens of a vocabulary (and the unknown token), to be found in prompts."""
-    ids = vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN)
-    return ControlTokens({vocabulary.tokens[i]: i for i in ids}, before, after)
+    return ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
 
 
 def _valid(text: str) -> str:

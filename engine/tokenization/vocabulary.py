@@ -75,10 +75,12 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def of_kind(self, *kinds: Kind) -> list[int]:
-        """Ids of the tokens of these kinds that have a text."""
-        found: list[int] = np.flatnonzero(np.isin(np.frombuffer(self.kinds, np.uint8), kinds)).tolist()
-        return [i for i in found if self.tokens[i]]
+    def ids(self, *kinds: Kind) -> dict[str, int]:
+        """The ids of the tokens of these kinds by their texts; not of those without a text."""
+        found = np.flatnonzero(np.isin(np.frombuffer(self.kinds, np.uint8), kinds)).tolist()
+        ids = dict(zip(map(self.tokens.__getitem__, found), found, strict=True))
+        ids.pop("", None)
+        return ids
 
     def token_bytes(self, token: int) -> bytes:
         """What a token adds to the text; nothing for control and unused tokens and for ids past the end."""

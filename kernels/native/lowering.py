@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
-from typing import get_args
+from dataclasses import replace
+from typing import NamedTuple, get_args
 
 from .library import Buffer, Op, View, addressof
 from .recorder import Kind, Node, Storage, Value
@@ -14,8 +14,7 @@ _NO_WINDOW = 1 << 30
 _NONE = View(-1, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Operations in order and the buffers they use; logits: number of the buffer that holds them."""
 
     ops: list[Op]

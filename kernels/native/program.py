@@ -60,7 +60,8 @@ class NativeProgram:
         stride = (-(-self._vocabulary // 16) | 1) * 16  # row_stride of formats.hpp
         values = ctypes.c_float * (self._limits.samples * stride)
         memory = values.from_address(load().native_buffer(self._address, buffer))
-        return np.ctypeslib.as_array(memory).reshape(self._limits.samples, stride)[:, : self._vocabulary]
+        rows = np.frombuffer(memoryview(memory), np.float32).reshape(self._limits.samples, stride)
+        return rows[:, : self._vocabulary]
 
     def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
         """Take one step. ValueError: the batch exceeds the limits or points outside tables and cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..interface import Float32, Inputs, RopeLayout
 
@@ -24,8 +24,7 @@ Kind = Literal[
 """In the order of `OpKind` in step.hpp."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """A repacked matrix in the library. quantized, plain: wants int8 rows, float32 rows, or both.
 
     halves: made of two blocks of rows in one quantized format, each a multiple of 32 rows high.
@@ -39,8 +38,7 @@ class Matrix:
     halves: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(NamedTuple):
     """Rotary tables, float32 [positions, head_dim / 2], C-contiguous."""
 
     cos: Float32
@@ -48,8 +46,7 @@ class Rotation:
     layout: RopeLayout
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """An array of the step; the library knows where to find it."""
 
     name: str
@@ -67,8 +64,7 @@ class Storage:
     planes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """Columns offset to offset + columns of a storage."""
 
     storage: Storage
@@ -125,8 +121,7 @@ class Node:
         return None if self.out is None else self.out.storage
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """What `sample` returns: the end of a program."""
 
     logits: Value

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 
 from ..errors import UserError
-from ..store import prompt_of
+from ..messages import prompt_of
 from .console import Console
 from .errors import OK, failure_of
 from .oneshot import Past, Request, model_of, open_recording, said_now

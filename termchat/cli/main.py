@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,8 @@ import click
 from ..errors import UserError
 from ..settings import SAMPLING_KEYS
 from . import stdin
-from .batch import batch
-from .bench import bench
-from .completion import completion
-from .configuration import config
 from .console import Console
-from .doctor import doctor
 from .errors import OK, READER_CLOSED, USAGE, CliError, failure_of
-from .history import history
-from .models import models
 from .options import (
     ENGINE,
     CommandGroup,
@@ -37,12 +31,13 @@ from .options import (
     system_option,
 )
 from .output import Output, ReaderClosed, guard_descriptors
-from .plan import plan
 from .signals import Interrupted
-from .themes import themes
 
 PROMPT_COMMAND = "\0prompt"
 """Name of the command behind `termchat PROMPT`; no argument can be this."""
+
+COMMANDS = ("models", "history", "batch", "bench", "plan", "doctor", "themes", "config", "completion")
+"""Each is in the module of its name, which is imported when it is asked for: a prompt needs none of them."""
 
 EXAMPLES = (
     'termchat "Why is the sky blue?"',
@@ -57,12 +52,28 @@ class Program(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the prompt's command in front unless a command is named."""
-        named = bool(args) and args[0] in self.commands
+        named = bool(args) and args[0] in COMMANDS
         return super().parse_args(ctx, args if named else [PROMPT_COMMAND, *args])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
-        return prompt if cmd_name == PROMPT_COMMAND else super().get_command(ctx, cmd_name)
+        if cmd_name in COMMANDS:
+            return _command(cmd_name)
+        return prompt if cmd_name == PROMPT_COMMAND else None
+
+
+def _command(name: str) -> click.Command:
+    command: click.Command = getattr(import_module(f".{name}", __package__), name)
+    return command
+
+
+def _described() -> list[tuple[str, str]]:
+    """Each command and what it does."""
+    return [(name, _command(name).get_short_help_str(100)) for name in COMMANDS]
 
 
 class PromptCommand(SectionedCommand):
@@ -75,9 +86,8 @@ class PromptCommand(SectionedCommand):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands and some examples."""
-        commands = [(name, command.get_short_help_str(100)) for name, command in program.commands.items()]
         with formatter.section("Commands (each has its own --help)"):
-            formatter.write_dl(commands)
+            formatter.write_dl(_described())
         with formatter.section("Examples"):
             formatter.write("".join(f"  {example}\n" for example in EXAMPLES))
 
@@ -89,11 +99,7 @@ def complete_first(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ctx.params):
         return []
-    return [
-        CompletionItem(name, help=command.get_short_help_str())
-        for name, command in program.commands.items()
-        if name.startswith(incomplete)
-    ]
+    return [CompletionItem(name, help=text) for name, text in _described() if name.startswith(incomplete)]
 
 
 def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -188,10 +194,6 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def program() -> None:
     """Stands for `termchat` itself; the help text is the prompt command's."""
-
-
-for command in (models, history, batch, bench, plan, doctor, themes, config, completion):
-    program.add_command(command)
 
 
 def run(arguments: Sequence[str], console: Console | None = None) -> int:

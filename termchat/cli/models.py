@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..units import format_bytes
 from .console import Console
 from .options import CommandGroup, complete_model, json_option
 
@@ -86,8 +87,6 @@ def show_model(console: Console, name: str, as_json: bool) -> None:
 @click.pass_obj
 def remove_model(console: Console, name: str, as_json: bool) -> None:
     """Delete a downloaded model from this machine; files of your own are never touched."""
-    from ..download.progress import format_bytes
-
     freed = load_registry(console).remove(name)
     if as_json:
         console.print_json({"name": name, "freed": freed})
@@ -96,15 +95,11 @@ def remove_model(console: Console, name: str, as_json: bool) -> None:
 
 
 def _size(status: ModelStatus) -> str:
-    from ..download.progress import format_bytes
-
     size = status.as_dict()["size"]
     return format_bytes(size) if size is not None else ""
 
 
 def _state(status: ModelStatus) -> str:
-    from ..download.progress import format_bytes
-
     state = "here" if status.path is not None else ""
     if status.path is None and status.partial:
         state = f"{format_bytes(status.partial)} downloaded"

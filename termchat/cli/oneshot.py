@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+from engine import reserve_memory
 
 from ..errors import UserError
+from ..messages import Conversation, StoredMessage, prompt_of
 from ..registry import Registry, RegistryError
 from ..settings import SAMPLING_KEYS
-from ..store import (
-    Conversation,
-    NotFoundError,
-    Store,
-    StoreBusyError,
-    StoredMessage,
-    StoreReadOnlyError,
-    prompt_of,
-)
 from .console import Console
 from .errors import OK, failure_of
 from .recording import Recording
 from .reply import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
 from .serving import Choice, check_flags, choose, load_setup, serving, warn_if_slow
-from .turn import Turn, take_turn
 
 BUSY_SECONDS = 5.0
 """How long a reply waits for a database that another program has locked; then it is not saved."""
@@ -50,8 +42,7 @@ class Request:
     conversation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(NamedTuple):
     """The conversation that goes on, with the messages of its shown branch."""
 
     conversation: Conversation | None = None
@@ -79,6 +70,9 @@ def answer(console: Console, request: Request) -> int:
         with recording:
             name = model_of(console, setup.registry, request, past)
             choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
+            reserve_memory(choice.config)
+            import asyncio  # as all that takes long: the memory is made ready meanwhile
+
             return asyncio.run(_answer(console, request, presenter, choice, recording, past))
     except UserError as error:
         presenter.failed(failure_of(error))
@@ -93,6 +87,8 @@ def open_recording(console: Console, database: Path, request: Request) -> tuple[
     note = console.messages.note
     if not request.save:
         return Recording(None, note), Past()
+    from ..store import NotFoundError, Store, StoreBusyError, StoreReadOnlyError
+
     try:
         store = Store(database, busy_timeout=BUSY_SECONDS)
     except UserError as error:
@@ -127,6 +123,8 @@ def said_now(text: str) -> StoredMessage:
 async def _answer(
     console: Console, request: Request, presenter: Presenter, choice: Choice, recording: Recording, past: Past
 ) -> int:
+    from .turn import Turn, take_turn
+
     async with serving(console, choice, chat=not request.raw) as served:
         warn_if_slow(console, served)
         system = past.system(request.system)

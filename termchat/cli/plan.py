@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..units import format_bytes
 from .console import Console
 from .errors import CliError
 from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
@@ -29,7 +30,6 @@ def plan(console: Console, /, **values: Any) -> None:
     """Show how much memory a model takes and how many conversations fit, without loading it."""
     from engine import EngineError, plan_memory
 
-    from ..download.progress import format_bytes
     from .serving import choose, load_setup
 
     choice = choose(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from ..download.progress import Progress, format_bytes, format_progress
+from ..download.progress import Progress, format_progress
 from ..registry import Registry
 from ..registry_file import ModelEntry
+from ..units import format_bytes
 from .console import Console
 
 BAR_CELLS = 20

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..errors import UserError
-from ..store import Conversation, ReplyWriter, Store, StoredMessage
+from ..messages import Conversation, StoredMessage
+
+if TYPE_CHECKING:
+    from ..store import ReplyWriter, Store
 
 Status = Literal["done", "interrupted", "error"]
 

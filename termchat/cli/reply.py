@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine import Finished, as_dict
 
@@ -24,8 +23,7 @@ TIMING_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for. backend, exact: see EngineSnapshot.

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
@@ -39,8 +39,7 @@ class Choice:
         return self.model.name if self.model.entry is not None else str(self.model.path.resolve())
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(NamedTuple):
     """A loaded model. thinks_at_once: a reply begins inside its thinking part."""
 
     engine: AsyncEngine

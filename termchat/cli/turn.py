@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine import Finished, Message, SamplingParams, TextDelta, as_dict
 
@@ -26,8 +25,7 @@ REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "temp
 """Errors before the first token that say no to this message, not to the conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What goes into the engine. said: the user's words, to be saved; raw: the reply is taken as it comes.
 
     measure: also measure the peak bandwidth, for the figures.

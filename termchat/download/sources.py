@@ -14,8 +14,9 @@ from typing import Any
 
 from ..files import open_private
 from ..registry_file import HuggingFaceSource, PyPISource
+from ..units import format_bytes
 from .fetch import DownloadError, Remote
-from .progress import Meter, format_bytes
+from .progress import Meter
 
 _PIP_S = 600  # pip itself gives up long before; this ends a pip that hangs
 _DOWNLOAD_S = 24 * 3600

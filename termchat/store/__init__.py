@@ -1,10 +1,10 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
+from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
 from .conversations import NotFoundError
 from .database import StoreBusyError, StoreError, StoreReadOnlyError
 from .export import Format, conversation_as_dict, export, export_file, import_json
 from .replies import ReplyWriter
-from .rows import Conversation, Role, Status, StoredMessage, prompt_of
 from .search import Hit, search
 from .store import Store
 

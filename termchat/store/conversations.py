@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..messages import Conversation
 from .database import Database, StoreError
-from .rows import Conversation, clean, conversation_of, title_of
+from .rows import clean, conversation_of, title_of
 
 _SELECT = """SELECT conversation.*,
     (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS messages FROM conversation"""

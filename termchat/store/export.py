@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..files import write_private
+from ..messages import ROLES, STATUSES, Conversation, StoredMessage
 from .database import StoreError
-from .rows import ROLES, STATUSES, Conversation, StoredMessage, clean, load_json
+from .rows import clean, load_json
 from .store import Store
 
 Format = Literal["md", "json", "text"]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ..messages import StoredMessage
 from .database import StoreBusyError
-from .rows import StoredMessage, clean
+from .rows import clean
 
 if TYPE_CHECKING:
     from .store import Store

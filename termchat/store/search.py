@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .rows import Role, clean
+from ..messages import Role
+from .rows import clean
 from .store import Store
 
 _BEFORE, _LENGTH = 40, 160

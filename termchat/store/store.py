@@ -16,10 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ..messages import ROLES, Conversation, Role, StoredMessage
 from .conversations import Conversations, NotFoundError
 from .database import Database, StoreBusyError, StoreError
 from .replies import ReplyWriter
-from .rows import ROLES, Conversation, Role, StoredMessage, clean, message_of, title_of
+from .rows import clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
 
 log = logging.getLogger(__name__)

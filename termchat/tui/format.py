@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..units import format_bytes
+
 NOT_YET = "–"
 
 
@@ -39,6 +41,4 @@ def percent(share: float | None) -> str:
 
 def size(value: float | None) -> str:
     """Bytes in decimal units: `98.4 MB`."""
-    from ..download.progress import format_bytes
-
     return NOT_YET if value is None else format_bytes(value)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.loading.gguf import MAX_ITEMS, read_gguf
+from engine.loading.gguf import read_gguf
+from engine.loading.gguf_cursor import MAX_ITEMS
 from engine.types import EngineError
 
 U32, STRING, ARRAY, BOOL, U64, F32 = 4, 8, 9, 7, 10, 6
@@ -99,6 +100,28 @@ def test_every_kind_of_value(tmp_path: Path) -> None:
     ]
     assert file.tensors["one"].data.view(np.float32).tolist() == [1, 2, 3, 4]
     assert file.tensors["two"].data.tolist() == list(range(60))
+
+
+def test_strings_of_any_length_and_content(tmp_path: Path) -> None:
+    """Short ones are read many at a time, long ones and those with zero bytes one by one."""
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    special = [b"", b"\0", b"x\0", b"\0x", bytes(8), b"a" * 255, b"a" * 256, b"a" * 511, b"a" * 70_000]
+    path = tmp_path / "m.gguf"
+    for count, rare in ((1, 0.5), (9, 0.5), (300, 0.0), (4096, 0.0), (4097, 0.0), (9000, 0.0003)):
+        texts = [
+            rng.choice(special)
+            if rng.random() < rare
+            else rng.randbytes(rng.randrange(1, 9)).replace(b"\0", b"0")
+            for _ in range(count)
+        ]
+        keys = [
+            pair("a.words", ARRAY, array(STRING, count, b"".join(map(string, texts)))),
+            pair("a.bool", BOOL, b"\x01"),
+        ]
+        path.write_bytes(padded(header(0, len(keys)) + b"".join(keys)))
+        expected = [text.decode("utf-8", "replace") for text in texts]
+        assert read_gguf(path).metadata == {"a.words": expected, "a.bool": True}, seed
 
 
 def test_version_2_and_other_alignments_are_read(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from termchat.download.progress import Meter, Progress, format_bytes, format_duration, format_progress
+from termchat.download.progress import Meter, Progress, format_progress
+from termchat.units import format_bytes, format_duration
 
 
 def test_progress_never_goes_back_and_has_rate_and_eta() -> None:

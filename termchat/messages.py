@@ -1,0 +1,73 @@
+"""Conversations and their messages as plain values, and as a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from engine import Message
+
+Role = Literal["system", "user", "assistant", "tool"]
+Status = Literal["streaming", "done", "interrupted", "error"]
+
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
+
+    params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it
+    has on all branches.
+    """
+
+    id: str
+    title: str
+    title_auto: bool
+    model: str
+    system: str
+    params: Mapping[str, Any]
+    leaf_id: int | None
+    forked_from: str | None
+    created: float
+    updated: float
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One message of the tree. metrics: usage and timings of a reply, as JSON values."""
+
+    id: int
+    conversation_id: str
+    parent_id: int | None
+    role: Role
+    status: Status
+    text: str
+    thinking: str
+    model: str
+    finish_reason: str | None
+    metrics: Mapping[str, Any]
+    created: float
+
+
+def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Message]:
+    """The messages as the engine gets them: system first, then user and assistant in turn.
+
+    A message whose answer was stopped before it began is followed by another of the same side; such are
+    joined by a blank line, since the templates of many models refuse roles that do not alternate.
+    """
+    from engine import Message  # the full-screen chat draws its first frame without the engine
+
+    turns: list[tuple[Role, str]] = [("system", system)] if system else []
+    for message in messages:
+        if message.role == "assistant" and not message.text:
+            continue
+        if turns and turns[-1][0] == message.role:
+            turns[-1] = (message.role, f"{turns[-1][1]}\n\n{message.text}")
+        else:
+            turns.append((message.role, message.text))
+    return [Message(role, text) for role, text in turns]
