@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from termchat.store import Store, StoreError
+from termchat.store.replies import FLUSH_SECONDS
 from termchat.tui.chat import Chat
+from termchat.tui.relay import RELAY_SECONDS
+from termchat.tui.screens.main import TICK_SECONDS, TICKS_A_POLL
 
 LONG = " ".join(str(number) for number in range(400))
 
@@ -310,6 +313,14 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
     assert reply.status == "interrupted"
     assert len(reply.text) > 40
     assert LONG.startswith(reply.text) or reply.text.startswith(LONG)
+
+
+def test_B083_the_way_of_a_word_to_the_disk_takes_less_than_half_a_second() -> None:
+    """What comes right after a save waits for the relay, is not due yet, and is saved with the next text, or
+    at the panel's next reading if none comes.
+    """
+    assert RELAY_SECONDS + FLUSH_SECONDS <= 0.4
+    assert FLUSH_SECONDS + TICKS_A_POLL * TICK_SECONDS <= 0.4
 
 
 async def test_errors_of_the_store_are_told(stage: Any, script: Any) -> None:
