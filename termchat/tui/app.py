@@ -7,13 +7,14 @@ import logging
 import os
 import sys
 import termios
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
+from textual.filter import LineFilter
 from textual.screen import Screen
 
 from .. import collector
@@ -21,6 +22,7 @@ from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
+from ..widgets.plain import Plain
 from .bridge import EngineBridge
 from .chats import Chats
 from .commands import COMMANDS
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
+PLAIN = Plain()
 
 SWITCH_SECONDS = 0.0005
 """So long the engine's thread waits for the interpreter while the interface computes, after each step: the
@@ -72,8 +75,8 @@ class TermchatApp(App[None]):
     TITLE = "termchat"
     COMMANDS = {CommandProvider}
     CSS = """
-    ToastRack { dock: top; align: right top; margin: 1 1 0 0; }
-    Toast { background: $panel; padding: 0 1; margin: 0 0 1 0; }
+    .-ascii Prompt { border: ascii $primary 40%; }
+    .-ascii Prompt:focus { border: ascii $primary; }
     CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
     CommandPalette #--input, CommandPalette #--input.--list-visible {
         background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
@@ -134,8 +137,14 @@ class TermchatApp(App[None]):
         """Our own variables for themes that do not set them."""
         return variable_defaults(self.current_theme)
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and ours for a screen of ASCII."""
+        filters = super().get_line_filters()
+        return [*filters, PLAIN] if self.glyphs is ASCII else filters
+
     def on_mount(self) -> None:
         """Choose the theme, paint, then load."""
+        self.set_class(self.glyphs is ASCII, "-ascii")
         for theme in self._themes.values():
             self.register_theme(theme)
         wanted = self.config.options["ui.theme"]

@@ -11,14 +11,12 @@ from .commands.registry import Command
 
 NAMES = {
     "escape": "esc",
-    "enter": "⏎",
     "pageup": "pgup",
     "pagedown": "pgdn",
     "left": "←",
     "right": "→",
     "up": "↑",
     "down": "↓",
-    "space": "space",
 }
 
 

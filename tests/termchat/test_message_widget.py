@@ -181,12 +181,12 @@ async def test_only_messages_near_the_screen_are_laid_out() -> None:
     async with screen(80, 24) as (pilot, transcript):
         transcript.show(turns(200))
         await pilot.pause()
-        width = transcript.scrollable_content_region.width - 2
+        width = transcript.scrollable_content_region.width - 3
         laid_out = [message for message in transcript.messages if message.width == width]
         assert 2 <= len(laid_out) <= 12
         await pilot.resize_terminal(60, 24)
         await pilot.pause()
-        width = transcript.scrollable_content_region.width - 2
+        width = transcript.scrollable_content_region.width - 3
         assert 2 <= len([message for message in transcript.messages if message.width == width]) <= 16
 
 

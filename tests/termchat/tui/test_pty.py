@@ -254,7 +254,7 @@ def test_the_panel_tells_the_truth(terminal: Any, tmp_path: Path) -> None:
     last = figures(screen)
     screen.child.send("\x11")
     assert screen.end() == 0
-    # The panel draws what it copies; notices lie above it for some of the time.
+    # The panel draws what it copies.
     assert drawn(screen, "all conversations") & {rate(reading["tokens_per_second"]) for reading in readings}
     assert drawn(screen, "achieved") & {f"{reading['bandwidth_gbs']:.1f}" for reading in readings}
     # It counts the tokens that are stored.

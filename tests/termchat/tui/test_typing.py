@@ -76,8 +76,8 @@ async def test_hints_follow_the_users_keys(open_app: Any, script: Any) -> None:
     config = "[keys]\n" + "".join(f'"{id}" = "{key}"\n' for id, key in keys.items())
     async with open_app(script(LONG, step=0.02), config=config) as d:
         await d.shows(
-            "^F begins another conversation",
-            "^Y keys   F7 commands   F8 models",
+            "^F new conversation   ^Y keys   F7 commands",
+            "F8 models",
             "send   ^J new line   ^Y keys",
         )
         await d.say("count", wait=False)
