@@ -57,7 +57,7 @@ def _go_on(app: TermchatApp) -> None:
     """Let replies from now on be long: the picture is to show them while they stream."""
     bridge = app.engines.default
     usual = bridge.sampling
-    bridge.sampling = lambda own: replace(usual(own), min_tokens=600, max_tokens=700)  # type: ignore[method-assign]
+    bridge.sampling = lambda own: replace(usual(own), min_tokens=3000, max_tokens=4000)  # type: ignore[method-assign]
 
 
 async def _streams(chat: Chat, tokens: int) -> None:
@@ -80,7 +80,7 @@ async def _two_stream(app: TermchatApp) -> None:
     chats, turns, main = app.chats, app.turns, app._main
     for text, tokens in (
         ("Tell me a long story about a lighthouse.", 40),
-        ("Describe the life of a fox in many words.", 100),
+        ("Explain step by step how bread is made.", 100),
     ):
         await main.switch_to(chats.new())
         turns.submit(main.chat, text)
@@ -91,8 +91,13 @@ async def _two_stream(app: TermchatApp) -> None:
 
 async def _engine(app: TermchatApp) -> None:
     await _two_stream(app)
+    for text in ("Why is the sky blue?", "Write a poem about the sea.", "Which rivers flow into the sea?"):
+        await asyncio.sleep(4)
+        app.turns.submit(app.chats.new(), text)
+    await asyncio.sleep(4)
+    app.turns.stop(app.chats.all[0])
     app.open_stats()
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(3)
 
 
 def _placed(svg: str) -> str:
@@ -107,7 +112,7 @@ def _placed(svg: str) -> str:
 
 PICTURES: dict[str, tuple[tuple[int, int], str, Callable[[TermchatApp], Awaitable[None]]]] = {
     "screenshot": ((120, 36), "dusk", _two_stream),
-    "ui-engine": ((120, 34), "moss", _engine),
+    "ui-engine": ((120, 36), "moss", _engine),
     "ui-narrow": ((66, 24), "paper", _code),
 }
 

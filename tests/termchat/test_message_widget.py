@@ -77,7 +77,7 @@ async def test_B065_markup_is_shown_as_it_is(text: str) -> None:
             transcript.flush()
             await pilot.pause(0)
         reply.finish()
-        reply.note = text
+        reply.note = (text,)
         transcript.flush()
         transcript.add(Message("e", "error", text))
         await pilot.pause()
@@ -96,7 +96,7 @@ async def test_only_colours_reach_the_terminal() -> None:
     async with screen() as (pilot, transcript):
         transcript.show(
             [
-                Message("u", "user", hostile, label=hostile, note=hostile),
+                Message("u", "user", hostile, label=hostile, note=(hostile,)),
                 Message("a", "assistant", hostile + "\n```\n" + hostile + "\n```", thinking=hostile),
                 Message("e", "error", hostile),
             ]

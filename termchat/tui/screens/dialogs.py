@@ -25,7 +25,7 @@ Dialog { align: center middle; background: $background 60%; }
 Dialog.-low .dialog { padding: 0 2; }
 .dialog .dialog-title { text-style: bold; color: $foreground; height: auto; margin-bottom: 1; }
 .dialog .dialog-text { height: auto; color: $text-muted; margin-bottom: 1; }
-.dialog .dialog-hint { height: 1; color: $text-muted; margin-top: 1; }
+.dialog .dialog-hint { height: auto; color: $text-muted; margin-top: 1; }
 .dialog OptionList { height: auto; max-height: 16; background: $surface; border: none; padding: 0; }
 .dialog OptionList:focus { border: none; }
 .dialog OptionList > .option-list--option { padding: 0 1; }

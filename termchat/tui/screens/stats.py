@@ -62,7 +62,7 @@ class Plot(Vertical):
             Content.assemble(
                 (f"{self._title}  ", "bold $primary"),
                 (self._unit(now), "bold"),
-                (f"   max {self._unit(most)}", "$chat-muted"),
+                (f"  max {self._unit(most)}", "$chat-muted"),
             )
         )
 
@@ -80,7 +80,7 @@ class StatsScreen(ModalScreen[None]):
     StatsScreen { background: $background; }
     StatsScreen #all { layout: horizontal; overflow: hidden; height: 1fr; padding: 1 2; }
     StatsScreen #plots { width: 2fr; margin-right: 3; }
-    StatsScreen #figures { width: 1fr; min-width: 34; }
+    StatsScreen #figures { width: 1fr; min-width: 34; scrollbar-size-vertical: 1; }
     StatsScreen #figures Static { height: auto; }
     StatsScreen.-high Plot Spark { margin-bottom: 1; }
     StatsScreen.-narrow #all { layout: vertical; overflow-y: auto; scrollbar-size-vertical: 1; }
@@ -99,7 +99,7 @@ class StatsScreen(ModalScreen[None]):
             with Vertical(id="plots"):
                 yield Plot("tokens a second", rate, self._glyphs)
                 yield Plot("time between tokens", _wait, self._glyphs, spikes=True)
-                yield Plot("memory traffic", _traffic, self._glyphs)
+                yield Plot("memory traffic, GB/s", _traffic, self._glyphs)
                 yield Plot("conversations in the batch", count, self._glyphs)
                 yield Plot("KV blocks in use", count, self._glyphs)
             with VerticalScroll(id="figures"):
@@ -156,4 +156,4 @@ def _wait(value: float | None) -> str:
 
 
 def _traffic(value: float | None) -> str:
-    return NOT_YET if value is None else f"{value:.1f} GB/s"
+    return NOT_YET if value is None else f"{value:.1f}"

@@ -164,6 +164,7 @@ class ConversationView(Vertical):
                 live.text if live is not None else stored.text,
                 thinking=live.thinking if live is not None else stored.thinking,
                 complete=live is None,
+                between=self._glyphs.between,
             )
             if self.thinking_folded is not None:
                 known.fold_thinking(self.thinking_folded)
@@ -182,9 +183,9 @@ class ConversationView(Vertical):
             label += f"  {self._glyphs.left}{at}/{len(siblings)}{self._glyphs.right}"
         return label
 
-    def _note(self, chat: Chat, message: StoredMessage) -> str:
+    def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
         if message.role != "assistant" or message.id in chat.live:
-            return ""
+            return []
         metrics = message.metrics
         ends = {
             "length": "token limit reached",
@@ -204,7 +205,7 @@ class ConversationView(Vertical):
             parts.append(f"{count(tokens)} tokens")
         if cached := _number(metrics.get("cached_tokens")):
             parts.append(f"{count(cached)} cached")
-        return self._glyphs.between.join(parts)
+        return parts
 
     def _tail(self, chat: Chat, bridge: EngineBridge) -> Content:
         lines: list[Content] = []

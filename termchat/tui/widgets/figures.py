@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
+from ...render.wrap import rows_of
 from ...sanitize import sanitize
 from ..format import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
 from ..glyphs import STYLES, Glyphs
@@ -31,17 +31,6 @@ def cut(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(set_cell_size(text, max(0, width - 1)).rstrip() + "…", width)
-
-
-def rows_of(parts: Iterable[str], gap: str, width: int) -> list[str]:
-    """The parts in rows of at most `width` cells, as long as none is longer; none is broken."""
-    rows: list[str] = []
-    for part in parts:
-        if rows and cell_len(rows[-1] + gap + part) <= width:
-            rows[-1] += gap + part
-        else:
-            rows.append(part)
-    return rows
 
 
 def bar(share: float | None, width: int, glyphs: Glyphs, style: str = "$primary") -> Content:

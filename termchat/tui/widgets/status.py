@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from ...render.wrap import rows_of
 from ..bridge import EngineBridge
 from ..chat import Chat
 from ..keymap import Keys
 from .block import Block
-from .figures import MUTED, rows_of
+from .figures import MUTED
 
 ON_MESSAGE = {
     "message.copy": "copy",

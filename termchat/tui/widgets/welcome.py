@@ -8,11 +8,12 @@ from pathlib import Path
 from textual.content import Content
 from textual.widgets import Static
 
+from ...render.wrap import rows_of
 from ..bridge import EngineBridge
 from ..format import size
 from ..glyphs import Glyphs
 from ..keymap import Keys
-from .figures import MUTED, bar, cut, rows_of
+from .figures import MUTED, bar, cut
 
 BAR_CELLS = 40
 

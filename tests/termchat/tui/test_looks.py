@@ -15,6 +15,7 @@ from textual.widgets import OptionList, Static
 from termchat.download import Progress
 from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
+from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
 from termchat.tui.format import milliseconds_each, percent
 from termchat.tui.screens.picker import Picker
@@ -22,7 +23,6 @@ from termchat.tui.screens.stats import Plot
 from termchat.tui.stats import StatsHistory
 from termchat.tui.widgets import notices
 from termchat.tui.widgets.engine_panel import EnginePanel
-from termchat.tui.widgets.figures import rows_of
 from termchat.tui.widgets.notices import Notices
 from termchat.widgets.plain import Plain
 
