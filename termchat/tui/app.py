@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -113,6 +114,7 @@ class TermchatApp(App[None]):
         if config.options["ui.reduced_motion"]:
             self.animation_level = "none"
         self._paths = paths
+        self._early: list[events.Event] | None = []
         self._main = MainScreen()
         self.loader = Loader(
             config,
@@ -160,9 +162,19 @@ class TermchatApp(App[None]):
         self.push_screen(self._main)
         self.call_after_refresh(self._start)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Keep what is typed before there is a prompt."""
+        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
+            self._early.append(event)
+        else:
+            await super().on_event(event)
+
     async def _start(self) -> None:
-        """After the first frame: open the store, load the engine."""
+        """After the first frame: take in what was typed before, open the store, load the engine."""
         options = self.options
+        early, self._early = self._early or (), None
+        for event in early:
+            await self.on_event(event)
         for warning in self._warnings:
             self._main.notify_user(warning)
         await self.history.open()

@@ -146,6 +146,16 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     assert again.end() == 128 + signal.SIGTERM
 
 
+def test_what_is_typed_before_the_first_frame_is_in_the_prompt(terminal: Any) -> None:
+    screen = terminal("--no-save")
+    screen.child.send("typed early")
+    screen.shows("│ typed early", "enter send")
+    screen.child.send(" and late")
+    screen.shows("│ typed early and late")
+    screen.child.send("\x11")
+    assert screen.end() == 0
+
+
 def test_B069_a_paste_of_lines_is_one_draft(terminal: Any, tmp_path: Path) -> None:
     screen = terminal("--no-save")
     screen.shows("Type a message")
