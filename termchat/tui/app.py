@@ -30,7 +30,7 @@ from .commands import COMMANDS
 from .engines import Engines
 from .glyphs import ASCII, UNICODE
 from .history import History
-from .keymap import Keys, checked
+from .keymap import Keys, checked, know_alt
 from .loader import Loader
 from .monitor import Monitor
 from .palette import CommandProvider
@@ -275,6 +275,7 @@ def run(
             sys.stdout.flush()
             os._exit(exit_code())
 
+    know_alt()
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(main())
     return exit_code()

@@ -125,7 +125,7 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     screen.wait(lambda _: reply_to(tmp_path, STORY))
     screen.child.send("\x1b")
     screen.shows("continues this reply")
-    screen.child.send("\x1b[6;5~")  # ^PageDown
+    screen.child.send("\x1b2")  # alt+2
     screen.shows("3. 3")
     screen.child.send("\x11")  # ^Q
     assert screen.end() == 0
@@ -150,8 +150,8 @@ def test_what_is_typed_before_the_first_frame_is_in_the_prompt(terminal: Any) ->
     screen = terminal("--no-save")
     screen.child.send("typed early")
     screen.shows("│ typed early", "enter send")
-    screen.child.send(" and late")
-    screen.shows("│ typed early and late")
+    screen.child.send(" and late\x1b\rbelow")  # alt+enter
+    screen.shows("│ typed early and late", "│ below")
     screen.child.send("\x11")
     assert screen.end() == 0
 
