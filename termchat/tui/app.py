@@ -24,6 +24,7 @@ from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
 from ..widgets.plain import Plain
+from . import drafts
 from .bridge import EngineBridge
 from .chats import Chats
 from .commands import COMMANDS
@@ -181,6 +182,10 @@ class TermchatApp(App[None]):
         if self.history.notice is not None:
             self._main.notify_user(self.history.notice, error=True)
         await self.chats.load()
+        if options.save:
+            drafts.restore(self._paths.drafts, self.chats.all)
+        if not self._main.prompt.text:
+            self._main.prompt.load(self._main.chat.draft)
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
         stored = (chat for chat in self.chats.all if chat.id is not None)
@@ -213,9 +218,19 @@ class TermchatApp(App[None]):
         """None of Textual's own: ours have their place."""
         return ()
 
+    async def close_turns(self) -> None:
+        """Stop what runs, and save it, with what was typed and not sent."""
+        if self._early is None:
+            for chat in self.chats.all:
+                self._main.give_back(chat, self.turns.stop(chat))
+            self._main.keep_draft()
+        await self.turns.close()
+        if self._early is None and self.options.save:
+            drafts.keep(self._paths.drafts, self.chats.all)
+
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
-        await self.turns.close()
+        await self.close_turns()
         await self.engines.close()
         self.exit()
 
@@ -254,7 +269,7 @@ def run(
 
     async def vanish() -> None:
         with app.batch_update():
-            await app.turns.close()
+            await app.close_turns()
         app.history.close()
         os._exit(exit_code())
 
