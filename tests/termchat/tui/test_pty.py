@@ -23,6 +23,7 @@ from termchat.tui.format import rate
 
 ROWS, COLUMNS = 36, 120
 STORY = "Tell me a very long story about the sea."
+CLIPBOARD = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07")
 
 
 class Terminal:
@@ -176,7 +177,12 @@ def test_B069_200_kb_through_the_terminal_are_stored_whole(terminal: Any, tmp_pa
     screen.child.send("see: \x1b[200~" + text.replace("\n", "\r") + "\x1b[201~ ok")
     screen.shows("see: [Pasted #1 +6801 lines] ok")
     screen.child.send("\r")
-    screen.shows("tokens")  # it is longer than the context, which is said with the numbers
+    screen.shows("the prompt has", "esc twice")  # it is longer than the context, which is said with the numbers
+    screen.child.send("/copy\r")
+    screen.wait(lambda _: CLIPBOARD.search(screen.written))
+    assert [base64.b64decode(found).decode() for found in CLIPBOARD.findall(screen.written)] == [
+        f"see: {text} ok"
+    ]
     screen.child.send("\x11")
     assert screen.end() == 0
     (messages,) = history(tmp_path).values()
@@ -198,7 +204,6 @@ def test_a_closed_window_ends_the_program_and_keeps_the_reply(terminal: Any, tmp
 KV_BYTES = 2 * 30 * 3 * 64 * 2
 """Keys and values of one token of the default model: layers, heads, values, float16."""
 
-CLIPBOARD = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07")
 STYLES = re.compile(rb"\x1b\[[\d;]*m")
 
 
