@@ -22,6 +22,7 @@ from termchat.tui.commands import COMMANDS
 from termchat.tui.keymap import shown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+CELL, SPACE = 12.2, "&#160;"  # of Textual's pictures: width of a cell, and how a space is written
 BEGIN, END = "<!-- commands -->\n", "<!-- end -->\n"
 
 
@@ -52,41 +53,66 @@ async def _until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _says(chat: Chat, tokens: int) -> None:
-    """Until a reply has so many tokens, or is over before."""
-    await _until(lambda: chat.busy)
-    await _until(lambda: not chat.busy or any(reply.tokens > tokens for reply in chat.live.values()))
+def _go_on(app: TermchatApp) -> None:
+    """Let replies from now on be long: the picture is to show them while they stream."""
+    bridge = app.engines.default
+    usual = bridge.sampling
+    bridge.sampling = lambda own: replace(usual(own), min_tokens=3000, max_tokens=4000)  # type: ignore[method-assign]
+
+
+async def _streams(chat: Chat, tokens: int) -> None:
+    """Until its reply has so many tokens and goes on."""
+    await _until(lambda: any(reply.tokens > tokens for reply in chat.live.values()))
+
+
+async def _code(app: TermchatApp) -> None:
+    """A reply that is over, and the engine's peak measured, which is done when nothing runs."""
+    chat = app._main.chat
+    app.turns.submit(chat, "Write a Python function that adds two numbers, with an example.")
+    await _until(lambda: chat.messages[1:] and not chat.busy)
+    await _until(lambda: (figures := app.monitor.stats) is not None and figures.bandwidth_share)
+    await asyncio.sleep(0.5)
 
 
 async def _two_stream(app: TermchatApp) -> None:
+    await _code(app)
+    _go_on(app)
     chats, turns, main = app.chats, app.turns, app._main
-    turns.submit(main.chat, "Write a Python function that adds two numbers, with an example.")
-    await _says(main.chat, 300)
-    await main.switch_to(chats.new())
-    turns.submit(main.chat, "Tell me a long story about a lighthouse.")
-    await _says(main.chat, 40)
-    await main.switch_to(chats.new())
-    turns.submit(main.chat, "Describe the life of a fox in many words.")
-    await _says(main.chat, 80)
+    for text, tokens in (
+        ("Tell me a long story about a lighthouse.", 40),
+        ("Explain step by step how bread is made.", 100),
+    ):
+        await main.switch_to(chats.new())
+        turns.submit(main.chat, text)
+        await _streams(main.chat, tokens)
     turns.submit(main.chat, "And now the end.")
     await asyncio.sleep(0.5)
 
 
 async def _engine(app: TermchatApp) -> None:
     await _two_stream(app)
+    for text in ("Why is the sky blue?", "Write a poem about the sea.", "Which rivers flow into the sea?"):
+        await asyncio.sleep(4)
+        app.turns.submit(app.chats.new(), text)
+    await asyncio.sleep(4)
+    app.turns.stop(app.chats.all[0])
     app.open_stats()
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(3)
 
 
-async def _code(app: TermchatApp) -> None:
-    app.turns.submit(app._main.chat, "Write a Python function that adds two numbers, with an example.")
-    await _says(app._main.chat, 300)
-    await asyncio.sleep(0.5)
+def _placed(svg: str) -> str:
+    """The picture without spaces at the beginning of a text, which some viewers leave out."""
+
+    def moved(text: re.Match[str]) -> str:
+        before, x, after, spaces = text.groups()
+        return f'{before}x="{float(x) + CELL * len(spaces) / len(SPACE):.1f}"{after}>'
+
+    return re.sub(rf'(<text [^>]*?)x="([\d.]+)"([^>]*)>((?:{SPACE})+)(?!<)', moved, svg)
 
 
 PICTURES: dict[str, tuple[tuple[int, int], str, Callable[[TermchatApp], Awaitable[None]]]] = {
     "screenshot": ((120, 36), "dusk", _two_stream),
-    "ui-engine": ((120, 34), "moss", _engine),
+    "ui-engine": ((120, 36), "moss", _engine),
     "ui-narrow": ((66, 24), "paper", _code),
 }
 
@@ -104,7 +130,8 @@ async def picture(name: str) -> None:
             await _until(lambda: app.engines.default.state == "ready")
             await scene(app)
             svg = app.export_screenshot(title="termchat")
-            (DOCS / f"{name}.svg").write_text(re.sub(r"[ \t]+\n", "\n", svg), encoding="utf-8")
+            svg = _placed(re.sub(r"[ \t]+\n", "\n", svg))
+            (DOCS / f"{name}.svg").write_text(svg, encoding="utf-8")
             await app.action_quit()
         app.history.close()
 

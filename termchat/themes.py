@@ -112,7 +112,7 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
         if table != "colors"
         for key, color in tables[table].items()
     }
-    theme.variables = variable_defaults(theme) | given
+    theme.variables = variable_defaults(theme) | _scroll_bars(theme) | given
     if ansi:  # Textual's own style sheets need these
         theme.variables |= BUILTIN_THEMES["ansi-dark" if dark else "ansi-light"].variables
     return theme
@@ -215,6 +215,13 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
         "panel-kv-cached": muted,
         **{f"panel-kv-{index}": color for index, color in enumerate(palette)},
     }
+
+
+def _scroll_bars(theme: Theme) -> dict[str, str]:
+    """Return the colour of what scroll bars run in: Textual's own is as dark as a theme gets."""
+    if theme.panel is None:
+        return {}
+    return {f"scrollbar-background{state}": theme.panel for state in ("", "-hover", "-active")}
 
 
 def _foreground(theme: Theme) -> tuple[str, str]:

@@ -7,6 +7,7 @@ row again together with the new text gives what wrapping everything would.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from rich.cells import cell_len, split_graphemes
 
@@ -22,6 +23,17 @@ WIDE = (
 # Punctuation that may not begin a row.
 _CLOSING = "、。，．！？：；）」』】〉》〕｝・ー…"
 _WORD = re.compile(rf"[{WIDE}][{_CLOSING}]*\s*|[^\s{WIDE}]+\s*|\s+")
+
+
+def rows_of(parts: Iterable[str], gap: str, width: int) -> list[str]:
+    """The parts in rows of at most `width` cells, as long as none is longer; none is broken."""
+    rows: list[str] = []
+    for part in parts:
+        if rows and cell_len(rows[-1] + gap + part) <= width:
+            rows[-1] += gap + part
+        else:
+            rows.append(part)
+    return rows
 
 
 def word_breaks(text: str, width: int) -> list[int]:

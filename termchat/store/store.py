@@ -19,7 +19,7 @@ from typing import Self
 from ..messages import ROLES, Conversation, Role, StoredMessage
 from .conversations import Conversations, NotFoundError
 from .database import Database, StoreBusyError, StoreError
-from .replies import ReplyWriter
+from .replies import FLUSH_SECONDS, ReplyWriter
 from .rows import clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
 
@@ -150,7 +150,11 @@ class Store(Conversations):
             return self._add(conversation, old.role, clean(text), old.parent_id, old.model)
 
     def begin_reply(
-        self, conversation_id: str, parent_id: int | None = None, model: str = "", flush_every: float = 0.5
+        self,
+        conversation_id: str,
+        parent_id: int | None = None,
+        model: str = "",
+        flush_every: float = FLUSH_SECONDS,
     ) -> ReplyWriter:
         """Begin an answer to `parent_id`, or to the leaf; it becomes the leaf and is written as it grows."""
         with self.database.write():
@@ -159,14 +163,14 @@ class Store(Conversations):
             reply = self._add(conversation, "assistant", "", parent, model, writer=self._writer.name)
         return ReplyWriter(self, reply, flush_every)
 
-    def regenerate(self, message_id: int, model: str = "", flush_every: float = 0.5) -> ReplyWriter:
+    def regenerate(self, message_id: int, model: str = "", flush_every: float = FLUSH_SECONDS) -> ReplyWriter:
         """Begin another answer beside this one. StoreError: it is no answer."""
         old = self.message(message_id)
         if old.role != "assistant" or old.parent_id is None:
             raise StoreError(f"message {message_id} is not an answer, so it cannot be made again")
         return self.begin_reply(old.conversation_id, old.parent_id, model or old.model, flush_every)
 
-    def resume_reply(self, message_id: int, flush_every: float = 0.5) -> ReplyWriter:
+    def resume_reply(self, message_id: int, flush_every: float = FLUSH_SECONDS) -> ReplyWriter:
         """Go on writing an answer that was interrupted. StoreError: it is no answer, or is being written."""
         with self.database.write() as db:
             done = db.execute(

@@ -7,13 +7,15 @@ import logging
 import os
 import sys
 import termios
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App, SystemCommand
+from textual.filter import LineFilter
 from textual.screen import Screen
 
 from .. import collector
@@ -21,13 +23,15 @@ from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
+from ..widgets.plain import Plain
+from . import drafts
 from .bridge import EngineBridge
 from .chats import Chats
 from .commands import COMMANDS
 from .engines import Engines
 from .glyphs import ASCII, UNICODE
 from .history import History
-from .keymap import Keys, checked
+from .keymap import Keys, checked, know_alt
 from .loader import Loader
 from .monitor import Monitor
 from .palette import CommandProvider
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
+PLAIN = Plain()
 
 SWITCH_SECONDS = 0.0005
 """So long the engine's thread waits for the interpreter while the interface computes, after each step: the
@@ -72,8 +77,8 @@ class TermchatApp(App[None]):
     TITLE = "termchat"
     COMMANDS = {CommandProvider}
     CSS = """
-    ToastRack { dock: top; align: right top; margin: 1 1 0 0; }
-    Toast { background: $panel; padding: 0 1; margin: 0 0 1 0; }
+    .-ascii Prompt { border: ascii $primary 40%; }
+    .-ascii Prompt:focus { border: ascii $primary; }
     CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
     CommandPalette #--input, CommandPalette #--input.--list-visible {
         background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
@@ -110,6 +115,7 @@ class TermchatApp(App[None]):
         if config.options["ui.reduced_motion"]:
             self.animation_level = "none"
         self._paths = paths
+        self._early: list[events.Event] | None = []
         self._main = MainScreen()
         self.loader = Loader(
             config,
@@ -134,8 +140,14 @@ class TermchatApp(App[None]):
         """Our own variables for themes that do not set them."""
         return variable_defaults(self.current_theme)
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and ours for a screen of ASCII."""
+        filters = super().get_line_filters()
+        return [*filters, PLAIN] if self.glyphs is ASCII else filters
+
     def on_mount(self) -> None:
         """Choose the theme, paint, then load."""
+        self.set_class(self.glyphs is ASCII, "-ascii")
         for theme in self._themes.values():
             self.register_theme(theme)
         wanted = self.config.options["ui.theme"]
@@ -151,15 +163,29 @@ class TermchatApp(App[None]):
         self.push_screen(self._main)
         self.call_after_refresh(self._start)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Keep what is typed before there is a prompt."""
+        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
+            self._early.append(event)
+        else:
+            await super().on_event(event)
+
     async def _start(self) -> None:
-        """After the first frame: open the store, load the engine."""
+        """After the first frame: take in what was typed before, open the store, load the engine."""
         options = self.options
+        early, self._early = self._early or (), None
+        for event in early:
+            await self.on_event(event)
         for warning in self._warnings:
             self._main.notify_user(warning)
         await self.history.open()
         if self.history.notice is not None:
             self._main.notify_user(self.history.notice, error=True)
         await self.chats.load()
+        if options.save:
+            drafts.restore(self._paths.drafts, self.chats.all)
+        if not self._main.prompt.text:
+            self._main.prompt.load(self._main.chat.draft)
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
         stored = (chat for chat in self.chats.all if chat.id is not None)
@@ -192,9 +218,19 @@ class TermchatApp(App[None]):
         """None of Textual's own: ours have their place."""
         return ()
 
+    async def close_turns(self) -> None:
+        """Stop what runs, and save it, with what was typed and not sent."""
+        if self._early is None:
+            for chat in self.chats.all:
+                self._main.give_back(chat, self.turns.stop(chat))
+            self._main.keep_draft()
+        await self.turns.close()
+        if self._early is None and self.options.save:
+            drafts.keep(self._paths.drafts, self.chats.all)
+
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
-        await self.turns.close()
+        await self.close_turns()
         await self.engines.close()
         self.exit()
 
@@ -233,7 +269,7 @@ def run(
 
     async def vanish() -> None:
         with app.batch_update():
-            await app.turns.close()
+            await app.close_turns()
         app.history.close()
         os._exit(exit_code())
 
@@ -254,6 +290,7 @@ def run(
             sys.stdout.flush()
             os._exit(exit_code())
 
+    know_alt()
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(main())
     return exit_code()

@@ -29,7 +29,7 @@ State = Literal[
 ]
 
 CHOOSE = "choose another model"
-AGAIN = "⏎ goes on with it"
+AGAIN = "enter goes on with it"
 
 
 class EngineUnavailableError(UserError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import floor
+
 from ..units import format_bytes
 
 NOT_YET = "–"
@@ -27,6 +30,13 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.0f} ms" if value >= 20 else f"{value:.1f} ms"
 
 
+def milliseconds_each(values: Sequence[float], between: str) -> str:
+    """Several times with one unit: `7.1 + 84 ms`."""
+    if max(values) >= 1000:
+        return between.join(f"{value / 1000:.2f}" for value in values) + " s"
+    return between.join(f"{value:.0f}" if value >= 20 else f"{value:.1f}" for value in values) + " ms"
+
+
 def rate(value: float | None) -> str:
     """Tokens a second, or the like: `71`, `8.4`."""
     if value is None:
@@ -35,8 +45,8 @@ def rate(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one: `76 %`."""
-    return NOT_YET if share is None else f"{100 * share:.0f} %"
+    """A share of one: `76 %`. Only all of it is 100 %."""
+    return NOT_YET if share is None else f"{floor(100 * share + 1e-9)} %"
 
 
 def size(value: float | None) -> str:

@@ -19,8 +19,7 @@ class Glyphs:
     right: str
     bar_full: str
     bar_empty: str
-    rule: str
-    prompt: str
+    between: str
 
     def of(self, state: ChatState, unread: bool) -> str:
         """The sign of a conversation."""
@@ -43,8 +42,7 @@ UNICODE = Glyphs(
     right="›",
     bar_full="━",
     bar_empty="━",
-    rule="─",
-    prompt="❯",
+    between=" · ",
 )
 
 ASCII = Glyphs(
@@ -54,8 +52,7 @@ ASCII = Glyphs(
     right=">",
     bar_full="#",
     bar_empty=".",
-    rule="-",
-    prompt=">",
+    between=" | ",
 )
 
 STYLES = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding, BindingType
 
 from ..settings import nearest
@@ -11,15 +13,24 @@ from .commands.registry import Command
 
 NAMES = {
     "escape": "esc",
-    "enter": "⏎",
     "pageup": "pgup",
     "pagedown": "pgdn",
     "left": "←",
     "right": "→",
     "up": "↑",
     "down": "↓",
-    "space": "space",
 }
+
+
+def know_alt() -> None:
+    """Let alt with a digit, or with enter, be that key.
+
+    Most terminals send it as escape and the key. Textual takes that for what macOS would have typed, such as
+    `¡`, or for two keys.
+    """
+    keys = {"\r": "enter", **{str(digit): str(digit) for digit in range(10)}}
+    for sent, name in keys.items():
+        ANSI_SEQUENCES_KEYS[f"\x1b{sent}"] = (SimpleNamespace(value=f"alt+{name}"),)  # type: ignore[index]
 
 
 def bindings(commands: Iterable[Command]) -> list[BindingType]:

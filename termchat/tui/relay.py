@@ -84,8 +84,9 @@ class Relay:
         metrics = {}
         if finished is not None:
             metrics = {**as_dict(finished.usage), **as_dict(finished.timings), "seed": finished.seed}
+        broken = error is not None and error.code == "engine_failed"
         if error is not None:
-            chat.error = error.message
+            chat.error = error.message.removesuffix("; restart termchat") if broken else error.message
             chat.full = error.code in ("prompt_too_long", "never_fits")
             if not reply.text and not reply.thinking:
                 status = "interrupted"  # an empty reply is no reply: it goes
@@ -116,3 +117,5 @@ class Relay:
         self._listener.chat_changed(chat)
         self._listener.chats_changed()
         self._listener.reply_ended(chat)
+        if broken:
+            await reply.bridge.unload()  # the next message loads the model again

@@ -111,18 +111,23 @@ def _fits(snapshot: EngineSnapshot, shown: Chat | None) -> int | None:
 
 @dataclass
 class StatsHistory:
-    """The last two minutes, for the plots."""
+    """The last two minutes, for the plots. waits: the longest time between tokens since the sample before."""
 
     tokens_per_second: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
     bandwidth: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
     blocks: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
     rows: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    _counted: int = 0  # times between tokens that are in `waits`
 
     def add(self, stats: EngineStats) -> None:
         """Note a sample."""
         snapshot = stats.snapshot
         active = 0.0 if stats.idle else 1.0
         self.tokens_per_second.append(active * (snapshot.tokens_per_second or 0.0))
+        new = min(snapshot.itl_count - self._counted, len(snapshot.itl_recent_ms))
+        self._counted = snapshot.itl_count
+        self.waits.append(max(snapshot.itl_recent_ms[-new:]) if new > 0 else 0.0)
         self.bandwidth.append(active * (snapshot.bandwidth_gbs or 0.0))
         self.blocks.append(float(snapshot.blocks_used))
         self.rows.append(float(snapshot.running))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from rich.cells import cell_len
 from textual.selection import Selection
 
 from termchat.render import Document, Row, sanitize
+from termchat.render.wrap import rows_of
 
 Role = Literal["user", "assistant", "system", "error"]
 
@@ -24,8 +24,8 @@ _BAR = "│ "  # before the thinking
 class Message:
     """A message. `append` only stores; `layout` renders what has come since, and nothing else.
 
-    label: who speaks. note: the line below, such as the speed. No text can style or move anything: control
-    characters are replaced, markup is literal.
+    label: who speaks. note: parts of the line below, such as the speed; between: what stands between them. No
+    text can style or move anything: control characters are replaced, markup is literal.
     """
 
     def __init__(
@@ -36,13 +36,15 @@ class Message:
         *,
         thinking: str = "",
         label: str = "",
-        note: str = "",
+        note: Sequence[str] = (),
+        between: str = " · ",
         complete: bool = True,
     ) -> None:
         self.id = id
         self.role = role
         self.label = label or role
         self.note = note
+        self._between = between
         self.complete = complete
         self._thinking = Document()
         self._body = Document(markdown=role not in _AS_TYPED, first_line=LINES // 2)
@@ -132,7 +134,8 @@ class Message:
             if not self.folded:
                 goes_on = self._folded is None and not self.complete
                 self._thinking_top = max(0, self._thinking.height - _LIVE_THINKING_ROWS) if goes_on else 0
-        self._below = [_plain(row, "muted") for row in _wrapped(_one_line(self.note), width)]
+        note = rows_of(map(_one_line, self.note), self._between, width)
+        self._below = [_plain(row, "muted") for row in note]
         first = self._body.layout(width)
         same = before == ([row.text for row in self._above], self._thinking_height)
         return len(self._above) + self._thinking_height + first if same else 0
@@ -167,18 +170,6 @@ class Message:
 def _plain(text: str, style: str = "") -> Row:
     """Return a row that is no content."""
     return Row([(text, style)], line=-1)
-
-
-def _wrapped(note: str, width: int) -> list[str]:
-    """Return a note as rows, broken between its parts."""
-    rows: list[str] = []
-    for part in note.split(" · ") if note else ():
-        longer = f"{rows[-1]} · {part}" if rows else part
-        if rows and cell_len(longer) <= width:
-            rows[-1] = longer
-        else:
-            rows.append(part)
-    return rows
 
 
 def _one_line(text: str) -> str:

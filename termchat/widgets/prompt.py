@@ -11,6 +11,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from termchat.sanitize import show_controls
+from termchat.widgets.plain import Literal
 from termchat.widgets.still import Still
 
 _FOLD_LINES = 8  # a paste of more lines or characters is folded into a token
@@ -20,7 +21,7 @@ _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
 _NEWLINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
 
-class Prompt(Still, TextArea):
+class Prompt(Literal, Still, TextArea):
     """Grows with its text up to ten rows. Enter sends, ctrl+j, shift+enter and alt+enter begin a line.
 
     A large paste shows as a token such as `[Pasted #1 +120 lines]`: its text is in `value` and in what is

@@ -43,7 +43,8 @@ class Spark(KeptRows, Widget):
     """The last `capacity` values as bars, the newest at the right.
 
     Where several values share a column it shows the largest. A bar far above the median has the colour of
-    spikes; its height says so, too. steps: the characters from empty to full.
+    spikes; its height says so, too. steps: the characters from empty to full. spikes: whether a large value
+    is something to look at.
     """
 
     COMPONENT_CLASSES = {"spark--low", "spark--high", "spark--stale"}
@@ -58,11 +59,14 @@ class Spark(KeptRows, Widget):
     SPIKE = 2.0
     """So many times the median is a spike."""
 
-    def __init__(self, *, capacity: int = 240, steps: str = STEPS, id: str | None = None) -> None:
+    def __init__(
+        self, *, capacity: int = 240, steps: str = STEPS, spikes: bool = True, id: str | None = None
+    ) -> None:
         super().__init__(id=id)
         self._values: deque[float] = deque(maxlen=capacity)
         self._count = 0  # of all values there ever were
         self._steps = steps
+        self._spikes = spikes
         self._stale = False
         self._columns: list[tuple[str, str]] = []  # for each: its characters, its component class
         self._drawn: tuple[int, Size] | None = None
@@ -111,7 +115,8 @@ class Spark(KeptRows, Widget):
         values = list(self._values)
         shown = peaks(values, self._count - len(values), each)[-width:]
         most = max(shown)
-        limit = self.SPIKE * sorted(values)[len(values) // 2]
+        some = sorted(value for value in values if value)
+        limit = self.SPIKE * some[len(some) // 2] if self._spikes and some else math.inf
         return [
             (column(value, most, rows, self._steps), "spark--high" if value > limit else "spark--low")
             for value in shown

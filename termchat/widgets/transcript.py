@@ -22,13 +22,15 @@ from textual.strip import Strip
 from termchat.render import Palette, Row
 from termchat.render.styles import text_styles
 from termchat.widgets.message import GLYPHS, Message, Role
+from termchat.widgets.plain import Literal
 from termchat.widgets.rows import RowView
 
 _MARGIN = 2  # columns left of the text, where the cursor is
+_SPACE = 1  # columns right of the text, before the scroll bar
 _GAP = 1  # rows after a message
 
 
-class Transcript(RowView, can_focus=True):
+class Transcript(Literal, RowView, can_focus=True):
     """Messages, the newest at the bottom; it stays there until the user scrolls up.
 
     Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.
@@ -127,7 +129,7 @@ class Transcript(RowView, can_focus=True):
         What is on screen stays there: row `offset` of message `pinned` at the top, or the end if following.
         """
         region = self.scrollable_content_region
-        width, height = region.width - _MARGIN, region.height
+        width, height = region.width - _MARGIN - _SPACE, region.height
         if width < 1 or height < 1 or self._placing:
             return
         share = None  # how far into the pinned message, if its rows are going to be others
@@ -222,13 +224,13 @@ class Transcript(RowView, can_focus=True):
         ]
         if before:
             palette = palette.under("thinking")
-        strip = row.strip(palette, max(1, width - _MARGIN - len(before)))
+        strip = row.strip(palette, max(1, width - _MARGIN - len(before) - _SPACE))
         selection = self.text_selection
         if selection is not None and (cells := row.selected_cells(selection)) is not None:
             style = self.screen.get_component_rich_style("screen--selection")
             marked = [Segment(text, (own or Style()) + style) for text, own, _ in strip.crop(*cells)]
             strip = Strip([*strip.crop(0, cells[0]), *marked, *strip.crop(cells[1])])
-        return Strip([*margin, *strip])
+        return Strip([*margin, *strip]).extend_cell_length(width, self.part_style())
 
     def _row(self, y: int) -> tuple[int, str, Row] | None:
         """Return the number of the message in row `y`, what stands before the row, and the row."""

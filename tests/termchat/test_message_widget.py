@@ -77,7 +77,7 @@ async def test_B065_markup_is_shown_as_it_is(text: str) -> None:
             transcript.flush()
             await pilot.pause(0)
         reply.finish()
-        reply.note = text
+        reply.note = (text,)
         transcript.flush()
         transcript.add(Message("e", "error", text))
         await pilot.pause()
@@ -96,7 +96,7 @@ async def test_only_colours_reach_the_terminal() -> None:
     async with screen() as (pilot, transcript):
         transcript.show(
             [
-                Message("u", "user", hostile, label=hostile, note=hostile),
+                Message("u", "user", hostile, label=hostile, note=(hostile,)),
                 Message("a", "assistant", hostile + "\n```\n" + hostile + "\n```", thinking=hostile),
                 Message("e", "error", hostile),
             ]
@@ -181,12 +181,12 @@ async def test_only_messages_near_the_screen_are_laid_out() -> None:
     async with screen(80, 24) as (pilot, transcript):
         transcript.show(turns(200))
         await pilot.pause()
-        width = transcript.scrollable_content_region.width - 2
+        width = transcript.scrollable_content_region.width - 3
         laid_out = [message for message in transcript.messages if message.width == width]
         assert 2 <= len(laid_out) <= 12
         await pilot.resize_terminal(60, 24)
         await pilot.pause()
-        width = transcript.scrollable_content_region.width - 2
+        width = transcript.scrollable_content_region.width - 3
         assert 2 <= len([message for message in transcript.messages if message.width == width]) <= 16
 
 

@@ -47,7 +47,13 @@ async def load(ui: MainScreen, argument: str) -> None:
     path = ui.app.folder / Path(name).expanduser()
 
     def read(store: Store) -> list[str]:
-        return [added.id for added in import_json(store, path.read_text(encoding="utf-8"))]
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise CommandError(f"{path} is not a text file: wrong byte at offset {error.start}") from error
+        return [added.id for added in import_json(store, text)]
 
     ids = await ui.app.history.call(read)
     added = [await ui.app.chats.add(lambda store, id=id: store.conversation(id)) for id in ids]  # type: ignore[misc]

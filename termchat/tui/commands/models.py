@@ -48,7 +48,7 @@ async def _picked(ui: MainScreen) -> str | None:
             found = [Item(Content(f"the file or folder {query}"), query)]
         return found
 
-    hint = "⏎ use here   ● loaded   ✓ on this machine   ⇣ fetch first   esc close"
+    hint = "enter use   ● loaded   ✓ on this machine   ⇣ fetch first   esc close"
     picked: str | None = await ui.app.push_screen_wait(
         Picker("Models", search, selected=ui.bridge.reference, hint=hint)
     )
@@ -81,7 +81,7 @@ def _item(status: ModelStatus, loaded: Set[str]) -> Item:
         facts.append(f"{size(status.partial)} fetched")
     text = Content.assemble(
         (f"{here} ", "$accent"),
-        (f"{entry.name:<18}", "bold"),
+        (f"{entry.name:<18}  ", "bold"),
         ("  ".join(fact for fact in facts if fact), "$chat-muted"),
     )
     return Item(text, entry.name, Content.styled(f"  {entry.description}", "$chat-muted"))

@@ -43,7 +43,7 @@ def _carry_out(ui: MainScreen, text: str) -> None:
     try:
         command, argument = find(COMMANDS, text)
     except UserError as error:
-        ui.notify_user(f"{error}; {ui.app.keys.hint('help')} lists them all", error=True)
+        ui.notify_user(f"{error} {ui.app.keys.hint('help')} lists them all", error=True)
         return
     ui.prompt.load("")
     ui.run_command(command, argument)

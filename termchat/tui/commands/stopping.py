@@ -25,6 +25,7 @@ async def escape(ui: MainScreen, argument: str) -> None:
         ui.prompt.focus()
     elif chat.editing is not None:
         chat.editing = None
+        ui.conversation.mark(None)
         ui.prompt.load("")
     elif chat.busy:
         stop_one(ui, chat)

@@ -70,7 +70,7 @@ async def history(ui: MainScreen, argument: str) -> None:
     async def search(query: str) -> list[Item]:
         words = query.lower().split()
         found = [text for text in prompts if all(word in text.lower() for word in words)][:200]
-        return [Item(Content(sanitize(text).replace("\n", " ⏎ ")[:160]), text) for text in found]
+        return [Item(Content(sanitize(text).replace("\n", " / ")[:160]), text) for text in found]
 
     chosen = await ui.app.push_screen_wait(Picker("Earlier prompts", search, query=argument))
     if chosen is not None:

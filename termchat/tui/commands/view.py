@@ -57,7 +57,7 @@ async def theme(ui: MainScreen, argument: str) -> None:
         def preview(each: str | None) -> None:
             app.theme = each or before
 
-        picker = Picker("Themes", search, selected=before, highlighted=preview, hint="⏎ keep   esc back")
+        picker = Picker("Themes", search, selected=before, highlighted=preview, hint="enter keep   esc back")
         name = await app.push_screen_wait(picker)
     if name is None:
         app.theme = before

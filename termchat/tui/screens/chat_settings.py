@@ -70,8 +70,11 @@ class ChatSettingsScreen(Dialog[ChatSettings]):
     }
     ChatSettingsScreen Grid Static { height: 1; }
     ChatSettingsScreen .help { color: $chat-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-    ChatSettingsScreen TextArea { height: 5; max-height: 15vh; min-height: 2; margin-bottom: 1; }
-    ChatSettingsScreen #problem { color: $error; height: auto; }
+    ChatSettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 20 1fr; }
+    ChatSettingsScreen.-narrow .help { display: none; }
+    ChatSettingsScreen .dialog TextArea { height: 5; margin-bottom: 1; }
+    ChatSettingsScreen.-low .dialog TextArea { height: 2; }
+    ChatSettingsScreen #problem { color: $error; height: auto; display: none; }
     """
 
     def __init__(self, title: str, settings: ChatSettings, defaults: Mapping[str, Any]) -> None:
@@ -106,7 +109,9 @@ class ChatSettingsScreen(Dialog[ChatSettings]):
             }
             check_sampling(sampling)
         except ValueError as error:
-            self.query_one("#problem", Static).update(str(error))
+            problem = self.query_one("#problem", Static)
+            problem.update(str(error))
+            problem.display = True
             return
         self.dismiss(ChatSettings(self.query_one(TextArea).text.strip(), sampling))
 

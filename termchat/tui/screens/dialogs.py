@@ -22,9 +22,10 @@ Dialog { align: center middle; background: $background 60%; }
     background: $surface; border: round $primary 60%; padding: 1 2;
     overflow-y: auto; scrollbar-size-vertical: 1;
 }
+Dialog.-low .dialog { padding: 0 2; }
 .dialog .dialog-title { text-style: bold; color: $foreground; height: auto; margin-bottom: 1; }
 .dialog .dialog-text { height: auto; color: $text-muted; margin-bottom: 1; }
-.dialog .dialog-hint { height: 1; color: $text-muted; margin-top: 1; }
+.dialog .dialog-hint { height: auto; color: $text-muted; margin-top: 1; }
 .dialog OptionList { height: auto; max-height: 16; background: $surface; border: none; padding: 0; }
 .dialog OptionList:focus { border: none; }
 .dialog OptionList > .option-list--option { padding: 0 1; }
@@ -40,6 +41,8 @@ class Dialog(ModalScreen[T | None]):
 
     DEFAULT_CSS = DIALOG_CSS
     BINDINGS = [Binding("escape", "dismiss_none", "close", show=False)]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (70, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (26, "-high")]
 
     def __init__(self, title: str, text: str = "") -> None:
         super().__init__()
@@ -72,6 +75,7 @@ class Choose(Dialog[int]):
     def content(self) -> ComposeResult:
         """The answers."""
         yield OptionList(*(Option(Content(answer)) for answer in self._answers))
+        yield Static("enter choose   esc cancel", classes="dialog-hint", markup=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Answer."""
@@ -88,7 +92,7 @@ class AskLine(Dialog[str]):
     def content(self) -> ComposeResult:
         """The line."""
         yield Input(self._value)
-        yield Static("⏎ done   esc cancel", classes="dialog-hint", markup=False)
+        yield Static("enter done   esc cancel", classes="dialog-hint", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer."""

@@ -19,9 +19,12 @@ from .dialogs import Dialog
 
 KEY_CELLS = 18
 
+PLACES = [f"chat.{number}" for number in range(1, 10)]
+"""Commands that are alike, listed as one."""
+
 TYPING = (
-    ("⏎", "send; while a reply comes: queue"),
-    ("^J shift+⏎ alt+⏎", "new line"),
+    ("enter", "send; while a reply comes: queue"),
+    ("^J", "new line; also shift+enter and alt+enter"),
     ("↑ in first row", "earlier prompts"),
     ("@file", "attach a text file"),
     ("//text", "a message that begins with a slash"),
@@ -40,7 +43,7 @@ class Manual(Static):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the text out anew."""
-        self.update(self.text(max(KEY_CELLS + 10, event.size.width)))
+        self.update(self.text(max(KEY_CELLS + 10, self.content_size.width)))
 
     def text(self, width: int) -> Content:
         """The manual in rows of at most `width` cells."""
@@ -52,8 +55,11 @@ class Manual(Static):
         for group in groups:
             lines.append(_heading(group))
             for command in self._commands:
-                if command.group == group and (command.key or command.slash):
+                if command.group == group and (command.key or command.slash) and command.id not in PLACES:
                     lines += _entry(self._keys.all(command.id), command.title, command.usage, width)
+            if group == "Conversations":
+                first, last = (self._keys.all(PLACES[place]) for place in (0, -1))
+                lines += _entry(f"{first} … {last}", "conversation 1 to 9 of the list", "", width)
         lines.append(_heading("Your own keys"))
         ids = ", ".join(command.id for command in self._commands if command.key)
         how = 'In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'
@@ -72,6 +78,7 @@ class HelpScreen(Dialog[None]):
     DEFAULT_CSS = """
     HelpScreen .dialog { width: 96; height: 90%; }
     HelpScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
+    Manual { padding-right: 1; }
     """
 
     def __init__(self, commands: Sequence[Command], keys: Keys) -> None:

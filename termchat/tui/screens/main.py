@@ -26,6 +26,7 @@ from ..widgets.containers import Columns, Rows
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import TitleLine, warning
+from ..widgets.notices import Notices
 from ..widgets.status import StatusLine
 from ..widgets.welcome import Welcome
 from .layout import Layout, Wanted, layout
@@ -99,8 +100,9 @@ class MainScreen(Screen[None]):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs, keys)
                 yield Welcome(glyphs, keys)
+                yield Notices(glyphs)
                 yield Prompt()
-                yield EngineLine()
+                yield EngineLine(glyphs)
                 yield StatusLine(keys)
             yield EnginePanel(glyphs)
 
@@ -139,9 +141,8 @@ class MainScreen(Screen[None]):
             self.notify_user(said)
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
-        """A literal sentence in the corner."""
-        severity: Any = "error" if error else "information"
-        self.notify(text, severity=severity, markup=False, timeout=8 if error else 4)
+        """A literal sentence above the prompt."""
+        self.query_one(Notices).tell(text, error=error)
 
     # Drawing
 
@@ -268,6 +269,7 @@ class MainScreen(Screen[None]):
         self.chat.editing = message
         self.prompt.load(message.text)
         self.prompt.focus()
+        self.conversation.mark(message.id)
         self._draw_frame()
 
     def give_back(self, chat: Chat, texts: list[str]) -> None:
@@ -289,8 +291,10 @@ class MainScreen(Screen[None]):
         await self.switch_to(event.chat)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """The keys in the status line depend on the focus."""
+        """The keys in the status line depend on the focus; the mark of a message goes with it."""
         if self.app.chats.shown is not None:
+            if event.widget is self.prompt and self.chat.editing is None:
+                self.conversation.mark(None)
             self._draw_frame()
 
     def on_paste(self, event: events.Paste) -> None:

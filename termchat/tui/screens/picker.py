@@ -42,8 +42,8 @@ class Picker(Dialog[Any]):
     """
 
     DEFAULT_CSS = """
-    Picker .dialog { width: 84; }
-    Picker .dialog OptionList { margin-top: 1; max-height: 50vh; scrollbar-size-vertical: 1; }
+    Picker .dialog { width: 84; height: 26; }
+    Picker .dialog OptionList { margin-top: 1; height: 1fr; max-height: 100%; scrollbar-size-vertical: 1; }
     Picker .dialog-title { margin-bottom: 0; }
     """
 
@@ -54,7 +54,7 @@ class Picker(Dialog[Any]):
         *,
         query: str = "",
         selected: Any = None,
-        hint: str = "⏎ choose   esc close",
+        hint: str = "enter choose   esc close",
         highlighted: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(title)
@@ -92,8 +92,10 @@ class Picker(Dialog[Any]):
         if items:
             values = [item.value for item in items]
             options.highlighted = values.index(self._selected) if self._selected in values else 0
-        elif self._highlighted is not None:
-            self._highlighted(None)
+        else:
+            options.add_option(Option(Content("nothing found"), disabled=True))
+            if self._highlighted is not None:
+                self._highlighted(None)
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list while the input has the focus."""

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ...widgets.spark import Spark
-from ..format import milliseconds, rate
-from ..glyphs import Glyphs
+from ...widgets.spark import ASCII_STEPS, STEPS, Spark
+from ..format import NOT_YET, count, milliseconds, rate
+from ..glyphs import ASCII, Glyphs
 from ..stats import HISTORY, EngineStats, StatsHistory
 from ..widgets.figures import (
     bandwidth_lines,
@@ -30,20 +30,26 @@ class Plot(Vertical):
     """A title with the newest and the largest value, and a spark line below."""
 
     DEFAULT_CSS = """
-    Plot { height: 1fr; min-height: 5; margin-bottom: 1; }
-    Plot Static { height: 1; }
+    Plot { height: 1fr; min-height: 3; }
+    Plot Static { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     Plot Spark { height: 1fr; }
     """
 
-    def __init__(self, title: str, unit: Callable[[float | None], str]) -> None:
+    def __init__(
+        self, title: str, unit: Callable[[float | None], str], glyphs: Glyphs, *, spikes: bool = False
+    ) -> None:
+        """spikes: whether a large value is something to look at."""
         super().__init__()
         self._title = title
         self._unit = unit
+        self._glyphs = glyphs
+        self._spikes = spikes
 
     def compose(self) -> ComposeResult:
         """Title and line."""
         yield Static("", markup=False)
-        yield Spark(capacity=HISTORY)
+        steps = ASCII_STEPS if self._glyphs is ASCII else STEPS
+        yield Spark(capacity=HISTORY, steps=steps, spikes=self._spikes)
 
     def update(self, values: Iterable[float]) -> None:
         """Draw these values, oldest first."""
@@ -56,7 +62,7 @@ class Plot(Vertical):
             Content.assemble(
                 (f"{self._title}  ", "bold $primary"),
                 (self._unit(now), "bold"),
-                (f"   max {self._unit(most)}", "$chat-muted"),
+                (f"  max {self._unit(most)}", "$chat-muted"),
             )
         )
 
@@ -68,12 +74,18 @@ class StatsScreen(ModalScreen[None]):
         Binding("escape,q", "dismiss", "close", show=False),
         Binding("f3", "dismiss", "close", show=False, id="stats.detail"),  # the user's key for it, too
     ]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (78, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-high")]
     DEFAULT_CSS = """
     StatsScreen { background: $background; }
-    StatsScreen Horizontal { height: 1fr; padding: 1 2; }
+    StatsScreen #all { layout: horizontal; overflow: hidden; height: 1fr; padding: 1 2; }
     StatsScreen #plots { width: 2fr; margin-right: 3; }
-    StatsScreen #figures { width: 1fr; min-width: 34; }
+    StatsScreen #figures { width: 1fr; min-width: 34; scrollbar-size-vertical: 1; }
     StatsScreen #figures Static { height: auto; }
+    StatsScreen.-high Plot Spark { margin-bottom: 1; }
+    StatsScreen.-narrow #all { layout: vertical; overflow-y: auto; scrollbar-size-vertical: 1; }
+    StatsScreen.-narrow #plots { width: 1fr; height: 25; margin: 0 1 1 0; }
+    StatsScreen.-narrow #figures { width: 1fr; height: auto; margin-right: 1; }
     StatsScreen #close { dock: bottom; height: 1; padding: 0 2; color: $chat-muted; }
     """
 
@@ -83,15 +95,13 @@ class StatsScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Plots and figures."""
-        with Horizontal():
+        with VerticalScroll(id="all", can_focus=False):
             with Vertical(id="plots"):
-                yield Plot("tokens a second", rate)
-                yield Plot("time between tokens", milliseconds)
-                yield Plot("memory traffic, GB/s", lambda value: "–" if value is None else f"{value:.1f}")
-                yield Plot(
-                    "conversations in the batch", lambda value: "–" if value is None else f"{value:.0f}"
-                )
-                yield Plot("KV blocks in use", lambda value: "–" if value is None else f"{value:.0f}")
+                yield Plot("tokens a second", rate, self._glyphs)
+                yield Plot("time between tokens", _wait, self._glyphs, spikes=True)
+                yield Plot("memory traffic, GB/s", _traffic, self._glyphs)
+                yield Plot("conversations in the batch", count, self._glyphs)
+                yield Plot("KV blocks in use", count, self._glyphs)
             with VerticalScroll(id="figures"):
                 yield Static("", markup=False)
         yield Static("esc close   /stats copies all figures as JSON", id="close", markup=False)
@@ -105,7 +115,7 @@ class StatsScreen(ModalScreen[None]):
             return
         series: Sequence[Iterable[float]] = (
             history.tokens_per_second,
-            stats.snapshot.itl_recent_ms,
+            history.waits,
             history.bandwidth,
             history.rows,
             history.blocks,
@@ -139,3 +149,11 @@ class StatsScreen(ModalScreen[None]):
             *draft_lines(stats, width),
         ]
         self.query_one("#figures Static", Static).update(Content("\n").join(lines))
+
+
+def _wait(value: float | None) -> str:
+    return milliseconds(value or None)
+
+
+def _traffic(value: float | None) -> str:
+    return NOT_YET if value is None else f"{value:.1f}"

@@ -26,6 +26,8 @@ class Block(KeptRows, Widget):
         self.auto_links = False
         self._grow = grow
         self._lines: list[Content] = []
+        if grow:
+            self.styles.height = 0
 
     def show_lines(self, lines: Sequence[Content]) -> None:
         """Show these, in place of what was there."""

@@ -25,7 +25,7 @@ _FULL = "the context is full: /compact goes on in a new conversation, and nothin
 class Tail(Still, Static):
     """Below the last message: what is queued, what went wrong, what can be done."""
 
-    DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 2; color: $chat-muted; }"
+    DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 3; color: $chat-muted; }"
 
 
 class ConversationView(Vertical):
@@ -36,7 +36,7 @@ class ConversationView(Vertical):
     DEFAULT_CSS = """
     ConversationView { background: $background; }
     ConversationView Transcript {
-        height: 1fr; background: $background; padding: 1 1 0 1; scrollbar-size-vertical: 1;
+        height: 1fr; background: $background; padding: 1 0 0 1; scrollbar-size-vertical: 1;
     }
     """
 
@@ -114,6 +114,11 @@ class ConversationView(Vertical):
         transcript.focus()
         return True
 
+    def mark(self, message_id: int | None) -> None:
+        """Mark a message, or none, while the keys are elsewhere."""
+        ids = [message.id for message in self.transcript.messages]
+        self.transcript.cursor = ids.index(str(message_id)) if str(message_id) in ids else None
+
     def go_to(self, message_id: int) -> None:
         """Put the keys at a message."""
         ids = [stored.id for stored in self._chat.messages] if self._chat is not None else []
@@ -159,6 +164,7 @@ class ConversationView(Vertical):
                 live.text if live is not None else stored.text,
                 thinking=live.thinking if live is not None else stored.thinking,
                 complete=live is None,
+                between=self._glyphs.between,
             )
             if self.thinking_folded is not None:
                 known.fold_thinking(self.thinking_folded)
@@ -177,9 +183,9 @@ class ConversationView(Vertical):
             label += f"  {self._glyphs.left}{at}/{len(siblings)}{self._glyphs.right}"
         return label
 
-    def _note(self, chat: Chat, message: StoredMessage) -> str:
+    def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
         if message.role != "assistant" or message.id in chat.live:
-            return ""
+            return []
         metrics = message.metrics
         ends = {
             "length": "token limit reached",
@@ -199,7 +205,7 @@ class ConversationView(Vertical):
             parts.append(f"{count(tokens)} tokens")
         if cached := _number(metrics.get("cached_tokens")):
             parts.append(f"{count(cached)} cached")
-        return " · ".join(parts)
+        return parts
 
     def _tail(self, chat: Chat, bridge: EngineBridge) -> Content:
         lines: list[Content] = []
@@ -207,7 +213,8 @@ class ConversationView(Vertical):
         if chat.sending and not chat.live:
             lines.append(Content.styled(self._waiting(bridge), "italic"))
         if chat.error:
-            lines.append(Content.assemble(("✗ ", "$error"), (sanitize(chat.error), "$error")))
+            sign = self._glyphs.states["error"]
+            lines.append(Content.styled(f"{sign} {sanitize(chat.error)}", "$error"))
             hint = f"{self._keys.hint('reply.again')} tries again"
             if chat.full:
                 alone = len(chat.messages) == 1  # a new conversation would not have more room for it
@@ -231,7 +238,7 @@ class ConversationView(Vertical):
         """What a message waits for."""
         if bridge.state == "absent":
             stop = self._keys.hint("reply.stop")
-            return f"{sanitize(bridge.error)}: ⏎ fetches it, {stop} stops waiting"
+            return f"{sanitize(bridge.error)}: enter fetches it, {stop} stops waiting"
         if bridge.state == "downloading":
             share = bridge.fetched_share
             return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")

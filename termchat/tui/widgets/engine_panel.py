@@ -122,10 +122,16 @@ class EngineLine(Block):
 
     DEFAULT_CSS = "EngineLine { height: 1; padding: 0 2; color: $chat-muted; }"
 
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
-        line = one_line(stats) if stats is not None else Content.styled(STATES[bridge.state], MUTED)
-        self.show_lines([line])
+        if stats is None:
+            self.show_lines([Content.styled(STATES[bridge.state], MUTED)])
+        else:
+            self.show_lines([one_line(stats, self.size.width, self._glyphs)])
 
 
 def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:

@@ -7,8 +7,9 @@ from functools import lru_cache
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
+from ...render.wrap import rows_of
 from ...sanitize import sanitize
-from ..format import NOT_YET, count, milliseconds, percent, rate, size
+from ..format import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
 from ..glyphs import STYLES, Glyphs
 from ..stats import EngineStats
 
@@ -82,16 +83,14 @@ def latency_lines(stats: EngineStats, width: int) -> list[Content]:
         pair("first token", milliseconds(snapshot.ttft_ms), width, fade),
     ]
     if snapshot.queue_ms is not None and snapshot.prefill_ms is not None:
-        split = f"{milliseconds(snapshot.queue_ms)} + {milliseconds(snapshot.prefill_ms)}"
+        split = milliseconds_each((snapshot.queue_ms, snapshot.prefill_ms), " + ")
         lines.append(pair("  queue + prefill", split, width, MUTED))
     if snapshot.ttft_p50_ms is not None:
         lines.append(pair("  median", milliseconds(snapshot.ttft_p50_ms), width, MUTED))
     lines.append(pair("between tokens", milliseconds(snapshot.itl_ms), width, fade))
-    if snapshot.itl_p95_ms is not None:
-        worst = max(snapshot.itl_recent_ms, default=None)
-        lines.append(
-            pair("  p95 / max", f"{milliseconds(snapshot.itl_p95_ms)} / {milliseconds(worst)}", width, MUTED)
-        )
+    if snapshot.itl_p95_ms is not None and snapshot.itl_recent_ms:
+        worst = milliseconds_each((snapshot.itl_p95_ms, max(snapshot.itl_recent_ms)), " / ")
+        lines.append(pair("  p95 / max", worst, width, MUTED))
     return lines
 
 
@@ -156,8 +155,8 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
     ]
 
 
-def one_line(stats: EngineStats) -> Content:
-    """The whole panel in one line."""
+def one_line(stats: EngineStats, width: int, glyphs: Glyphs) -> Content:
+    """The whole panel in one line; of it, what there is room for."""
     snapshot = stats.snapshot
     parts = [f"{rate(snapshot.tokens_per_second)} tok/s"]
     if not stats.idle:
@@ -167,4 +166,4 @@ def one_line(stats: EngineStats) -> Content:
         parts.append(f"mem {percent(stats.bandwidth_share)}")
     total = snapshot.blocks_total
     parts.append(f"kv {percent(snapshot.blocks_used / total if total else None)}")
-    return Content.styled(" · ".join(parts), MUTED)
+    return Content.styled(rows_of(parts, glyphs.between, width)[0], MUTED)

@@ -22,7 +22,7 @@ def warning(chat: Chat, context: int | None) -> str:
     if context is None or used is None or used < NEARLY_FULL * context:
         return ""
     return (
-        f"{chat.title}: {used} of {context} tokens of the context are used; /compact makes room "
+        f"{used} of {context} tokens of the context are used in {chat.title!r}; /compact makes room "
         "in a new conversation. Nothing is cut by itself."
     )
 
@@ -54,8 +54,8 @@ class TitleLine(Block):
             own = [
                 name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given
             ]
-            words = " · ".join(word for word in (cut(model, min(len(model), 28)), *own) if word)
-            parts.append(Content.styled(f"{words}  ", MUTED))
+            words = [word for word in (cut(model, min(len(model), 28)), *own) if word]
+            parts.append(Content.styled(f"{self._glyphs.between.join(words)}  ", MUTED))
         if context and used is not None:
             share = used / context
             style = "$warning" if share >= NEARLY_FULL else "$primary"

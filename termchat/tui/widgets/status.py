@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from ...render.wrap import rows_of
 from ..bridge import EngineBridge
 from ..chat import Chat
 from ..keymap import Keys
@@ -12,9 +13,9 @@ from .figures import MUTED
 
 ON_MESSAGE = {
     "message.copy": "copy",
-    "message.code": "code",
     "message.edit": "edit",
     "message.again": "again",
+    "message.code": "code",
     "message.branch": "branch",
 }
 
@@ -30,18 +31,18 @@ class StatusLine(Block):
 
     def show(self, chat: Chat, bridge: EngineBridge, *, on_message: bool) -> None:
         """on_message: the keys are at a message, not in the prompt."""
-        parts = self._parts(chat, bridge, on_message)
-        self.show_lines([Content.styled("   ".join(parts), MUTED)])
+        rows = rows_of(self._parts(chat, bridge, on_message), "   ", self.size.width)
+        self.show_lines([Content.styled(rows[0], MUTED)])
 
     def _parts(self, chat: Chat, bridge: EngineBridge, on_message: bool) -> list[str]:
         hint = self._keys.hint
         stop = hint("reply.stop")
         if chat.editing is not None and not on_message:
-            return ["editing a message", "⏎ send as a new version", f"{stop} leave it"]
+            return ["editing: enter sends a new version", f"{stop} leaves it"]
         if on_message:
             versions = f"{hint('message.left')} {hint('message.right')} versions"
-            return [*(f"{hint(id)} {word}" for id, word in ON_MESSAGE.items()), versions, f"{stop} back"]
+            return [f"{stop} back", versions, *(f"{hint(id)} {word}" for id, word in ON_MESSAGE.items())]
         if chat.busy:
-            return ["⏎ queue", f"{stop} stop", f"{hint('chat.new')} new chat"]
+            return ["enter queue", f"{stop} stop", f"{hint('chat.new')} new chat"]
         enter = "download" if bridge.state == "absent" else "send"
-        return [f"⏎ {enter}", "^J new line", f"{hint('help')} keys", f"{hint('palette')} commands"]
+        return [f"enter {enter}", "^J new line", f"{hint('help')} keys", f"{hint('palette')} commands"]

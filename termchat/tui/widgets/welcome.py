@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from textual.content import Content
 from textual.widgets import Static
 
+from ...render.wrap import rows_of
 from ..bridge import EngineBridge
 from ..format import size
 from ..glyphs import Glyphs
 from ..keymap import Keys
-from .figures import MUTED, bar
+from .figures import MUTED, bar, cut
 
 BAR_CELLS = 40
 
@@ -65,16 +67,20 @@ class Welcome(Static):
 
     def _ready(self, bridge: EngineBridge) -> list[Content]:
         assert bridge.model is not None, "the engine is ready"
-        hint = self._keys.hint
+        hint, name = self._keys.hint, bridge.model.name
+        width = max(1, self.content_size.width - len(" is ready"))
         seconds = f"loaded in {bridge.load_seconds:.1f} s" if bridge.load_seconds is not None else ""
+        parts = [
+            f"{hint('chat.new')} new conversation",
+            f"{hint('help')} keys",
+            f"{hint('palette')} commands",
+            f"{hint('model.choose')} models",
+        ]
         return [
-            Content(f"{bridge.model.name} is ready"),
+            Content(f"{cut(name, min(len(name), width))} is ready"),
             Content.styled(seconds, MUTED),
             Content(""),
-            Content.styled(f"{hint('chat.new')} begins another conversation; they run at once", MUTED),
-            Content.styled(
-                f"{hint('help')} keys   {hint('palette')} commands   {hint('model.choose')} models", MUTED
-            ),
+            *(Content.styled(row, MUTED) for row in self._rows(parts, "   ")),
         ]
 
     def _failed(self, bridge: EngineBridge) -> list[Content]:
@@ -95,14 +101,14 @@ class Welcome(Static):
             return [Content(bridge.error), Content(""), Content.styled(f"{models} other models", MUTED)]
         facts = [size(entry.size) if entry.size is not None else "", entry.licence]
         lines = [
-            Content.assemble("The model ", (entry.name, "bold"), " answers your prompts, on this machine."),
+            Content.assemble("The model ", (entry.name, "bold"), " answers, on this machine."),
             Content.styled(entry.description, MUTED),
             Content(""),
             Content(", ".join(fact for fact in facts if fact)),
             Content.styled(f"to {_short(target.parent)}", MUTED),
             Content(""),
             Content.assemble(
-                ("⏎", "bold $accent"), " download   ", (models, "bold $accent"), " another model"
+                ("enter", "bold $accent"), " download   ", (models, "bold $accent"), " another model"
             ),
         ]
         if bridge.remedy:  # a download was tried
@@ -113,19 +119,20 @@ class Welcome(Static):
         from ...download import format_progress
 
         progress, name = bridge.progress, bridge.entry.name if bridge.entry is not None else "the model"
-        lines = [Content.assemble("fetching ", (name, "bold")), Content("")]
-        if progress is not None:
-            lines += [
-                bar(bridge.fetched_share, BAR_CELLS, self._glyphs),
-                Content.styled(format_progress(progress), MUTED),
-            ]
-        else:
-            lines += [bar(None, BAR_CELLS, self._glyphs), Content.styled("looking for the file", MUTED)]
+        said = format_progress(progress) if progress is not None else "looking for the file"
+        parts = [part.strip() for part in said.split("  ") if part.strip()]
+        hints = ["you can type meanwhile", f"{self._keys.hint('reply.stop')} stops"]
         return [
-            *lines,
+            Content.assemble("fetching ", (name, "bold")),
             Content(""),
-            Content.styled(f"you can type meanwhile   {self._keys.hint('reply.stop')} stops", MUTED),
+            bar(bridge.fetched_share, min(BAR_CELLS, self.content_size.width), self._glyphs),
+            *(Content.styled(row, MUTED) for row in self._rows(parts, "  ")),
+            Content(""),
+            *(Content.styled(row, MUTED) for row in self._rows(hints, "   ")),
         ]
+
+    def _rows(self, parts: Iterable[str], gap: str) -> list[str]:
+        return rows_of(parts, gap, self.content_size.width)
 
 
 def _short(path: Path) -> str:

@@ -231,7 +231,7 @@ async def test_help_and_palette_know_every_command(open_app: Any, script: Any) -
         await d.press("ctrl+p")
         await d.shows("Use another model")
         await d.press(*"rename", "enter")
-        await d.shows("no title")  # it was carried out: there is nothing to rename yet
+        await d.shows("no message yet")  # it was carried out: there is nothing to rename yet
 
 
 async def test_keys_can_be_changed(open_app: Any, script: Any) -> None:
@@ -398,7 +398,7 @@ async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: 
     async with open_app(script("One. " * 30, LONG[:300], "x", context=480), size=(140, 40)) as d:
         await d.say("first")
         await d.say("second")
-        await d.shows("/compact makes room")
+        await d.shows("tokens of the context are used")
         old = d.chat
         kept = [message.text for message in old.messages]
         d.main.prompt.load("/compact")

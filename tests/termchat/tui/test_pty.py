@@ -23,6 +23,7 @@ from termchat.tui.format import rate
 
 ROWS, COLUMNS = 36, 120
 STORY = "Tell me a very long story about the sea."
+CLIPBOARD = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07")
 
 
 class Terminal:
@@ -125,7 +126,7 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     screen.wait(lambda _: reply_to(tmp_path, STORY))
     screen.child.send("\x1b")
     screen.shows("continues this reply")
-    screen.child.send("\x1b[6;5~")  # ^PageDown
+    screen.child.send("\x1b2")  # alt+2
     screen.shows("3. 3")
     screen.child.send("\x11")  # ^Q
     assert screen.end() == 0
@@ -144,6 +145,16 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     again.wait(lambda text: ("3. 3" in text) != counts and ("F9 continues" in text or not counts))
     again.child.kill(signal.SIGTERM)
     assert again.end() == 128 + signal.SIGTERM
+
+
+def test_what_is_typed_before_the_first_frame_is_in_the_prompt(terminal: Any) -> None:
+    screen = terminal("--no-save")
+    screen.child.send("typed early")
+    screen.shows("│ typed early", "enter send")
+    screen.child.send(" and late\x1b\rbelow")  # alt+enter
+    screen.shows("│ typed early and late", "│ below")
+    screen.child.send("\x11")
+    assert screen.end() == 0
 
 
 def test_B069_a_paste_of_lines_is_one_draft(terminal: Any, tmp_path: Path) -> None:
@@ -166,7 +177,12 @@ def test_B069_200_kb_through_the_terminal_are_stored_whole(terminal: Any, tmp_pa
     screen.child.send("see: \x1b[200~" + text.replace("\n", "\r") + "\x1b[201~ ok")
     screen.shows("see: [Pasted #1 +6801 lines] ok")
     screen.child.send("\r")
-    screen.shows("tokens")  # it is longer than the context, which is said with the numbers
+    screen.shows("the prompt has", "esc twice")  # it is longer than the context, which is said with the numbers
+    screen.child.send("/copy\r")
+    screen.wait(lambda _: CLIPBOARD.search(screen.written))
+    assert [base64.b64decode(found).decode() for found in CLIPBOARD.findall(screen.written)] == [
+        f"see: {text} ok"
+    ]
     screen.child.send("\x11")
     assert screen.end() == 0
     (messages,) = history(tmp_path).values()
@@ -188,7 +204,6 @@ def test_a_closed_window_ends_the_program_and_keeps_the_reply(terminal: Any, tmp
 KV_BYTES = 2 * 30 * 3 * 64 * 2
 """Keys and values of one token of the default model: layers, heads, values, float16."""
 
-CLIPBOARD = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07")
 STYLES = re.compile(rb"\x1b\[[\d;]*m")
 
 
@@ -254,7 +269,7 @@ def test_the_panel_tells_the_truth(terminal: Any, tmp_path: Path) -> None:
     last = figures(screen)
     screen.child.send("\x11")
     assert screen.end() == 0
-    # The panel draws what it copies; notices lie above it for some of the time.
+    # The panel draws what it copies.
     assert drawn(screen, "all conversations") & {rate(reading["tokens_per_second"]) for reading in readings}
     assert drawn(screen, "achieved") & {f"{reading['bandwidth_gbs']:.1f}" for reading in readings}
     # It counts the tokens that are stored.

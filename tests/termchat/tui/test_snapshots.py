@@ -197,6 +197,7 @@ def test_engine_in_detail(snap_compare: Any, frozen: Any) -> None:
         history = StatsHistory()  # the plots must not depend on the time it took
         for sample in range(50):
             history.tokens_per_second.append(100 + sample % 9)
+            history.waits.append(0 if sample % 7 == 0 else 44 if sample == 40 else 14 + sample % 5)
             history.bandwidth.append(20 + sample % 3)
             history.rows.append(1 + sample % 2)
             history.blocks.append(40 + sample)

@@ -1,5 +1,6 @@
 """Keys, hints and what is typed: nothing is lost or goes astray, however fast it comes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,8 +77,8 @@ async def test_hints_follow_the_users_keys(open_app: Any, script: Any) -> None:
     config = "[keys]\n" + "".join(f'"{id}" = "{key}"\n' for id, key in keys.items())
     async with open_app(script(LONG, step=0.02), config=config) as d:
         await d.shows(
-            "^F begins another conversation",
-            "^Y keys   F7 commands   F8 models",
+            "^F new conversation   ^Y keys   F7 commands",
+            "F8 models",
             "send   ^J new line   ^Y keys",
         )
         await d.say("count", wait=False)
@@ -163,3 +164,35 @@ async def test_B065_brackets_in_default_settings(open_app: Any, script: Any) -> 
     async with open_app(script("One."), config='[sampling]\nstop = ["[/INST]", "[bold"]\n') as d:
         await d.press("f2")
         await d.shows("[/INST]|[bol")  # as much as the field has room for
+
+
+async def test_what_was_typed_and_not_sent_is_there_in_the_next_run(
+    open_app: Any, script: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "data" / "drafts.json"
+    async with open_app(script(LONG * 9, step=0.05)) as d:
+        await d.say("first", wait=False)
+        await d.shows("0 1 2 3")
+        d.main.prompt.load("queued one")
+        await d.press("enter")
+        await d.shows("queued  queued one")
+        d.main.prompt.load("half [typed] 日本語")
+        await d.press("ctrl+n")
+        d.main.prompt.load("of a new one")
+    assert file.stat().st_mode & 0o077 == 0
+    async with open_app(script("One.")) as d:
+        await d.shows("│ of a new one")
+        assert [chat.title for chat in d.app.chats.all] == ["New chat", "first"]
+        d.main.prompt.load("")
+        await d.press("ctrl+pagedown")
+        await d.shows("│ queued one", "│ half [typed] 日本語", "continues this reply")
+        d.main.prompt.load("")
+    assert not file.exists()
+    for broken in ("[1]", "{", '{"": 3}', "\xff", "[" * 100_000):
+        file.write_text(broken, encoding="latin-1")
+        async with open_app(script("One."), early=True) as d:
+            await d.until(lambda: d.app.chats.all)
+            assert d.main.prompt.text == ""
+    async with open_app(script("One."), save=False) as d:
+        d.main.prompt.load("not to be kept")
+    assert not file.exists() or "not to be kept" not in file.read_text()

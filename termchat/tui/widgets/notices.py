@@ -1,0 +1,63 @@
+"""Sentences for the user, above the prompt: they cover nothing, and go by themselves."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from ...sanitize import sanitize
+from ...widgets.still import Still
+from ..glyphs import UNICODE, Glyphs
+
+MOST = 3
+"""Shown at once; of more, the newest."""
+SECONDS, ERROR_SECONDS = 4.0, 8.0
+READING = 20
+"""Characters for which a sentence stays a second longer."""
+
+
+class Notices(Still, Static):
+    """The newest sentences, one below the other."""
+
+    DEFAULT_CSS = """
+    Notices { height: auto; max-height: 40%; padding: 0 3; display: none; color: $foreground; }
+    """
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__("", markup=False)
+        self._glyphs = glyphs
+        self._told: list[tuple[str, bool]] = []
+
+    def tell(self, text: str, *, error: bool = False) -> None:
+        """Show a sentence; one that is there already becomes the newest."""
+        notice = text, error
+        self._told = [*(other for other in self._told if other != notice), notice][-MOST:]
+        self._draw()
+        self._go_later(notice, (ERROR_SECONDS if error else SECONDS) + len(text) / READING)
+
+    def clear(self) -> None:
+        """Show none."""
+        self._told = []
+        self._draw()
+
+    def on_click(self) -> None:
+        """They are read."""
+        self.clear()
+
+    def _go_later(self, notice: tuple[str, bool], seconds: float) -> None:
+        self.set_timer(seconds, lambda: self._go(notice))
+
+    def _go(self, notice: tuple[str, bool]) -> None:
+        if self.app.screen is not self.screen:  # below another one nobody has seen it
+            self._go_later(notice, SECONDS)
+        elif notice in self._told:
+            self._told.remove(notice)
+            self._draw()
+
+    def _draw(self) -> None:
+        self.display = bool(self._told)
+        self.update(Content("\n").join(self._line(*notice) for notice in self._told))
+
+    def _line(self, text: str, error: bool) -> Content:
+        sign, style = (self._glyphs.states["error"], "$error") if error else (self._glyphs.right, "$primary")
+        return Content.assemble((f"{sign} ", style), (sanitize(text), "$error" if error else ""))

@@ -1,0 +1,260 @@
+"""Nothing is cut, covered or drawn with signs that the terminal may not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
+from textual.widgets import OptionList, Static
+
+from termchat.download import Progress
+from termchat.registry import Registry
+from termchat.registry_file import HuggingFaceSource, ModelEntry
+from termchat.render.wrap import rows_of
+from termchat.tui.commands import COMMANDS
+from termchat.tui.format import milliseconds_each, percent
+from termchat.tui.screens.picker import Picker
+from termchat.tui.screens.stats import Plot
+from termchat.tui.stats import StatsHistory
+from termchat.tui.widgets import notices
+from termchat.tui.widgets.engine_panel import EnginePanel
+from termchat.tui.widgets.notices import Notices
+from termchat.widgets.plain import Plain
+
+LONG = " ".join(map(str, range(300)))
+
+
+def test_parts_are_shown_whole_or_not_at_all() -> None:
+    parts = ["esc back", "y copy", "e edit", "日本語"]
+    assert rows_of(parts, "   ", 80) == ["esc back   y copy   e edit   日本語"]
+    assert rows_of(parts, "   ", 17) == ["esc back   y copy", "e edit   日本語"]
+    assert rows_of(parts, "   ", 14) == ["esc back", "y copy", "e edit", "日本語"]
+    assert rows_of(parts, "   ", 3)[0] == "esc back"
+
+
+def test_times_share_a_unit() -> None:
+    assert milliseconds_each((7.14, 84.2), " + ") == "7.1 + 84 ms"
+    assert milliseconds_each((7.14, 1084.2), " + ") == "0.01 + 1.08 s"
+
+
+def test_only_all_of_it_is_100_percent() -> None:
+    shares = (0.0, 0.29, 0.57, 0.999, 1.0, None)
+    assert [percent(share) for share in shares] == ["0 %", "29 %", "57 %", "99 %", "100 %", "–"]
+
+
+def test_plain_signs_take_the_same_room() -> None:
+    text = "╭─╮ │ ╰╯ ▸ ▾ • ● ✓ ⇣ ✗ ‖ ↑↓←→ ‹2/3› – … · ━ ▌ █▇▁"
+    (segment,) = Plain().apply([Segment(text)], Color(0, 0, 0))
+    assert segment.text.isascii()
+    assert cell_len(segment.text) == cell_len(text)
+
+
+async def test_ascii_is_all_there_is_on_any_screen(open_app: Any, script: Any) -> None:
+    async with open_app(script("One – two…"), size=(120, 60), config="ascii = true\n") as d:
+        await d.say("said – so…")
+        await d.shows("said – so…", "One – two…")  # what people and models write stays as it is
+        d.main.notify_user("there is no command", error=True)
+        await d.shows("x there is no command")
+
+        def others() -> set[str]:
+            return {
+                char
+                for char in d.screen.replace("said – so…", "").replace("One – two…", "")
+                if ord(char) > 126
+            }
+
+        assert not others()
+        for id, text in (
+            ("stats.detail", "KV blocks in use"),
+            ("help", "Keys and commands"),
+            ("model.choose", "Models"),
+            ("chat.settings", "temperature"),
+            ("chat.title", "Rename"),
+            ("palette", "Search for commands"),
+        ):
+            d.main.run_command(next(command for command in COMMANDS if command.id == id))
+            await d.shows(text)
+            if id == "palette":
+                await d.shows("/stop [all]")
+            assert not others(), id
+            await d.press("escape")
+            await d.until(lambda: len(d.app.screen_stack) == 2)
+
+
+async def test_notices_cover_nothing_and_do_not_pile_up(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(120, 36)) as d:
+        await d.say("hello")
+        for number in range(9):
+            d.main.notify_user(f"notice {number} [b]literal[/b]", error=number == 8)
+            d.main.notify_user("the same again")
+        await d.shows("✗ notice 8 [b]literal[/b]", "› the same again", "› notice 7")
+        assert "notice 6" not in d.screen
+        assert d.screen.count("the same again") == 1
+        rows = d.screen.split("\n")
+        assert "hello" in rows[1]  # the title
+        assert rows[1].endswith("scripted, exact")  # and the panel
+        await d.shows("One.", "Type a message", "enter send")
+
+
+async def test_notices_go_when_they_were_seen(
+    open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "SECONDS", 0.05)
+    monkeypatch.setattr(notices, "READING", 1e9)
+    async with open_app(script("One."), size=(80, 24)) as d:
+        shown = d.main.query_one(Notices)
+        d.main.notify_user("in sight")
+        await d.until(lambda: not shown.display)
+        d.app.open_stats()
+        await d.shows("tokens a second")
+        d.main.notify_user("below another screen")
+        await d.pilot.pause(0.3)
+        assert shown.display
+        await d.press("escape")
+        await d.until(lambda: not shown.display)
+
+
+@pytest.fixture
+def absent(tmp_path: Path) -> Registry:
+    entry = ModelEntry("small", (HuggingFaceSource("a/b", "m.gguf"),), "a model", "MIT", 98_362_432)
+    return Registry({"small": entry}, "small", tmp_path / "models")
+
+
+async def test_an_empty_panel_has_nothing_to_scroll(open_app: Any, absent: Registry) -> None:
+    async with open_app(None, size=(120, 36), registry=absent) as d:
+        await d.shows("no model yet")
+        await d.pilot.pause(0.1)
+        assert not d.main.query_one(EnginePanel).show_vertical_scrollbar
+
+
+async def test_a_download_says_the_same_everywhere_in_whole_parts(open_app: Any, absent: Registry) -> None:
+    async with open_app(None, size=(100, 30), registry=absent) as d:
+        bridge = d.app.engines.default
+        bridge.state = "downloading"
+        bridge.progress = Progress("download", done=41_000_000, total=98_362_432, rate=3_200_000.0)
+        d.main.poll()
+        await d.shows("41.0 MB of 98.4 MB", "3.2 MB/s", "18 s left")
+        await d.until(lambda: d.screen.count("41 %") == 2)
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24), (60, 20)], ids=lambda size: f"{size[0]}")
+async def test_all_plots_have_their_place(open_app: Any, script: Any, size: tuple[int, int]) -> None:
+    async with open_app(script(LONG), size=size) as d:
+        await d.say("go")
+        await d.press("f3")
+        await d.shows("tokens a second")
+        await d.until(lambda: len(d.app.screen.query(Plot)) == 5)
+        for plot in d.app.screen.query(Plot):
+            title = plot.query_one(Static)
+            await d.until(lambda title=title: title.region.width > 0 and "max" in str(title.content))
+            assert title.region.width >= cell_len(str(title.content))
+            if size[0] >= 80:
+                assert plot.region in d.app.screen.region
+                assert plot.region.height >= 3
+        await d.press("end")  # where they do not fit beside the plots, the figures are below
+        await d.shows("prefix tokens saved")
+
+
+def test_the_longest_wait_of_each_reading_is_kept() -> None:
+    history = StatsHistory()
+
+    def read(count: int, *recent: float) -> None:
+        snapshot = SimpleNamespace(
+            itl_count=count,
+            itl_recent_ms=recent,
+            tokens_per_second=None,
+            bandwidth_gbs=None,
+            blocks_used=0,
+            running=1,
+        )
+        history.add(SimpleNamespace(snapshot=snapshot, idle=False))  # type: ignore[arg-type]
+
+    read(0)
+    read(3, 5.0, 90.0, 6.0)
+    read(4, 5.0, 90.0, 6.0, 7.0)
+    read(4, 5.0, 90.0, 6.0, 7.0)
+    read(900, 1.0, 2.0)
+    read(1, 8.0)  # another engine
+    assert list(history.waits) == [0.0, 90.0, 7.0, 0.0, 2.0, 0.0]
+
+
+async def test_a_list_to_choose_from_keeps_its_size(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(100, 30)) as d:
+        await d.say("hello")
+        await d.press("ctrl+o")
+        await d.until(
+            lambda: isinstance(d.app.screen, Picker) and d.app.screen.query_one(OptionList).option_count
+        )
+        before = d.app.screen.query_one(".dialog").region
+        await d.press(*"zzz")
+        await d.shows("nothing found")
+        assert d.app.screen.query_one(".dialog").region == before
+        await d.press("enter")  # chooses nothing
+        assert isinstance(d.app.screen, Picker)
+        await d.press("escape")
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=lambda size: f"{size[0]}")
+async def test_the_settings_fit_the_screen(open_app: Any, script: Any, size: tuple[int, int]) -> None:
+    async with open_app(script("One."), size=size) as d:
+        await d.press("f2")
+        await d.shows("Settings of: New chat", "System prompt", "temperature", "stop", "^S save")
+        d.app.screen.query_one("#seed").value = "x"
+        await d.press("ctrl+s")
+        await d.shows("seed must be a whole number, not 'x'", "Settings of: New chat", "^S save")
+        rows = d.screen.split("\n")
+        hint = next(index for index, row in enumerate(rows) if "^S save" in row)
+        assert "╰" in rows[hint + 1] or "╰" in rows[hint + 2]  # no empty rows below it
+        await d.press("escape")
+
+
+async def test_the_keys_that_matter_most_fit(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(80, 24)) as d:
+        await d.say("hello")
+        await d.press("alt+up")
+        await d.shows("esc back   ← → versions   y copy   e edit")
+        await d.press("e")
+        await d.shows("editing: enter sends a new version   esc leaves it")
+        assert d.main.conversation.transcript.cursor == 0  # the message that is edited
+        await d.press("escape")
+        assert d.main.conversation.transcript.cursor is None
+        await d.press("alt+up")
+        assert d.main.conversation.transcript.cursor == 1
+        await d.press("escape")
+        await d.until(lambda: d.main.conversation.transcript.cursor is None)
+
+
+async def test_a_file_that_cannot_be_imported_is_said_in_words(
+    open_app: Any, script: Any, tmp_path: Path
+) -> None:
+    async with open_app(script("One.")) as d:
+        d.app.folder = tmp_path
+        (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+        for name, words in (("none.json", "No such file"), ("bytes.json", "is not a text file")):
+            d.main.prompt.load(f"/import {name}")
+            await d.press("enter")
+            await d.shows(words)
+        assert "Errno" not in d.screen
+
+
+async def test_the_users_themes(open_app: Any, script: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "themes"
+    folder.mkdir(parents=True)
+    colors = 'primary = "#ff8800"\nforeground = "#eeeeee"\nbackground = "#102030"\n'
+    (folder / "mine.toml").write_text(f'name = "mine"\ndark = true\n[colors]\n{colors}', encoding="utf-8")
+    (folder / "broken.toml").write_text('name = "broken"\ndark = 3\n', encoding="utf-8")
+    async with open_app(script("One."), size=(120, 36), config='theme = "mine"\n') as d:
+        said = d.main.query_one(Notices)
+        await d.until(lambda: "broken.toml: dark must be true or false" in str(said.content))
+        assert d.app.theme == "mine"
+        assert d.app.get_css_variables()["background"].lower() == "#102030"
+        await d.say("hello")
+        await d.shows("One.")
+        d.main.prompt.load("/theme broken")
+        await d.press("enter")
+        await d.shows("there is no theme 'broken'")
