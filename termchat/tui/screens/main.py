@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
-from textual.widgets import Static
 
 from ...errors import UserError
 from ...store import StoredMessage
 from ...widgets.prompt import Prompt
+from ...widgets.still import Still
 from ..bridge import EngineBridge
 from ..chat import Chat
 from ..commands import COMMANDS, Command
@@ -22,7 +22,7 @@ from ..keymap import bindings
 from ..reply import LiveReply
 from ..typeahead import taken_in
 from ..widgets.chat_list import ChatList
-from ..widgets.containers import Columns, Rows
+from ..widgets.containers import Columns, Label, Rows
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import TitleLine, warning
@@ -37,7 +37,7 @@ TICK_SECONDS = 0.1
 TICKS_A_POLL = 2
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Still, Screen[None]):
     """Puts conversations, engine and widgets together; it is told of all changes."""
 
     if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class MainScreen(Screen[None]):
         glyphs, keys = self.app.glyphs, self.app.keys
         with Columns(id="columns"):
             with Rows(id="side"):
-                yield Static("termchat", id="side-title", markup=False)
+                yield Label("termchat", id="side-title", markup=False)
                 yield ChatList(glyphs)
             with Rows(id="middle"):
                 yield TitleLine(glyphs)
