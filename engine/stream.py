@@ -40,18 +40,21 @@ class Mailbox:
         """Have the readers look again; on the loop's thread."""
         self._arrived.set()
 
+    def take(self) -> Event | None:
+        """The next event: all pending text as one delta, then the final event; None if there is none now."""
+        final = self._final  # looked at before the deltas: all of them have come before it
+        if self._deltas:
+            return _merged([self._deltas.popleft() for _ in range(len(self._deltas))])
+        return final
+
     async def get(self) -> Event:
-        """The next event: all pending text as one delta, then the final event."""
-        while True:
-            final = self._final  # looked at before the deltas: all of them have come before it
-            if self._deltas:
-                return _merged([self._deltas.popleft() for _ in range(len(self._deltas))])
-            if final is not None:
-                return final
+        """The next event, once there is one."""
+        while (event := self.take()) is None:
             self._arrived.clear()
             self._waiting = True  # before the last look: what comes after it wakes
             if not self._deltas and self._final is None:
                 await self._arrived.wait()  # another reader (`aclose` from elsewhere) may be faster
+        return event
 
 
 def _merged(deltas: list[TextDelta]) -> TextDelta:
@@ -96,8 +99,15 @@ class ResponseStream:
             await self._next()
         return self.finished
 
+    def take(self) -> Event | None:
+        """Read the next event if it is there already: for readers that look in now and then."""
+        event = self._mailbox.take() if self.finished is None else None
+        return None if event is None else self._seen(event)
+
     async def _next(self) -> Event:
-        event = await self._mailbox.get()
+        return self._seen(await self._mailbox.get())
+
+    def _seen(self, event: Event) -> Event:
         if isinstance(event, Finished):
             self.finished = event
             self._dropped.detach()

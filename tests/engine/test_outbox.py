@@ -69,6 +69,13 @@ async def test_an_event_is_seen_when_it_was_sent_and_only_readers_that_wait_are_
     assert await reader == FINAL
 
 
+async def test_a_reader_that_only_looks_in_is_not_woken() -> None:
+    mailbox = Mailbox()
+    assert mailbox.take() is None
+    assert [mailbox.put(delta(1)), mailbox.put(delta(2)), mailbox.put(FINAL)] == [False] * 3
+    assert [mailbox.take() for _ in range(3)] == [TextDelta("1 2 ", (1, 2)), FINAL, FINAL]
+
+
 async def test_the_final_event_stays_for_every_reader() -> None:
     mailbox = Mailbox()
     mailbox.put(delta(1))

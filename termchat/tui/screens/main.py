@@ -192,6 +192,7 @@ class MainScreen(Still, Screen[None]):
         self.query_one(ChatList).update(app.chats.all, app.chats.shown, app.monitor.speeds)
 
     def _tick(self) -> None:
+        self.app.relay.look()
         self.conversation.flush()
         self._ticks += 1
         if self._ticks % TICKS_A_POLL == 0:

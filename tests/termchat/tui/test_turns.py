@@ -312,6 +312,35 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
     assert LONG.startswith(reply.text) or reply.text.startswith(LONG)
 
 
+async def test_a_reply_that_cannot_be_saved_holds_up_no_other(
+    stage: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(script(LONG, LONG, step=0.02)) as s:
+        chats = []
+        for text in ("first", "second"):
+            chat = Chat(s.chats._new, tree={})
+            chats.append(chat)
+            s.chats.all.append(chat)
+            s.turns.submit(chat, text)
+            await s.until(lambda chat=chat: chat.live)
+        (broken,), (other,) = (chat.live.values() for chat in chats)
+
+        def fail() -> None:
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(broken.writer, "tick", fail)
+        while not (await s.history.call(lambda store: store.message(other.message_id))).text:
+            assert chats[1].live, "it is saved while it streams"
+            await asyncio.sleep(0.01)
+        await s.until(lambda: "the disk is full" in s.listener.notices)
+        for chat in chats:
+            s.turns.stop(chat)
+        await s.until(lambda: not any(chat.busy for chat in chats))
+        for chat in chats:
+            assert texts(chat)[1][1]
+            assert LONG.startswith(texts(chat)[1][1])
+
+
 async def test_errors_of_the_store_are_told(stage: Any, script: Any) -> None:
     async with stage(script("A.")) as s:
         chat = s.chats.new()
