@@ -63,6 +63,7 @@ class MainScreen(Still, Screen[None]):
         self.sending = asyncio.Lock()
         self._stale = False
         self._list_stale = False
+        self._streams = False
 
     # Parts
 
@@ -176,6 +177,10 @@ class MainScreen(Still, Screen[None]):
         app = self.app
         if app.chats.shown is None or not self.is_mounted:
             return
+        streams = any(chat.live for chat in app.chats.all)
+        if streams is not self._streams:  # each blink is a frame of its own; beside moving text it can rest
+            self._streams = streams
+            self.prompt.cursor_blink = not streams
         app.monitor.read()
         panel = self.query_one(EnginePanel)
         if panel.display:
