@@ -19,7 +19,7 @@ from .config import EngineConfig
 from .core import EngineCore
 from .logprobs import Scores
 from .model import LoadedModel
-from .outbox import Outbox, call_into, deliver
+from .outbox import Outbox, call_into, wake
 from .prompt import Prompt, checked, checked_variables, encode
 from .request import Request
 from .sampling import derive_seed, random_seed
@@ -53,8 +53,8 @@ class AsyncEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._outbox = Outbox(partial(self._notify, deliver))
-        self._core = EngineCore(config, self._on_ready, self._outbox.send)
+        self._outbox = Outbox(partial(self._notify, wake))
+        self._core = EngineCore(config, self._on_ready, self._flush)
         self._ids = itertools.count(1)
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="prompt")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -239,6 +239,12 @@ class AsyncEngine:
         error = outcome if isinstance(outcome, EngineError) else None
         model = None if isinstance(outcome, EngineError) else outcome
         self._notify(_settle, self._ready, model, error)
+
+    def _flush(self) -> None:
+        """Send what a step emitted. Where no reader waits, nobody else notices that the loop is closed."""
+        self._outbox.send()
+        if self._loop is not None and self._loop.is_closed():
+            self._core.post(Stop())
 
     def _notify(self, function: Callable[..., None], *arguments: Any) -> bool:
         """Call into the event loop; False: it is closed, nobody listens any more, and the engine ends."""

@@ -1,4 +1,4 @@
-"""Events on their way from the engine's threads to the event loop."""
+"""Events on their way from the engine's threads to their readers on the event loop."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from typing import Any
 from .stream import Mailbox
 from .types import Event
 
-Events = list[tuple[Mailbox, Event]]
-
 
 class Outbox:
-    """Collects events and forwards them together.
+    """Puts events into their mailboxes, those of a step together, and has the readers that wait woken.
 
     Waking an event loop writes to a socket, which hands over the interpreter: the loop's thread keeps it
     until all consumers have read, and whoever woke the loop waits that long. So a thread of the outbox's own
-    does it for the engine thread, which pays for a lock and goes on to its next step.
+    does it for the engine thread, which pays for a lock and goes on to its next step. A reader that looks in
+    now and then instead of waiting costs neither of them anything.
 
-    forward: takes events to the loop, by `deliver` there; False if the loop is closed.
+    forward: takes the mailboxes of readers that wait to the loop, by `wake` there; False if it is closed.
     """
 
-    def __init__(self, forward: Callable[[Events], bool]) -> None:
+    def __init__(self, forward: Callable[[list[Mailbox]], bool]) -> None:
         self._forward = forward
         self._emitted: deque[tuple[Mailbox, Event]] = deque()
-        self._sent: SimpleQueue[Events | None] = SimpleQueue()
-        self._lock = threading.Lock()  # what is taken first is forwarded first
+        self._waited_for: SimpleQueue[list[Mailbox] | None] = SimpleQueue()
+        self._lock = threading.Lock()  # what is taken first is put first
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
 
@@ -42,32 +41,34 @@ class Outbox:
         self._emitted.append((mailbox, event))
 
     def send(self) -> None:
-        """Have what was emitted forwarded. From any thread; events of a mailbox stay in order."""
+        """Put what was emitted into the mailboxes. From any thread; events of a mailbox stay in order."""
         with self._lock:
-            events: Events = []
+            waited_for = []
             while self._emitted:
-                events.append(self._emitted.popleft())
-            if events and self._closed:
-                self._forward(events)
-            elif events:
-                self._sent.put(events)
+                mailbox, event = self._emitted.popleft()
+                if mailbox.put(event):
+                    waited_for.append(mailbox)
+            if waited_for and self._closed:
+                self._forward(waited_for)
+            elif waited_for:
+                self._waited_for.put(waited_for)
 
     def close(self) -> None:
-        """Wait until everything sent is forwarded and the thread has ended; from now on `send` forwards."""
+        """Wait until everyone is woken and the thread has ended; from now on `send` itself forwards."""
         with self._lock:
             self._closed = True
-        self._sent.put(None)
+        self._waited_for.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while (events := self._sent.get()) is not None and self._forward(events):
+        while (mailboxes := self._waited_for.get()) is not None and self._forward(mailboxes):
             pass
 
 
-def deliver(events: Events) -> None:
-    """Put each event in its mailbox; on the loop's thread, so in order."""
-    for mailbox, event in events:
-        mailbox.put(event)
+def wake(mailboxes: list[Mailbox]) -> None:
+    """Wake the readers of these mailboxes; on the loop's thread."""
+    for mailbox in mailboxes:
+        mailbox.wake()
 
 
 def call_into(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
@@ -12,32 +13,48 @@ from .types import Event, Finished, TextDelta
 
 
 class Mailbox:
-    """Events on the event loop's side. A slow consumer holds one growing delta, never a growing queue."""
+    """Events between the engine's threads and a reader on the event loop.
+
+    A slow reader gets one large delta, never a long queue of small ones.
+    """
 
     def __init__(self) -> None:
-        self._deltas: list[TextDelta] = []
+        self._deltas: deque[TextDelta] = deque()
         self._final: Finished | None = None
+        self._waiting = False  # a reader waits and nobody was told yet to wake it
         self._arrived = asyncio.Event()
 
-    def put(self, event: Event) -> None:
-        """Take in an event; on the loop's thread."""
+    def put(self, event: Event) -> bool:
+        """Take in an event; whether a reader has to be woken. From any thread, one at a time."""
         assert self._final is None, "nothing follows the final event"
         if isinstance(event, Finished):
             self._final = event
         else:
             self._deltas.append(event)
+        if not self._waiting:
+            return False
+        self._waiting = False
+        return True
+
+    def wake(self) -> None:
+        """Have the readers look again; on the loop's thread."""
         self._arrived.set()
 
+    def take(self) -> Event | None:
+        """The next event: all pending text as one delta, then the final event; None if there is none now."""
+        final = self._final  # looked at before the deltas: all of them have come before it
+        if self._deltas:
+            return _merged([self._deltas.popleft() for _ in range(len(self._deltas))])
+        return final
+
     async def get(self) -> Event:
-        """The next event: all pending text as one delta, then the final event."""
-        while not self._deltas:
-            if self._final is not None:
-                return self._final
+        """The next event, once there is one."""
+        while (event := self.take()) is None:
             self._arrived.clear()
-            await self._arrived.wait()  # another reader (`aclose` from elsewhere) may have taken the delta
-        delta = _merged(self._deltas)
-        self._deltas.clear()
-        return delta
+            self._waiting = True  # before the last look: what comes after it wakes
+            if not self._deltas and self._final is None:
+                await self._arrived.wait()  # another reader (`aclose` from elsewhere) may be faster
+        return event
 
 
 def _merged(deltas: list[TextDelta]) -> TextDelta:
@@ -82,8 +99,15 @@ class ResponseStream:
             await self._next()
         return self.finished
 
+    def take(self) -> Event | None:
+        """Read the next event if it is there already: for readers that look in now and then."""
+        event = self._mailbox.take() if self.finished is None else None
+        return None if event is None else self._seen(event)
+
     async def _next(self) -> Event:
-        event = await self._mailbox.get()
+        return self._seen(await self._mailbox.get())
+
+    def _seen(self, event: Event) -> Event:
         if isinstance(event, Finished):
             self.finished = event
             self._dropped.detach()

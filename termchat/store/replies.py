@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.2
-"""From one save to the next. What comes right after a save may be 0.1 s on its way here, is due after this
-time, and is saved by the next call, which the interface makes every 0.2 s: at most 0.5 s in all.
-"""
+"""From one save to the next, where text comes in small pieces."""
 
 _SHORT_WAIT_S = 0.1  # a stream is not held up by another program's lock: what is not saved now is saved later
 

@@ -127,9 +127,9 @@ class TermchatApp(App[None]):
         self.engines = Engines(self.loader, self._main.poll)
         self.history = History(paths.database if options.save else None, self._tell)
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
-        relay = Relay(self.chats, self.history, self._main)
-        self.turns = Turns(self.engines, self.chats, self.history, relay, self._main)
-        self.monitor = Monitor(self.engines, self.chats, relay)
+        self.relay = Relay(self.chats, self.history, self._main)
+        self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
+        self.monitor = Monitor(self.engines, self.chats, self.relay)
 
     @property
     def theme_names(self) -> list[str]:

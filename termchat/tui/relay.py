@@ -1,14 +1,14 @@
 """From the engine's streams to the store and the screen: new text, the phase, and how a reply ended.
 
-A live reply takes what has come, sleeps, and takes what has come since: nothing happens per token.
+One look at all live replies takes over what has come since the last one: nothing happens per token.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Set
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
@@ -19,10 +19,15 @@ from .listener import Listener
 from .reply import LiveReply
 
 if TYPE_CHECKING:
-    from engine import Finished
+    from engine import Finished, TextDelta
 
-RELAY_SECONDS = 0.1
-"""How often new text of replies is taken over: of all at the same moments, so that the loop wakes once."""
+    from ..store import ReplyWriter, Store
+
+LOOK_SECONDS = 0.15
+"""New text is taken over that often if nobody asks for it; the screen does, more often, when it draws."""
+
+SAVE_SECONDS = 0.25
+"""So long new text waits for more before it is saved: with the above, a crash loses less than half a second."""
 
 
 class Relay:
@@ -32,6 +37,9 @@ class Relay:
         self._chats = chats
         self._history = history
         self._listener = listener
+        self._streaming: dict[LiveReply, tuple[Chat, asyncio.Future[None]]] = {}  # done when it has ended
+        self._next_look: asyncio.TimerHandle | None = None
+        self._unsaved: dict[ReplyWriter, tuple[str, str]] = {}  # new text and thinking
 
     async def run(self, chat: Chat, replies: Iterable[LiveReply]) -> None:
         """Until all of these have ended."""
@@ -41,38 +49,85 @@ class Relay:
                 raise result
 
     def observe(self, prefilling: Set[LiveReply]) -> None:
-        """Take over whose prompts are being computed, and save what is due."""
+        """Take over whose prompts are being computed, and save again what could not be saved."""
+        writers = []
         for chat in self._chats.all:
             for reply in chat.live.values():
-                self._history.post(lambda store, writer=reply.writer: writer.tick())  # type: ignore[misc]
+                writers.append(reply.writer)
                 if reply.phase == "queued" and reply in prefilling:
                     reply.phase = "prefill"
                     self._listener.chats_changed()
+        if writers:
+            self._history.post(partial(_tick, writers))
 
     async def _run(self, chat: Chat, reply: LiveReply) -> None:
         from engine import TextDelta
 
         finished: Finished | None = None
         try:
-            async for event in reply.stream:
-                if isinstance(event, TextDelta):
-                    if reply.phase != "decode":
-                        reply.phase = "decode"
-                        self._listener.chats_changed()
-                    reply.tokens += len(event.token_ids)
-                    self._grow(chat, reply, *reply.push(event.text))
-                    await asyncio.sleep(RELAY_SECONDS - time.monotonic() % RELAY_SECONDS)
+            first = await anext(reply.stream)
+            if isinstance(first, TextDelta):
+                self._take(chat, reply, first)
+                await self._until_finished(chat, reply)
             self._grow(chat, reply, *reply.finish())
             finished = reply.stream.finished
         finally:
             reply.stream.abort()
             await self._end(chat, reply, finished)
 
+    async def _until_finished(self, chat: Chat, reply: LiveReply) -> None:
+        """Take a reply's text at every moment until it has ended."""
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streaming[reply] = chat, finished
+        self._look_later()
+        try:
+            await finished
+        finally:
+            del self._streaming[reply]
+
+    def look(self) -> None:
+        """Take over what has come of all replies: for whoever draws it. Without that it happens by itself."""
+        from engine import TextDelta
+
+        for reply, (chat, finished) in self._streaming.items():
+            try:
+                while isinstance(event := reply.stream.take(), TextDelta):
+                    self._take(chat, reply, event)
+            except Exception as error:  # a fault of the program's own ends this reply and no other
+                if not finished.done():
+                    finished.set_exception(error)
+            else:
+                if event is not None and not finished.done():
+                    finished.set_result(None)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+        loop = asyncio.get_running_loop()
+        self._next_look = loop.call_later(LOOK_SECONDS, self.look) if self._streaming else None
+
+    def _take(self, chat: Chat, reply: LiveReply, delta: TextDelta) -> None:
+        if reply.phase != "decode":
+            reply.phase = "decode"
+            self._listener.chats_changed()
+        reply.tokens += len(delta.token_ids)
+        self._grow(chat, reply, *reply.push(delta.text))
+
     def _grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         if not (answer or thinking):
             return
-        self._history.post(lambda store: reply.writer.append(answer, thinking))
+        if not self._unsaved:
+            asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
+        text, thought = self._unsaved.get(reply.writer, ("", ""))
+        self._unsaved[reply.writer] = text + answer, thought + thinking
         self._listener.reply_grew(chat, reply, answer, thinking)
+
+    def _save(self) -> None:
+        """Hand what is not saved yet to the store's thread."""
+        unsaved, self._unsaved = self._unsaved, {}
+        for writer, new in unsaved.items():
+            self._history.post(partial(_append, writer, *new))
 
     async def _end(self, chat: Chat, reply: LiveReply, finished: Finished | None) -> None:
         """Store how a reply ended. finished: None if the program itself failed."""
@@ -94,6 +149,7 @@ class Relay:
             chat.full = True
         assert chat.tree is not None, "its replies are in it"
         before = chat.tree[reply.message_id]
+        self._save()
         try:
             row = await self._history.call(lambda store: reply.writer.finish(status, reason, metrics))
         except (UserError, OSError) as failure:
@@ -119,3 +175,12 @@ class Relay:
         self._listener.reply_ended(chat)
         if broken:
             await reply.bridge.unload()  # the next message loads the model again
+
+
+def _append(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None:
+    writer.append(text, thinking)
+
+
+def _tick(writers: list[ReplyWriter], store: Store) -> None:
+    for writer in writers:
+        writer.tick()

@@ -168,7 +168,7 @@ class Turns:
 
         def begin(store: Store) -> list[tuple[ReplyWriter, StoredMessage]]:
             with store.database.write():
-                writers = [store.begin_reply(id, parent, model) for _ in range(count)]
+                writers = [store.begin_reply(id, parent, model, flush_every=0) for _ in range(count)]
                 return [(writer, store.message(writer.message_id)) for writer in writers]
 
         begun = await self._history.call(begin)
@@ -199,7 +199,7 @@ class Turns:
         said: list[Message] = prompt_of(chat.branch(message.parent_id), chat.system)
         said.append(Message("assistant", f"{OPEN}{message.thinking}" if inside else message.text))
         splitter = ThinkingSplitter(inside=True) if inside else None  # a tag inside an answer is text
-        writer = await self._history.call(lambda store: store.resume_reply(message.id))
+        writer = await self._history.call(lambda store: store.resume_reply(message.id, flush_every=0))
         variables = bridge.template_vars()
         stream = engine.generate(said, params, continue_final=True, template_vars=variables)
         reply = LiveReply(writer, message, bridge, stream, splitter)

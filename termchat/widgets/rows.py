@@ -7,8 +7,10 @@ bottom that is most of what an interface does.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -17,55 +19,100 @@ from termchat.widgets.still import Still
 
 
 class KeptRows(Still):
-    """Mixed into a widget that draws in `render_line`: its finished rows are kept. It can have padding.
+    """Mixed into a widget that draws in `render_line`: of the rows only those are drawn that were refreshed.
 
-    Nothing is kept while something in it is selected.
+    It can have padding.
     """
 
-    _kept: dict[Hashable, Strip] | None = None
+    _changed: frozenset[int] = frozenset()  # rows to be drawn again; row 0 is the first below the padding
     _blank: Strip | None = None
+    _filters: tuple[Sequence[LineFilter], Color]  # as of the blank row, with the background they need
 
-    def row_key(self, y: int) -> Hashable:
-        """What row `y` depends on besides theme and width, counted from the top of all rows."""
-        return object()  # no two are equal: drawn anew with each refresh
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return rows of the widget, padding included."""
+        if self._changed and self._still_rows is not None and self._still_rows[0] == crop:
+            strips, top = self._still_rows[1], crop.y - self.styles.padding.top
+            rows = [y for y in self._changed if top <= y < top + len(strips)]
+            for y, strip in zip(rows, self._drawn_rows(rows, crop), strict=True):
+                strips[y - top] = strip
+        self._changed = frozenset()
+        return super().render_lines(crop)
 
     def draw_lines(self, crop: Region) -> list[Strip]:
-        """Return rows of the widget, padding included."""
-        padding, (width, height) = self.styles.padding, self.size
-        filters, background = self.get_line_filters(), self.background_colors[1]
+        """Draw all rows."""
         if self._blank is None or self._blank.cell_length != crop.right:
-            self._kept, self._blank = None, Strip.blank(crop.right, self.part_style())
-        before = (self._kept if self.text_selection is None else None) or {}
-        self._kept = {}
-        top = self.scroll_offset.y
-        strips = []
-        for y in range(crop.y - padding.top, crop.bottom - padding.top):
-            if 0 <= y < height and width > 0:
-                key = self.row_key(top + y)
-                strip = before.get(key)
-                if strip is None:
-                    strip = _padded(self.render_line(y), self._blank, padding.left)
-                self._kept[key] = strip
-            else:
-                strip = self._blank
-            for each in filters:
-                strip = strip.apply_filter(each, background)
-            strips.append(strip if crop.x == 0 else strip.crop(crop.x, crop.right))
-        return strips
+            self._filters = self.get_line_filters(), self.background_colors[1]
+            self._blank = self._filtered(Strip.blank(crop.right, self.part_style()))
+        top = self.styles.padding.top
+        return self._drawn_rows(range(crop.y - top, crop.bottom - top), crop)
+
+    def draw_rows(self, rows: Sequence[int]) -> list[Strip]:
+        """Draw rows of the content, as wide as the widget."""
+        assert self._blank is not None, "rows are drawn after all were"
+        left = self.styles.padding.left
+        return [self._filtered(_padded(self.render_line(y), self._blank, left)) for y in rows]
+
+    def _drawn_rows(self, rows: Sequence[int], crop: Region) -> list[Strip]:
+        assert self._blank is not None, "rows are drawn after all were"
+        width, height = self.size
+        inside = [y for y in rows if 0 <= y < height] if width > 0 else []
+        drawn = dict(zip(inside, self.draw_rows(inside), strict=True))
+        strips = [drawn.get(y, self._blank) for y in rows]
+        return strips if crop.x == 0 else [strip.crop(crop.x, crop.right) for strip in strips]
+
+    def _filtered(self, strip: Strip) -> Strip:
+        filters, background = self._filters
+        for each in filters:
+            strip = strip.apply_filter(each, background)
+        return strip
+
+    def forget(self, regions: Sequence[Region]) -> None:
+        """Draw the rows of these regions again; none: all."""
+        rows = {y for region in regions for y in region.line_range}
+        if rows and len(rows) < self.size.height:
+            self._changed |= rows
+        else:
+            super().forget(regions)
 
     def notify_style_update(self) -> None:
         """Draw in the colours of the new theme."""
         super().notify_style_update()
-        self._kept = self._blank = None
+        self._blank = None
 
 
 class RowView(KeptRows, ScrollView):
-    """A view of many rows."""
+    """A view of many rows. Those on screen are kept while they move, unless something is selected."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._kept: dict[Hashable, Strip] = {}
+        self._kept_before: dict[Hashable, Strip] = {}
         self._thumb = (0, 0)  # place and length in the scroll bar, in eighths of a cell
         self._placing = False
+
+    def row_key(self, y: int) -> Hashable:
+        """What row `y` depends on besides theme and width, counted from the top of all rows."""
+        raise NotImplementedError
+
+    def draw_lines(self, crop: Region) -> list[Strip]:
+        """Draw all rows."""
+        same = self._blank is not None and self._blank.cell_length == crop.right
+        self._kept_before, self._kept = self._kept if same else {}, {}
+        return super().draw_lines(crop)
+
+    def draw_rows(self, rows: Sequence[int]) -> list[Strip]:
+        """Draw rows of the content, as wide as the widget; those that are kept need not be drawn."""
+        if self.text_selection is not None:
+            self._kept, self._kept_before = {}, {}
+            return super().draw_rows(rows)
+        top = self.scroll_offset.y
+        strips = []
+        for y in rows:
+            key = self.row_key(top + y)
+            strip = self._kept.get(key) or self._kept_before.get(key) or super().draw_rows([y])[0]
+            self._kept[key] = strip
+            strips.append(strip)
+        return strips
 
     def place(self, top: int, rows: int) -> None:
         """Be `rows` rows high, and make row `top` the first on screen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.style import Style
@@ -43,9 +44,13 @@ class Still(_Base):
             self._styles_kept[name] = self._styles_kept[""] + part
         return self._styles_kept[name]
 
+    def forget(self, regions: Sequence[Region]) -> None:
+        """Draw these regions anew; none: everything."""
+        self._still_rows = None
+
     def refresh(self, *regions: Region, **what: Any) -> Self:
         """Draw again."""
-        self._still_rows = None
+        self.forget(regions)
         return super().refresh(*regions, **what)
 
     def notify_style_update(self) -> None:

@@ -162,6 +162,22 @@ async def test_aclose_from_another_task_ends_the_reader(default_model: Path) -> 
             assert stream.finished.reason == "aborted"
 
 
+async def test_looking_in_reads_what_waiting_would(default_model: Path) -> None:
+    async with engine_of(default_model, [[ONE] * 50] * 2, 0.001) as engine:
+        waited = await engine.generate("x", GREEDY).result()
+        stream = engine.generate("x", GREEDY)
+        tokens: list[int] = []
+        async with asyncio.timeout(60):
+            while stream.finished is None:
+                event = stream.take()
+                if event is None:
+                    await asyncio.sleep(0.001)
+                elif isinstance(event, TextDelta):
+                    tokens += event.token_ids
+        assert stream.take() is None, "the final event is read once"
+        assert (await stream.result()).token_ids == waited.token_ids == tuple(tokens)
+
+
 async def test_a_closed_engine_says_so(default_model: Path) -> None:
     async with engine_of(default_model, [[ONE] * 50] * 50) as engine:
         streams = [engine.generate("word " * 300, GREEDY) for _ in range(20)]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
-from textual.widgets import Static
 
 from ...errors import UserError
 from ...store import StoredMessage
 from ...widgets.prompt import Prompt
+from ...widgets.still import Still
 from ..bridge import EngineBridge
 from ..chat import Chat
 from ..commands import COMMANDS, Command
@@ -22,7 +22,7 @@ from ..keymap import bindings
 from ..reply import LiveReply
 from ..typeahead import taken_in
 from ..widgets.chat_list import ChatList
-from ..widgets.containers import Columns, Rows
+from ..widgets.containers import Columns, Label, Rows
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import TitleLine, warning
@@ -38,7 +38,7 @@ TICK_SECONDS = 0.1
 TICKS_A_POLL = 2
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Still, Screen[None]):
     """Puts conversations, engine and widgets together; it is told of all changes."""
 
     if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class MainScreen(Screen[None]):
         self.sending = asyncio.Lock()
         self._stale = False
         self._list_stale = False
+        self._streams = False
 
     # Parts
 
@@ -94,7 +95,7 @@ class MainScreen(Screen[None]):
         glyphs, keys = self.app.glyphs, self.app.keys
         with Columns(id="columns"):
             with Rows(id="side"):
-                yield Static("termchat", id="side-title", markup=False)
+                yield Label("termchat", id="side-title", markup=False)
                 yield ChatList(glyphs)
             with Rows(id="middle"):
                 yield TitleLine(glyphs)
@@ -177,6 +178,10 @@ class MainScreen(Screen[None]):
         app = self.app
         if app.chats.shown is None or not self.is_mounted:
             return
+        streams = any(chat.live for chat in app.chats.all)
+        if streams is not self._streams:  # each blink is a frame of its own; beside moving text it can rest
+            self._streams = streams
+            self.prompt.cursor_blink = not streams
         app.monitor.read()
         panel = self.query_one(EnginePanel)
         if panel.display:
@@ -193,6 +198,7 @@ class MainScreen(Screen[None]):
         self.query_one(ChatList).update(app.chats.all, app.chats.shown, app.monitor.speeds)
 
     def _tick(self) -> None:
+        self.app.relay.look()
         self.conversation.flush()
         self._ticks += 1
         if self._ticks % TICKS_A_POLL == 0:

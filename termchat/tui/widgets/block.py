@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
+from rich.segment import Segment
 from textual.content import Content
 from textual.geometry import Region
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
 from textual.widget import Widget
 
 from ...widgets.rows import KeptRows
@@ -32,16 +32,13 @@ class Block(KeptRows, Widget):
     def show_lines(self, lines: Sequence[Content]) -> None:
         """Show these, in place of what was there."""
         before, self._lines = self._lines, list(lines)
-        most = max(len(before), len(lines))
-        for y in range(most):
-            if y >= min(len(before), len(lines)) or not _same(before[y], lines[y]):
-                self.refresh(Region(0, y, self.size.width, 1))
+        both = min(len(before), len(lines))
+        changed = [y for y in range(both) if not _same(before[y], lines[y])]
+        changed += range(both, max(len(before), len(lines)))
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
         if self._grow and len(lines) != len(before):
             self.styles.height = len(lines)  # a layout of the screen costs more than all else
-
-    def row_key(self, y: int) -> Hashable:
-        """What a line depends on."""
-        return (y, self._lines[y].plain, *self._lines[y].spans) if y < len(self._lines) else None
 
     def render_line(self, y: int) -> Strip:
         """One line."""
@@ -54,12 +51,17 @@ class Block(KeptRows, Widget):
             start, end = span
             marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
             line = line.stylize(marked, start, len(line) if end == -1 else end)
-        strips = Visual.to_strips(self, line, width, 1, style, apply_selection=False)
-        return strips[0].apply_offsets(0, y).adjust_cell_length(width, style.rich_style)
+        return row_of(line, style).apply_offsets(0, y).adjust_cell_length(width, style.rich_style)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text."""
         return selection.extract("\n".join(line.plain for line in self._lines)), "\n"
+
+
+def row_of(line: Content, style: Style) -> Strip:
+    """A line as a row. Textual's own way also wraps and aligns, and takes several times as long."""
+    segments = [Segment(text, part.rich_style) for text, part in line.render(style, "")]
+    return Strip(segments, line.cell_length)
 
 
 def _same(one: Content, other: Content) -> bool:

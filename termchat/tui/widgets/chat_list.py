@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.cells import set_cell_size
 from textual.binding import Binding
@@ -13,13 +13,13 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.visual import Visual
 
 from ...sanitize import sanitize
 from ...widgets.rows import KeptRows
 from ..chat import Chat
 from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
+from .block import row_of
 
 
 class ChatList(KeptRows, ScrollView, can_focus=True):
@@ -104,10 +104,6 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
             self.cursor = row
             self.action_choose()
 
-    def row_key(self, y: int) -> Hashable:
-        """What a row depends on."""
-        return (*self._rows[y], self.has_focus and y == self.cursor) if y < len(self._rows) else None
-
     def render_line(self, y: int) -> Strip:
         """One row."""
         width = self.size.width
@@ -120,7 +116,7 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
             row = row.stylize_before("$foreground on $primary 22%")
         if self.has_focus and index == self.cursor:
             row = row.stylize("reverse")
-        return Visual.to_strips(self, row, width, 1, self.visual_style)[0]
+        return row_of(row, self.visual_style)
 
     def _parts(self, chat: Chat) -> tuple[str, str, str, str, str]:
         """What a row shows: sign, title, speed or length of the queue; and the styles of sign and title."""

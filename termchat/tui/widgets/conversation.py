@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -18,6 +17,7 @@ from ..format import count, milliseconds, percent, rate
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
 from ..reply import LiveReply
+from .containers import Rows
 
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
@@ -28,10 +28,8 @@ class Tail(Still, Static):
     DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 3; color: $chat-muted; }"
 
 
-class ConversationView(Vertical):
+class ConversationView(Rows):
     """Shows one conversation and follows its end until the user scrolls up."""
-
-    BLANK = True  # covered by its parts
 
     DEFAULT_CSS = """
     ConversationView { background: $background; }

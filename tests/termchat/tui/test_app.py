@@ -120,6 +120,16 @@ async def test_several_versions_and_going_through_them(open_app: Any, script: An
         await d.shows("‹1/3›", "One.")
 
 
+async def test_the_cursor_rests_while_text_streams(open_app: Any, script: Any) -> None:
+    async with open_app(script("word " * 400, step=0.02)) as driver:
+        assert driver.main.prompt.cursor_blink
+        await driver.say("go on", wait=False)
+        await driver.until(lambda: not driver.main.prompt.cursor_blink)
+        await driver.press("escape")
+        await driver.settle()
+        await driver.until(lambda: driver.main.prompt.cursor_blink)
+
+
 async def test_editing_makes_a_version(open_app: Any, script: Any) -> None:
     async with open_app(script("One.", "Two.")) as d:
         await d.say("frist")

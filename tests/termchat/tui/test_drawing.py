@@ -8,9 +8,13 @@ from typing import Any
 import pyte
 import pytest
 from textual._compositor import CompositorUpdate
-from textual.app import App
+from textual.app import App, ComposeResult
+from textual.content import Content
+from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
+from textual.strip import Strip
 
+from termchat.tui.widgets.block import Block
 from termchat.widgets.message import Message
 from termchat.widgets.rows import RowView
 from termchat.widgets.transcript import Transcript
@@ -108,7 +112,7 @@ async def test_kept_rows_are_those_that_textual_would_draw(
                     transcript.follow()
             await driver.pilot.pause(0.05)
             whole = transcript.region.size.region
-            kept = RowView.draw_lines(transcript, whole)
+            kept = RowView.render_lines(transcript, whole)
             transcript._styles_cache.clear()
             assert cells(kept) == cells(ScrollView.render_lines(transcript, whole)), f"moment {moment}"
         assert isinstance(transcript, Transcript)
@@ -130,3 +134,48 @@ async def test_a_scroll_bar_is_there_only_if_there_is_something_to_scroll(
         await driver.shows("something to say")
         await driver.pilot.pause(0.1)
         assert not transcript.show_vertical_scrollbar
+
+
+class Counted(Block):
+    """Notes which of its rows are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[int] = []
+
+    def render_line(self, y: int) -> Strip:
+        self.drawn.append(y)
+        return super().render_line(y)
+
+
+class OneBlock(App[None]):
+    CSS = "Counted { width: 30; height: 8; padding: 1 2; }"
+
+    def compose(self) -> ComposeResult:
+        yield Counted()
+
+
+async def test_only_the_lines_that_changed_are_drawn() -> None:
+    """And all rows are then what drawing all of them gives."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    app = OneBlock()
+    async with app.run_test():
+        while not app.query(Counted) or app.query_one(Counted).size != Size(26, 6):
+            await asyncio.sleep(0.01)
+        block = app.query_one(Counted)
+        whole = Region(0, 0, 30, 8)
+        lines: list[str] = []
+        for _ in range(50):
+            before, count = lines, rng.randrange(7)
+            lines = [*lines, *[""] * 6][:count]
+            lines = [rng.choice((line, line, rng.choice("abc") * rng.randrange(40))) for line in lines]
+            block.render_lines(whole)
+            block.drawn.clear()
+            block.show_lines([Content.styled(line, "bold") for line in lines])
+            rows = block.render_lines(whole)
+            changed = {y for y in range(6) if lines[y : y + 1] != before[y : y + 1]}
+            assert set(block.drawn) == changed
+            assert len(rows) == 8
+            assert rows == block.draw_lines(whole)

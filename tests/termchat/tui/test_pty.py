@@ -177,7 +177,7 @@ def test_B069_200_kb_through_the_terminal_are_stored_whole(terminal: Any, tmp_pa
     screen.child.send("see: \x1b[200~" + text.replace("\n", "\r") + "\x1b[201~ ok")
     screen.shows("see: [Pasted #1 +6801 lines] ok")
     screen.child.send("\r")
-    screen.shows("the prompt has", "esc twice")  # it is longer than the context, which is said with the numbers
+    screen.shows("the prompt has", "esc twice")  # longer than the context, which is said with the numbers
     screen.child.send("/copy\r")
     screen.wait(lambda _: CLIPBOARD.search(screen.written))
     assert [base64.b64decode(found).decode() for found in CLIPBOARD.findall(screen.written)] == [
