@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.15
 """New text is taken over that often if nobody asks for it; the screen does, more often, when it draws."""
 
 SAVE_SECONDS = 0.25
-"""So long new text waits for more before it is saved: with the above, a crash loses less than half a second."""
+"""So long new text waits for more before it is saved: with the above, a crash loses below half a second."""
 
 
 class Relay:

@@ -348,7 +348,7 @@ async def test_what_does_not_fit_folds(
         await d.shows("hello", "One.", "tok/s")
         if not side:
             await d.press("ctrl+b")
-            assert d.main.query_one("#side").display
+            await d.until(lambda: d.main.query_one("#side").display)
             await d.press("enter")
             await d.until(lambda: not d.main.query_one("#side").display)
 
