@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -112,6 +111,8 @@ class EngineConfig:
         known = [field.name for field in fields(cls)]
         for key in values:
             if key not in known:
+                import difflib  # only mistakes need it
+
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
                 raise ValueError(f"unknown engine option {key!r}; did you mean {near!r}?")
         if "model" not in values:
