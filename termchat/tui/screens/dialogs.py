@@ -40,7 +40,8 @@ class Dialog(ModalScreen[T | None]):
     """A box in the middle of the screen: title, text, content. Esc closes it without an answer."""
 
     DEFAULT_CSS = DIALOG_CSS
-    BINDINGS = [Binding("escape", "dismiss_none", "close", show=False)]
+    # First of all, so that what is typed next goes to the screen below.
+    BINDINGS = [Binding("escape", "dismiss_none", "close", show=False, priority=True)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (70, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (26, "-high")]
 

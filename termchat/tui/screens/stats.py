@@ -70,9 +70,9 @@ class Plot(Vertical):
 class StatsScreen(ModalScreen[None]):
     """Plots on the left, all figures on the right. `update` is called at the panel's rhythm."""
 
-    BINDINGS = [
-        Binding("escape,q", "dismiss", "close", show=False),
-        Binding("f3", "dismiss", "close", show=False, id="stats.detail"),  # the user's key for it, too
+    BINDINGS = [  # first of all, so that what is typed next goes to the screen below
+        Binding("escape,q", "dismiss", "close", show=False, priority=True),
+        Binding("f3", "dismiss", "close", show=False, priority=True, id="stats.detail"),  # or the user's key
     ]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (78, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-high")]

@@ -239,8 +239,7 @@ async def test_help_and_palette_know_every_command(open_app: Any, script: Any) -
     async with open_app(script("One."), size=(120, 90)) as d:
         await d.press("f1")
         await d.shows("Keys and commands", "/export [md|json|text] [FILE]")
-        await d.press("escape")
-        await d.press("ctrl+p")
+        await d.press("escape", "ctrl+p")
         await d.shows("Use another model")
         await d.press(*"rename", "enter")
         await d.shows("no message yet")  # it was carried out: there is nothing to rename yet
@@ -329,6 +328,7 @@ async def test_a_stall_of_the_engine_is_seen(open_app: Any, tokenizer: Any, defa
         await d.until(lambda: isinstance(d.app.screen, StatsScreen))
         await d.shows("time between tokens", f"max {milliseconds(longest)}")
         await d.press("escape")
+        await d.until(lambda: d.app.screen is d.main)
         # It is one spike: the next reply, after a pause, does not bring it again.
         await d.say("two")
         await d.until(lambda: len(spark.values) >= 236)

@@ -22,6 +22,19 @@ async def test_keys_typed_before_a_dialog_is_there_go_to_it(open_app: Any, scrip
         assert d.main.prompt.text == ""
 
 
+@pytest.mark.parametrize(
+    ("key", "shown"), [("f3", "KV blocks in use"), ("f2", "temperature"), ("ctrl+o", "Conversations")]
+)
+async def test_keys_typed_after_closing_a_screen_go_to_the_prompt(
+    open_app: Any, script: Any, key: str, shown: str
+) -> None:
+    async with open_app(script("One.")) as d:
+        await d.press(key)
+        await d.shows(shown)
+        d.type_ahead("escape", "h", "i")
+        await d.until(lambda: d.main.prompt.text == "hi")
+
+
 async def test_keys_typed_before_a_conversation_is_there_go_to_it(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG, "Two.", step=0.01)) as d:
         d.type_ahead(*"one", "enter", "ctrl+n", *"two", "enter")
