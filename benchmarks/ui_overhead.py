@@ -48,7 +48,7 @@ SUBJECTS = (
     "two rivers",
     "the city of bridges",
 )
-LAG_SECONDS = 0.01
+LAG_SECONDS = 0.05
 
 
 def question(number: int) -> str:
