@@ -48,16 +48,13 @@ class ConversationView(Rows):
         self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
+        self.transcript = Transcript(ascii=glyphs is ASCII)
+        self._tail_lines = Tail("", markup=False)
 
     def compose(self) -> ComposeResult:
         """Messages, and the lines below them."""
-        yield Transcript(ascii=self._glyphs is ASCII)
-        yield Tail("", markup=False)
-
-    @property
-    def transcript(self) -> Transcript:
-        """The messages."""
-        return self.query_one(Transcript)
+        yield self.transcript
+        yield self._tail_lines
 
     @property
     def focused(self) -> StoredMessage | None:
@@ -86,7 +83,7 @@ class ConversationView(Rows):
         tail = self._tail(chat, bridge)
         if tail.plain != self._tail_shown:
             self._tail_shown = tail.plain
-            self.query_one(Tail).update(tail)
+            self._tail_lines.update(tail)
 
     def grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""

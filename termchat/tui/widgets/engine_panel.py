@@ -55,50 +55,47 @@ class EnginePanel(Still, VerticalScroll, can_focus=False):
         self._glyphs = glyphs
         self._signs = ASCII_SIGNS if glyphs is ASCII else Signs()
         self._plotted = 0  # times between tokens, of all that the engine has counted
+        self._above = Block(grow=True, id="above")
+        self._spark = Spark(steps=ASCII_STEPS if glyphs is ASCII else STEPS)
+        self._between = Block(grow=True, id="between")
+        self._kv_map = KvMap(signs=self._signs)
+        self._below = Block(grow=True, id="below")
 
     def compose(self) -> ComposeResult:
         """Texts with the two plots between them."""
-        yield Block(grow=True, id="above")
-        yield Spark(steps=ASCII_STEPS if self._glyphs is ASCII else STEPS)
-        yield Block(grow=True, id="between")
-        yield KvMap(signs=self._signs)
-        yield Block(grow=True, id="below")
+        yield from (self._above, self._spark, self._between, self._kv_map, self._below)
 
     def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
         width = max(8, self.scrollable_content_region.width)
-        self.query_one(Spark).display = self.query_one(KvMap).display = stats is not None
+        self._spark.display = self._kv_map.display = stats is not None
         if stats is None:
-            self._write("above", _absent(bridge, width, self._glyphs))
-            self._write("between", [])
-            self._write("below", [])
+            self._above.show_lines(_absent(bridge, width, self._glyphs))
+            self._between.show_lines([])
+            self._below.show_lines([])
             return
         snapshot, gap, glyphs = stats.snapshot, Content(""), self._glyphs
-        self._write(
-            "above",
+        self._above.show_lines(
             [
                 *engine_lines(stats, width),
                 gap,
                 *speed_lines(stats, width, glyphs),
                 gap,
                 *latency_lines(stats, width),
-            ],
+            ]
         )
         self._plot(stats)
         used = f"{snapshot.blocks_used} of {snapshot.blocks_total} blocks"
-        self._write(
-            "between", [*bandwidth_lines(stats, width, glyphs), gap, heading("KV cache", used, width)]
+        self._between.show_lines(
+            [*bandwidth_lines(stats, width, glyphs), gap, heading("KV cache", used, width)]
         )
         self._map(stats)
         drafts = draft_lines(stats, width)
-        self._write("below", [*cache_lines(stats, width), *([gap, *drafts] if drafts else [])])
-
-    def _write(self, part: str, lines: list[Content]) -> None:
-        self.query_one(f"#{part}", Block).show_lines(lines)
+        self._below.show_lines([*cache_lines(stats, width), *([gap, *drafts] if drafts else [])])
 
     def _plot(self, stats: EngineStats) -> None:
         """Add the times between tokens since the last snapshot."""
-        snapshot, spark = stats.snapshot, self.query_one(Spark)
+        snapshot, spark = stats.snapshot, self._spark
         if snapshot.itl_count < self._plotted:  # another engine
             spark.clear()
             self._plotted = 0
@@ -114,7 +111,7 @@ class EnginePanel(Still, VerticalScroll, can_focus=False):
             Share(str(id(share.chat)), share.chat.title, self._signs.own, share.blocks)
             for share in stats.shares
         ]
-        self.query_one(KvMap).show(snapshot.blocks_total, shares, stats.shared, snapshot.blocks_cached)
+        self._kv_map.show(snapshot.blocks_total, shares, stats.shared, snapshot.blocks_cached)
 
 
 class EngineLine(Block):

@@ -362,17 +362,45 @@ def test_B083_the_way_of_a_word_to_the_disk_takes_less_than_half_a_second() -> N
     assert LOOK_SECONDS + SAVE_SECONDS <= 0.4
 
 
+async def two_that_stream(s: Any) -> list[Chat]:
+    """Two conversations whose replies have begun."""
+    chats = [Chat(s.chats._new, tree={}) for _ in range(2)]
+    for chat in chats:
+        s.chats.all.append(chat)
+        s.turns.submit(chat, "say it")
+        await s.until(lambda chat=chat: chat.live or not chat.busy)
+    return chats
+
+
+async def test_a_fault_in_one_reply_ends_no_other(stage: Any, script: Any) -> None:
+    said = "word " * 60
+    async with stage(script(said, said, step=0.01)) as s:
+        broken: list[Chat] = []
+
+        def fail(chat: Chat, reply: Any, answer: str, thinking: str) -> None:
+            if len(reply.text) > 40:
+                broken[:] = broken or [chat]
+                if chat in broken:
+                    raise RuntimeError("broken")
+
+        s.listener.reply_grew = fail
+        chats = await two_that_stream(s)
+        await s.until(lambda: not any(chat.busy for chat in chats))
+        for chat in chats:
+            if chat in broken:
+                assert "broken" in chat.error
+                assert len(texts(chat)[1][1]) > 40, "what had come is kept"
+            else:
+                assert chat.error == ""
+                assert texts(chat)[1] == ("assistant", said)
+        assert len(broken) == 1
+
+
 async def test_a_reply_that_cannot_be_saved_holds_up_no_other(
     stage: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage(script(LONG, LONG, step=0.02)) as s:
-        chats = []
-        for text in ("first", "second"):
-            chat = Chat(s.chats._new, tree={})
-            chats.append(chat)
-            s.chats.all.append(chat)
-            s.turns.submit(chat, text)
-            await s.until(lambda chat=chat: chat.live)
+        chats = await two_that_stream(s)
         (broken,), (other,) = (chat.live.values() for chat in chats)
 
         def fail() -> None:
