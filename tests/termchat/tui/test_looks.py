@@ -93,6 +93,7 @@ async def test_notices_cover_nothing_and_do_not_pile_up(open_app: Any, script: A
             d.main.notify_user(f"notice {number} [b]literal[/b]", error=number == 8)
             d.main.notify_user("the same again")
         await d.shows("✗ notice 8 [b]literal[/b]", "› the same again", "› notice 7")
+        await d.shows("scripted, exact")
         assert "notice 6" not in d.screen
         assert d.screen.count("the same again") == 1
         rows = d.screen.split("\n")
@@ -190,6 +191,7 @@ async def test_a_list_to_choose_from_keeps_its_size(open_app: Any, script: Any) 
         await d.until(
             lambda: isinstance(d.app.screen, Picker) and d.app.screen.query_one(OptionList).option_count
         )
+        await d.shows("enter choose", "hello")
         before = d.app.screen.query_one(".dialog").region
         await d.press(*"zzz")
         await d.shows("nothing found")
@@ -220,11 +222,11 @@ async def test_the_keys_that_matter_most_fit(open_app: Any, script: Any) -> None
         await d.shows("esc back   ← → versions   y copy   e edit")
         await d.press("e")
         await d.shows("editing: enter sends a new version   esc leaves it")
-        assert d.main.conversation.transcript.cursor == 0  # the message that is edited
+        await d.until(lambda: d.main.conversation.transcript.cursor == 0)  # the message that is edited
         await d.press("escape")
-        assert d.main.conversation.transcript.cursor is None
+        await d.until(lambda: d.main.conversation.transcript.cursor is None)
         await d.press("alt+up")
-        assert d.main.conversation.transcript.cursor == 1
+        await d.until(lambda: d.main.conversation.transcript.cursor == 1)
         await d.press("escape")
         await d.until(lambda: d.main.conversation.transcript.cursor is None)
 

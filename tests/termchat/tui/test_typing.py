@@ -158,7 +158,7 @@ async def test_B069_a_paste_beside_the_prompt_goes_to_it(open_app: Any, script: 
         await d.until(lambda: d.main.conversation.focused is not None)
         d.app._driver.send_message(Paste("two\nlines"))
         await d.until(lambda: d.main.prompt.text == "two\nlines")
-        assert d.main.prompt.has_focus
+        await d.until(lambda: d.main.prompt.has_focus)
 
 
 async def test_B071_any_size_while_a_dialog_is_open(open_app: Any, script: Any) -> None:
