@@ -131,8 +131,9 @@ async def test_B069_200_kb_are_folded_and_sent_whole(
     open_app: Any, script: Any, line: str, count: int
 ) -> None:
     text = line * count
-    async with open_app(script(LONG, step=0.01)) as d:
+    async with open_app(script(LONG * 9, step=0.05)) as d:
         await d.say("count", wait=False)
+        await d.shows("0 1 2 3")
         d.type_ahead(*"see: ")
         d.app._driver.send_message(Paste(text))
         d.type_ahead(*" ok")
