@@ -98,7 +98,7 @@ class StatsScreen(ModalScreen[None]):
         with VerticalScroll(id="all", can_focus=False):
             with Vertical(id="plots"):
                 yield Plot("tokens a second", rate, self._glyphs)
-                yield Plot("time between tokens", _wait, self._glyphs, spikes=True)
+                yield Plot("between tokens", _wait, self._glyphs, spikes=True)
                 yield Plot("memory traffic, GB/s", _traffic, self._glyphs)
                 yield Plot("conversations in the batch", count, self._glyphs)
                 yield Plot("KV blocks in use", count, self._glyphs)
