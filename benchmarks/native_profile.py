@@ -25,7 +25,17 @@ from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import Weights, place
 from engine.sampling import SamplerState, SamplingBatchBuilder
-from kernels.interface import BackendSettings, Batch, CacheShape, Forward, Inputs, Limits, Operations, Value
+from kernels.interface import (
+    BackendSettings,
+    Batch,
+    CacheShape,
+    Forward,
+    Inputs,
+    Limits,
+    Operations,
+    Program,
+    Value,
+)
 from kernels.native.backend import NativeBackend
 from kernels.native.library import load
 
@@ -127,6 +137,18 @@ def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Ba
     )
 
 
+def write_cache(program: Program, sequences: int, context: int, vocabulary: int) -> None:
+    """Compute the tokens that the sequences of `step_batch` have: pages that nobody has written would all be
+    read from one page of zeros.
+    """
+    width = -(-(context + 1) // BLOCK)
+    for sequence in range(sequences):
+        batch = step_batch(context, 0, vocabulary, prefill=True)
+        first = sequence * width
+        blocks = np.arange(first, first + width, dtype=np.int32)[None]
+        program.run(replace(batch, slots=batch.slots + first * BLOCK, block_tables=blocks))
+
+
 def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
     """Forwards that do one thing as often as the model does it, between a small beginning and a small end."""
     spec, layers = checkpoint.spec, weights.layers
@@ -202,10 +224,11 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     backend.allocate_cache(
         CacheShape(spec.layers, 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
     )
-    limits = Limits(rows=512, samples=16, sequences=16, blocks_per_sequence=width)
+    limits = Limits(rows=max(512, context), samples=16, sequences=16, blocks_per_sequence=width)
     programs = {
         name: backend.capture(forward, limits) for name, forward in parts(checkpoint, weights).items()
     }
+    write_cache(programs["whole step"], 16, context, spec.vocabulary)
     sizes = {f"{rows} x decode": (rows, False) for rows in (1, 4, 8, 16)} | {"prefill of 512": (512, True)}
     columns: dict[str, dict[str, float]] = {}
     peaks = [backend.read_bandwidth(checkpoint.weight_bytes)]
