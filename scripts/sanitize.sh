@@ -34,5 +34,7 @@ preload=
 for runtime in $runtimes; do preload="$preload $(gcc -print-file-name="$runtime")"; done
 # Python itself leaks, and is not instrumented: only what our code does is of interest.
 # torch, the oracle of the tests, is not instrumented: its own threads would be reported.
-OMP_NUM_THREADS=1 PYTHONPATH=$copy LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+echo race:libtorch >"$copy/suppressions"
+PYTHONPATH=$copy LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+    TSAN_OPTIONS="suppressions=$PWD/$copy/suppressions" \
     "$python" -P -m pytest -p no:cacheprovider tests/kernels/native "$@"
