@@ -48,7 +48,7 @@ SUBJECTS = (
     "two rivers",
     "the city of bridges",
 )
-LAG_SECONDS = 0.05
+LOOK_SECONDS = 0.05
 
 
 def question(number: int) -> str:
@@ -57,7 +57,7 @@ def question(number: int) -> str:
 
 
 class Meter:
-    """Watches an engine from its event loop, every 10 ms, between the moments when all conversations decode.
+    """Watches an engine from its event loop, every 50 ms, between the moments when all conversations decode.
 
     How late it is called is the loop's lag; the time of its thread on the processor, the loop's duty.
     """
@@ -71,8 +71,8 @@ class Meter:
     async def run(self) -> None:
         """Until the first reply ends."""
         while True:
-            due = time.perf_counter() + LAG_SECONDS
-            await asyncio.sleep(LAG_SECONDS)
+            due = time.perf_counter() + LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
             now, snapshot = time.perf_counter(), self._engine.snapshot()
             decoding = sum(row.state == "decode" for row in snapshot.conversations)
             if self._readings and decoding < self._chats:

@@ -23,11 +23,7 @@ def count(value: float | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     """A time: `4.2 ms`, `84 ms`, `1.25 s`."""
-    if value is None:
-        return NOT_YET
-    if value >= 1000:
-        return f"{value / 1000:.2f} s"
-    return f"{value:.0f} ms" if value >= 20 else f"{value:.1f} ms"
+    return NOT_YET if value is None else milliseconds_each((value,), "")
 
 
 def milliseconds_each(values: Sequence[float], between: str) -> str:

@@ -111,8 +111,7 @@ class ConversationView(Rows):
 
     def mark(self, message_id: int | None) -> None:
         """Mark a message, or none, while the keys are elsewhere."""
-        ids = [message.id for message in self.transcript.messages]
-        self.transcript.cursor = ids.index(str(message_id)) if str(message_id) in ids else None
+        self.transcript.cursor = self._place(message_id)
 
     def go_to(self, message_id: int) -> None:
         """Put the keys at a message."""
@@ -136,9 +135,8 @@ class ConversationView(Rows):
 
     def fold_thinking(self, message_id: int) -> None:
         """Fold or unfold the thinking of a message."""
-        shown = [message.id for message in self.transcript.messages]
-        if str(message_id) in shown:
-            self.transcript.fold_thinking(shown.index(str(message_id)))
+        if (place := self._place(message_id)) is not None:
+            self.transcript.fold_thinking(place)
 
     def fold_all(self, folded: bool) -> None:
         """Fold or unfold the thinking of all messages."""
@@ -146,6 +144,11 @@ class ConversationView(Rows):
         for message in self._known.values():
             message.fold_thinking(folded)
         self.transcript.flush()
+
+    def _place(self, message_id: int | None) -> int | None:
+        """The number of a message among those that are drawn."""
+        ids = [message.id for message in self.transcript.messages]
+        return ids.index(str(message_id)) if str(message_id) in ids else None
 
     def _message(self, chat: Chat, stored: StoredMessage) -> Message:
         """The message as it is drawn; the one that is there already, if it can still grow or need not."""

@@ -234,7 +234,7 @@ def test_B031_alone_batched_chunked_and_on_any_threads_the_bits_are_the_same(nat
     alone = []
     for prompt, own in zip(prompts, blocks, strict=True):
         alone.append(Model(native(isas[0], 1), spec, tensors, helpers).logits([(prompt, 0, own)]))
-    for isa in isas:
+    for isa in isas:  # 17 threads: more than there are CPUs, and than most stages have tasks
         together = Model(native(isa, 2), spec, tensors, helpers)
         got = together.logits([(prompt, 0, own) for prompt, own in zip(prompts, blocks, strict=True)])
         assert helpers.same_bits(got, np.concatenate(alone)), isa
