@@ -25,15 +25,17 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from .client import AsyncEngine, ModelInfo
+    from .client import AsyncEngine
     from .memory_plan import MemoryPlan, plan_memory
+    from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .stream import ResponseStream
 
 _LAZY = {
     "AsyncEngine": "client",
+    "Engine": "protocol",
     "MemoryPlan": "memory_plan",
-    "ModelInfo": "client",
+    "ModelInfo": "protocol",
     "ResponseStream": "stream",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
@@ -43,6 +45,7 @@ _LAZY = {
 __all__ = [
     "AsyncEngine",
     "ConversationRow",
+    "Engine",
     "EngineConfig",
     "EngineError",
     "EngineSnapshot",
