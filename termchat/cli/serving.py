@@ -22,7 +22,7 @@ from .errors import CliError, engine_failure
 from .obtain import obtain
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Choice:
 class Serving(NamedTuple):
     """A loaded model. thinks_at_once: a reply begins inside its thinking part."""
 
-    engine: AsyncEngine
+    engine: Engine
     choice: Choice
     load_ms: float
     thinks_at_once: bool

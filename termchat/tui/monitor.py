@@ -15,7 +15,7 @@ from .reply import LiveReply
 from .stats import EngineStats, StatsHistory, derive
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Monitor:
         self._chats = chats
         self._relay = relay
         self._histories: dict[EngineBridge, StatsHistory] = {}
-        self._measured: set[AsyncEngine] = set()
+        self._measured: set[Engine] = set()
         self._task: asyncio.Task[None] | None = None
 
     @property
