@@ -2,7 +2,8 @@
 
 from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
 from .conversations import NotFoundError
-from .database import StoreBusyError, StoreError, StoreReadOnlyError
+from .database import StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from .drafts import Draft, save_draft, take_drafts
 from .export import Format, conversation_as_dict, export, export_file, import_json
 from .replies import ReplyWriter
 from .search import Hit, search
@@ -10,6 +11,7 @@ from .store import Store
 
 __all__ = [
     "Conversation",
+    "Draft",
     "Format",
     "Hit",
     "NotFoundError",
@@ -20,11 +22,14 @@ __all__ = [
     "StoreBusyError",
     "StoreError",
     "StoreReadOnlyError",
+    "StoreUnavailableError",
     "StoredMessage",
     "conversation_as_dict",
     "export",
     "export_file",
     "import_json",
     "prompt_of",
+    "save_draft",
     "search",
+    "take_drafts",
 ]
