@@ -1,9 +1,9 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
 from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
-from .conversations import NotFoundError
-from .database import StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from .drafts import Draft, save_draft, take_drafts
+from .conversations import Conversations, NotFoundError
+from .database import Database, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
 from .export import Format, conversation_as_dict, export, export_file, import_json
 from .replies import ReplyWriter
 from .search import Hit, search
@@ -11,6 +11,8 @@ from .store import Store
 
 __all__ = [
     "Conversation",
+    "Conversations",
+    "Database",
     "Draft",
     "Format",
     "Hit",
@@ -28,8 +30,10 @@ __all__ = [
     "export",
     "export_file",
     "import_json",
+    "leave_draft",
     "prompt_of",
     "save_draft",
     "search",
+    "take_draft",
     "take_drafts",
 ]

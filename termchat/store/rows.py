@@ -8,14 +8,9 @@ import re
 import sqlite3
 from typing import Any
 
-from ..messages import ROLES, STATUSES, Conversation, Ending, StoredMessage
+from ..messages import ROLES, STATUSES, Conversation, StoredMessage, ending_of
 
 _TITLE_LENGTH = 60
-_ENDINGS: dict[str, Ending] = {
-    "user done": "unanswered",
-    "assistant interrupted": "interrupted",
-    "assistant error": "error",
-}
 
 
 def conversation_of(row: sqlite3.Row) -> Conversation:
@@ -33,7 +28,7 @@ def conversation_of(row: sqlite3.Row) -> Conversation:
         updated=_seconds(row["updated"]),
         messages=int(row["messages"]),
         unread="unread" in row.keys() and bool(row["unread"]),  # noqa: SIM118 (a row is no mapping)
-        ending=_ENDINGS.get(_text(row["leaf"]), ""),
+        ending=ending_of(*_text(row["leaf"] or " ").split(" ", 1)),
     )
 
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..store import ReplyWriter, Store, StoredMessage, prompt_of
+from ..store import NotFoundError, StoredMessage, prompt_of
 from ..thinking import OPEN, ThinkingSplitter
 from .bridge import EngineBridge
-from .chat import Chat
+from .chat import HELD, Chat
 from .chats import Chats, stored
 from .engines import Engines
 from .history import History
@@ -61,7 +61,7 @@ class Turns:
         if chat.waiting is not None:
             chat.waiting.cancel()
         for reply in chat.live.values():
-            reply.stream.abort()
+            reply.stop()
         return self.take_back(chat)
 
     def regenerate(self, chat: Chat, message: StoredMessage, count: int = 1) -> None:
@@ -70,16 +70,28 @@ class Turns:
         if parent is not None:
             self._turn(chat, self._answer(chat, parent, count))
 
-    def edit(self, chat: Chat, message: StoredMessage, text: str) -> None:
-        """A new version of a message of the user, and its answer, beside the old ones."""
+    def edit(self, chat: Chat, message: StoredMessage, text: str) -> bool:
+        """A new version of a message of the user, and its answer, beside the old ones.
+
+        False: the conversation is busy, and the text is still the caller's.
+        """
 
         async def turn() -> None:
-            changed = await self._history.call(lambda store: store.edit(message.id, text))
+            chat.queue.remove(text)
+            try:
+                changed = await self._chats.saving.edit(chat, message, text)
+            except BaseException:
+                chat.queue.insert(0, text)
+                raise
             chat.put(changed)
             self._listener.chat_changed(chat)
             await self._answer(chat, changed.id, 1)
 
+        if chat.busy:
+            return False
+        chat.queue.insert(0, text)  # until it is stored
         self._turn(chat, turn())
+        return True
 
     def resume(self, chat: Chat, message: StoredMessage) -> None:
         """Go on with an answer that was interrupted."""
@@ -111,7 +123,7 @@ class Turns:
         self._spawn(chat, self._pump(chat, turn))
 
     def _spawn(self, chat: Chat, pump: Coroutine[Any, Any, None]) -> None:
-        chat.sending, chat.error, chat.full = True, "", False
+        chat.sending, chat.error, chat.full, chat.cut = True, "", False, False
         task = asyncio.create_task(pump)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,6 +135,11 @@ class Turns:
                 step, turn = turn, None
                 await (step if step is not None else self._ask(chat))
                 chat.stopping = False  # what is queued now came after the stop
+        except NotFoundError as error:
+            if chat.gone or await self._is_gone(chat):
+                chat.error = "this conversation was deleted in another window; /undelete brings it back"
+            else:
+                chat.error = str(error)
         except (UserError, OSError, ValueError) as error:
             chat.error = str(error)
         except Exception as error:
@@ -143,6 +160,13 @@ class Turns:
             raise
         await self._answer(chat, message.id, 1)
 
+    async def _is_gone(self, chat: Chat) -> bool:
+        try:
+            await self._history.call(lambda store: store.conversation(stored(chat)))
+        except NotFoundError:
+            return True
+        return False
+
     async def _ready(self, chat: Chat) -> EngineBridge | None:
         """Its model, once it is loaded; None if the user stopped meanwhile. EngineUnavailableError."""
         chat.waiting = asyncio.ensure_future(self._engines.ready(chat.model))
@@ -162,16 +186,11 @@ class Turns:
         bridge = await self._ready(chat)
         if bridge is None or (engine := bridge.engine) is None:
             return
+        await self._chats.saving.settle(chat)
+        parent = self._chats.saving.now(parent)
         params = _params(chat, bridge)
         prompt = prompt_of(chat.branch(parent), chat.system)
-        id, model = stored(chat), bridge.reference
-
-        def begin(store: Store) -> list[tuple[ReplyWriter, StoredMessage]]:
-            with store.database.write():
-                writers = [store.begin_reply(id, parent, model, flush_every=0) for _ in range(count)]
-                return [(writer, store.message(writer.message_id)) for writer in writers]
-
-        begun = await self._history.call(begin)
+        begun = await self._chats.saving.begin(chat, parent, bridge.reference, count)
         variables = bridge.template_vars()
         if count == 1:
             streams = [engine.generate(prompt, params, template_vars=variables)]
@@ -199,7 +218,9 @@ class Turns:
         said: list[Message] = prompt_of(chat.branch(message.parent_id), chat.system)
         said.append(Message("assistant", f"{OPEN}{message.thinking}" if inside else message.text))
         splitter = ThinkingSplitter(inside=True) if inside else None  # a tag inside an answer is text
-        writer = await self._history.call(lambda store: store.resume_reply(message.id, flush_every=0))
+        writer = None
+        if message.id < HELD:
+            writer = await self._history.call(lambda store: store.resume_reply(message.id, flush_every=0))
         variables = bridge.template_vars()
         stream = engine.generate(said, params, continue_final=True, template_vars=variables)
         reply = LiveReply(writer, message, bridge, stream, splitter)
@@ -211,7 +232,7 @@ class Turns:
     async def _relay_all(self, chat: Chat, replies: list[LiveReply]) -> None:
         if chat.stopping:  # asked for while the request was made
             for reply in replies:
-                reply.stream.abort()
+                reply.stop()
         self._listener.chat_changed(chat)
         self._listener.chats_changed()
         await self._relay.run(chat, replies)

@@ -44,6 +44,7 @@ class ConversationView(Rows):
         self._keys = keys
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
+        self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
         self._dirty = False
         self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
@@ -68,7 +69,7 @@ class ConversationView(Rows):
     def show(self, chat: Chat) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
-            self._chat, self._known = chat, {}
+            self._chat, self._known, self._stored = chat, {}, {}
         wanted = [self._message(chat, stored) for stored in chat.messages]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
@@ -155,7 +156,7 @@ class ConversationView(Rows):
         live = chat.live.get(stored.id)
         label, note = self._label(chat, stored), self._note(chat, stored)
         known = self._known.get(stored.id)
-        if known is None or (live is not None and known.complete):
+        if known is None or (live is not None and known.complete) or self._written_elsewhere(chat, stored):
             known = Message(
                 str(stored.id),
                 stored.role if stored.role != "tool" else "system",
@@ -167,10 +168,19 @@ class ConversationView(Rows):
             if self.thinking_folded is not None:
                 known.fold_thinking(self.thinking_folded)
             self._known[stored.id] = known
+            self._stored[stored.id] = stored
         elif live is None and not known.complete:
             known.finish()
+            self._stored[stored.id] = stored
         known.label, known.note = label, note
         return known
+
+    def _written_elsewhere(self, chat: Chat, stored: StoredMessage) -> bool:
+        """Whether another window has gone on with a message that was unfinished when it was drawn."""
+        drawn = self._stored[stored.id]
+        unfinished = drawn.status in ("streaming", "interrupted") and stored.id not in chat.live
+        other = (drawn.text, drawn.thinking) != (stored.text, stored.thinking)
+        return unfinished and other and self._known[stored.id].complete
 
     def _label(self, chat: Chat, message: StoredMessage) -> str:
         who = {"user": "you", "assistant": message.model.rpartition("/")[2] or "assistant"}
@@ -222,6 +232,9 @@ class ConversationView(Rows):
             lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
+        elif chat.ending == "unanswered" and not chat.busy:
+            why = "stopped before the first token" if chat.cut else "not answered"
+            lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
         for text in chat.queue:
             first, *more = sanitize(text).split("\n")
             lines.append(
