@@ -144,6 +144,8 @@ def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
 def decode(data: bytes) -> Text:
     """Bytes as text: UTF-8, or what the byte order mark at their beginning says. TextError."""
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    if len(data) == 2:  # two bytes that say nothing are as likely no text at all
+        encoding = "utf-8"
     try:
         return Text(data.decode(encoding), encoding)
     except UnicodeDecodeError as error:

@@ -19,6 +19,7 @@ from termchat.registry import Registry
 from termchat.registry_file import read_registries
 from termchat.themes import load_themes
 from termchat.toml_file import TomlError, parse_toml, shown
+from termchat.tui import attach
 
 SETTINGS = '[sampling]\r\ntemperature = 0.0\r\n\r\n[ui]\r\ntheme = "dusk" # ü\r\n'
 MODELS = '[[models.mine.sources]]\r\npath = "own.gguf"\r\n'
@@ -58,6 +59,15 @@ def test_N019_a_setting_is_written_in_the_form_the_file_has(tmp_path: Path, enco
     assert file.is_symlink()
     text = SETTINGS.replace("dusk", "paper") + '\r\n[keys]\r\nquit = "ctrl+x"\r\n'
     assert real.read_bytes() == text.encode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_N019_an_attached_file_has_no_mark(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "notes.txt").write_bytes("grün\r\n".encode(encoding))
+    assert attach.read(tmp_path / "notes.txt").rstrip() == "grün"
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0\xff")
+    with pytest.raises(attach.AttachError, match="is no text file"):
+        attach.read(tmp_path / "binary")
 
 
 @pytest.mark.parametrize(
