@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...store import Store, export, export_file, import_json
+from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
