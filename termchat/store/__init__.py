@@ -1,15 +1,18 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
 from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
-from .conversations import NotFoundError
+from .conversations import ConversationBusyError, ConversationIdError, NotFoundError, checked_id
 from .database import StoreBusyError, StoreError, StoreReadOnlyError
 from .export import Format, conversation_as_dict, export, export_file, import_json
 from .replies import ReplyWriter
 from .search import Hit, search
-from .store import Store
+from .store import BegunTurn, Store
 
 __all__ = [
+    "BegunTurn",
     "Conversation",
+    "ConversationBusyError",
+    "ConversationIdError",
     "Format",
     "Hit",
     "NotFoundError",
@@ -21,6 +24,7 @@ __all__ = [
     "StoreError",
     "StoreReadOnlyError",
     "StoredMessage",
+    "checked_id",
     "conversation_as_dict",
     "export",
     "export_file",
