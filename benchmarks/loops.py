@@ -2,9 +2,10 @@
 
     python benchmarks/loops.py MODEL '{"temperature": 0.2}' '{"temperature": 0.2, "repetition_penalty": 1.1}'
 
-Forty questions that ask for a long text, each answered once (seeds 0 to 39). A reply loops if its end is one piece
-three times or more, over at least 24 tokens. `repeated` is the share of 8-grams that stood before; `logprob` is what
-the model without penalties gives a token of the reply: the lower, the further the settings lead away from it.
+Forty questions that ask for a long text, each answered once (seeds 0 to 39). A reply loops if its end is one
+piece three times or more, over at least 24 tokens. `repeated` is the share of 8-grams that stood before;
+`logprob` is what the model without penalties gives a token of the reply: the lower, the further the settings
+lead away from it.
 """
 
 import argparse

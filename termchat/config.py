@@ -104,8 +104,8 @@ def resolve_sampling(
     """The sampling settings of a request, key by key: flag over the user's config over the defaults.
 
     Defaults are the registry's, else those of the model's generation_config, else temperature 0.7, top_p
-    0.95. A flag that is None was not given. Keys that nobody set are left out. Who sets temperature 0 asks for
-    the model's own first choice: defaults, which belong to a temperature of their own, are not mixed into it.
+    0.95. A flag that is None was not given. Keys that nobody set are left out. Who sets temperature 0 asks
+    for the model's own first choice: defaults belong to their own temperature and are not mixed into it.
     """
     flags = {key: value for key, value in flags.items() if value is not None}
     layers: list[tuple[Source, Mapping[str, Any]]] = [("config", config), ("flag", flags)]
