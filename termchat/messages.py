@@ -81,3 +81,8 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
         else:
             turns.append((message.role, message.text))
     return [Message(role, text) for role, text in turns]
+
+
+def said_now(text: str, role: Role = "user") -> StoredMessage:
+    """A message as it will stand in the history."""
+    return StoredMessage(0, "", None, role, "done", text, "", "", None, {}, 0.0)

@@ -1,16 +1,25 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
 from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
-from .conversations import Conversations, NotFoundError
+from .conversations import (
+    ConversationBusyError,
+    ConversationIdError,
+    Conversations,
+    NotFoundError,
+    checked_id,
+)
 from .database import Database, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
 from .export import Format, conversation_as_dict, export, export_file, import_json
 from .replies import ReplyWriter
 from .search import Hit, search
-from .store import Store
+from .store import BegunTurn, Store
 
 __all__ = [
+    "BegunTurn",
     "Conversation",
+    "ConversationBusyError",
+    "ConversationIdError",
     "Conversations",
     "Database",
     "Draft",
@@ -26,6 +35,7 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreUnavailableError",
     "StoredMessage",
+    "checked_id",
     "conversation_as_dict",
     "export",
     "export_file",

@@ -28,6 +28,17 @@ class NotFoundError(StoreError):
     """There is no such conversation or message."""
 
 
+class ConversationBusyError(StoreError):
+    """Another process is writing a reply where a message was to be added."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(
+            f"another termchat is still answering in the conversation {conversation!r}; "
+            "try again when it is done"
+        )
+        self.conversation = conversation
+
+
 class Conversations:
     """The conversations of one database."""
 
@@ -48,7 +59,7 @@ class Conversations:
     ) -> Conversation:
         """A new conversation; `id` is drawn if not given. StoreError: the id is taken or not usable."""
         with self.database.write():
-            name = _checked(id) if id is not None else os.urandom(6).hex()
+            name = checked_id(id) if id is not None else os.urandom(6).hex()
             if not self._insert(name, title, model, system, params or {}, forked_from):
                 raise StoreError(f"there is a conversation {name!r} already")
             return self.conversation(name)
@@ -57,7 +68,7 @@ class Conversations:
         """The conversation of exactly this id, new if there is none. StoreError: the id is not usable."""
         with self.database.write() as db:
             # One that was deleted is not brought back by the mere use of its name: it begins anew.
-            db.execute("DELETE FROM conversation WHERE id = ? AND deleted IS NOT NULL", (_checked(id),))
+            db.execute("DELETE FROM conversation WHERE id = ? AND deleted IS NOT NULL", (checked_id(id),))
             self._insert(id, "", model, system, {}, None)
             return self.conversation(id)
 
@@ -206,7 +217,8 @@ class Conversations:
             raise NotFoundError(f"there is no conversation {name!r}")
 
 
-def _checked(name: str) -> str:
+def checked_id(name: str) -> str:
+    """The name, if a conversation can have it as its id. ConversationIdError."""
     if not 0 < len(name) <= 100 or not name.isprintable() or any(c.isspace() for c in name) or name[0] == "-":
         raise ConversationIdError(
             "a conversation's id has 1 to 100 characters, no blanks, and does not begin with '-'; "

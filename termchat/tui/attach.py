@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import TextError, decode
 from ..store.rows import clean
 from ..widgets.origin import Source, source_at
 
@@ -176,25 +177,13 @@ def read(path: Path) -> Attachment:
         raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > LARGEST:
         raise AttachError(f"{path} has more than {LARGEST} bytes; attach a part of it")
-    text = _decoded(data)
-    if text is not None and "\0" not in text:
-        return Attachment(name, clean(text))
-    if b"\0" in data:
-        raise AttachError(f"{path} is no text file")
-    return Attachment(name, data.decode("utf-8", "replace"), odd=True)
-
-
-def _decoded(data: bytes) -> str | None:
-    """The text, by its byte order mark or as UTF-8; None if it is neither."""
-    coding = "utf-8-sig"
-    if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-        coding = "utf-32"
-    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        coding = "utf-16"
     try:
-        return data.decode(coding)
-    except UnicodeDecodeError:
-        return None
+        text, odd = decode(data).text, False
+    except TextError:
+        text, odd = data.decode("utf-8", "replace"), True
+    if "\0" in text:
+        raise AttachError(f"{path} is no text file")
+    return Attachment(name, clean(text), odd)
 
 
 def _kind(mode: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .chat import Chat
 from .chats import Chats
@@ -68,7 +68,13 @@ class Relay:
             if isinstance(first, TextDelta):
                 self._take(chat, reply, first)
                 await self._until_finished(chat, reply)
-            self._grow(chat, reply, *reply.finish())
+            rest = reply.finish()
+            if reply.mistaken:
+                if reply.writer is not None:
+                    self._unsaved.pop(reply.writer, None)
+                    self._history.post(partial(_replace, reply.writer, reply.text))
+            else:
+                self._grow(chat, reply, *rest)
             finished = reply.stream.finished
         except asyncio.CancelledError:  # the program ends, and nobody is there to wait for the store
             self._save()
@@ -149,32 +155,28 @@ class Relay:
 
     async def _end(self, chat: Chat, reply: LiveReply, finished: Finished | None) -> None:
         """Store how a reply ended. finished: None if it was stopped at once, or if the program failed."""
-        from engine import as_dict
+        from ..outcome import Outcome, outcome_of
 
-        reason = finished.reason if finished is not None else "aborted" if reply.stopped.done() else "error"
-        status: Any = {"error": "error", "aborted": "interrupted"}.get(reason, "done")
+        outcome = outcome_of(finished, empty=not (reply.text or reply.thinking))
+        if finished is None and reply.stopped.done():
+            outcome = Outcome("interrupted", "aborted", {})
         error = finished.error if finished is not None else None
-        metrics = {}
-        if finished is not None:
-            metrics = {**as_dict(finished.usage), **as_dict(finished.timings), "seed": finished.seed}
         broken = error is not None and error.code == "engine_failed"
         if error is not None:
             chat.error = error.message.removesuffix("; restart termchat") if broken else error.message
             chat.full = error.code in ("prompt_too_long", "never_fits")
-            if not reply.text and not reply.thinking:
-                status = "interrupted"  # an empty reply is no reply: it goes
-        elif reason == "context":
+        elif outcome.reason == "context":
             chat.full = True
         assert chat.tree is not None, "its replies are in it"
         before = chat.tree[reply.message_id]
         self._save()
-        row = await self._chats.saving.finish(chat, reply, status, reason, metrics)
+        row = await self._chats.saving.finish(chat, reply, outcome)
         chat.live.pop(reply.message_id, None)
         if row is not None:
             chat.tree[row.id] = row
         else:
             del chat.tree[reply.message_id]
-            chat.cut = reason == "aborted"
+            chat.cut = outcome.reason == "aborted"
             if chat.leaf_id == reply.message_id and before.parent_id is not None:
                 chat.leaf_id = chat.leaf_below(before.parent_id)
         if self._chats.shown is not chat:
@@ -192,6 +194,10 @@ def _append(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None
 
 def _interrupt(writer: ReplyWriter, store: Store) -> None:
     writer.finish("interrupted", "aborted")
+
+
+def _replace(writer: ReplyWriter, text: str, store: Store) -> None:
+    writer.replace(text, "")
 
 
 def _tick(writers: list[ReplyWriter], store: Store) -> None:

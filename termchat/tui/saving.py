@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import UserError
 from ..files import PathError
@@ -29,13 +29,14 @@ from .history import History
 from .listener import Listener
 from .reply import LiveReply
 
+if TYPE_CHECKING:
+    from ..outcome import Outcome
+
 RETRY_SECONDS = 5.0
 """From one try to store what is held to the next."""
 
 UNAVAILABLE = (StoreUnavailableError, PathError, OSError)
 """Errors that are the disk's, not the request's."""
-
-Status = Literal["done", "interrupted", "error"]
 
 
 class Saving:
@@ -126,23 +127,21 @@ class Saving:
                 self.failed(error)
         return [(None, self._hold(chat, "assistant", "", parent, model)) for _ in range(count)]
 
-    async def finish(
-        self, chat: Chat, reply: LiveReply, status: Status, reason: str, metrics: Mapping[str, Any]
-    ) -> StoredMessage | None:
+    async def finish(self, chat: Chat, reply: LiveReply, outcome: Outcome) -> StoredMessage | None:
         """How a reply ended; None if it ended before it had a word, and is gone."""
         assert chat.tree is not None, "its replies are in it"
         row = replace(
             chat.tree[reply.message_id],
             text=reply.text,
             thinking=reply.thinking,
-            status=status,
-            finish_reason=reason,
-            metrics=metrics,
+            status=outcome.status,
+            finish_reason=outcome.reason,
+            metrics=outcome.metrics,
         )
         if reply.writer is None:
-            empty = status == "interrupted" and not (reply.text or reply.thinking)
+            empty = outcome.status == "interrupted" and not (reply.text or reply.thinking)
             return None if empty else row
-        finish: Callable[[], StoredMessage | None] = partial(reply.writer.finish, status, reason, metrics)
+        finish: Callable[[], StoredMessage | None] = partial(reply.writer.finish, *outcome)
         try:
             done = await self._history.call(lambda store: finish())
         except UNAVAILABLE as error:

@@ -10,9 +10,9 @@ from ...widgets.origin import all_from
 from ..attach import Files, gather
 from ..background import in_background
 from ..chat import Chat
+from ..command import find, is_command
 from ..format import size
 from .loading import model_answers
-from .registry import find, is_command
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
