@@ -53,7 +53,8 @@ class Chat:
     message id. preparing: texts that wait for files or an answer of the user. sending: the pump is at work.
     waiting: what it waits for before the engine gets the request. error: why the last turn failed. full: the
     engine said that the context has no room; warned: the user was told that this is near. cut: the last turn
-    was stopped before its first token. unread: a reply came while another conversation was shown. news:
+    was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
+    unread: a reply came while another conversation was shown. news:
     another window has added to it; gone: it was deleted there. draft: what was typed and not sent, sources:
     where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
     message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
@@ -72,6 +73,7 @@ class Chat:
     full: bool = False
     warned: bool = False
     cut: bool = False
+    busy_elsewhere: bool = False
     unread: bool = False
     news: bool = False
     gone: bool = False

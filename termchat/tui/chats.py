@@ -131,13 +131,23 @@ class Chats:
         tree = await self._history.call(lambda store: store.tree(row.id))
         if chat.busy:
             return
-        chat.tree = {message.id: message for message in tree}
-        if chat.leaf_id in (None, *(message.id for message in chat.branch(row.leaf_id))):
-            chat.leaf_id = row.leaf_id  # it goes on from what is shown
-        elif chat.leaf_id not in chat.tree:
-            chat.leaf_id = row.leaf_id
+        self._replant(chat, tree, row.leaf_id)
         if added > 0:
             self._listener.notify_user("what was added in another window is here now")
+        self._listener.chat_changed(chat)
+
+    def _replant(self, chat: Chat, tree: Sequence[StoredMessage], leaf: int | None) -> None:
+        """All messages of a conversation, and its leaf, as they are stored now."""
+        chat.tree = {message.id: message for message in tree}
+        on_the_way = chat.leaf_id in (None, *(message.id for message in chat.branch(leaf)))
+        if on_the_way or chat.leaf_id not in chat.tree:
+            chat.leaf_id = leaf  # it goes on from what is shown
+
+    async def read_again(self, chat: Chat) -> None:
+        """Take over what another process has written in a conversation. NotFoundError."""
+        id = stored(chat)
+        row, tree = await self._history.call(lambda store: (store.conversation(id), store.tree(id)))
+        self._replant(chat, tree, row.leaf_id)
         self._listener.chat_changed(chat)
 
     def _gone(self, chat: Chat) -> None:

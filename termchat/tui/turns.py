@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..store import NotFoundError, StoredMessage, prompt_of
+from ..store import ConversationBusyError, NotFoundError, StoredMessage, prompt_of
 from ..thinking import OPEN, ThinkingSplitter
 from .bridge import EngineBridge
 from .chat import HELD, Chat
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from engine import Message, SamplingParams
 
 log = logging.getLogger(__name__)
+
+ELSEWHERE_SECONDS = 0.5
+"""From one look at a conversation in which another process answers to the next."""
 
 
 class Turns:
@@ -155,10 +158,29 @@ class Turns:
         text = chat.queue.pop(0)
         try:
             message = await self._chats.commit(chat, text, self._engines.of(chat.model).reference)
+        except ConversationBusyError:
+            chat.queue.insert(0, text)
+            await self._while_answered_elsewhere(chat)
         except BaseException:
             chat.queue.insert(0, text)
             raise
-        await self._answer(chat, message.id, 1)
+        else:
+            await self._answer(chat, message.id, 1)
+
+    async def _while_answered_elsewhere(self, chat: Chat) -> None:
+        """Wait a little while another process answers in the same conversation; what it has said is shown."""
+        if chat.stopping:
+            return
+        chat.busy_elsewhere = True
+        chat.waiting = asyncio.ensure_future(asyncio.sleep(ELSEWHERE_SECONDS))
+        try:
+            await chat.waiting
+            await self._chats.read_again(chat)
+        except asyncio.CancelledError:
+            if not chat.stopping:
+                raise
+        finally:
+            chat.waiting, chat.busy_elsewhere = None, False
 
     async def _is_gone(self, chat: Chat) -> bool:
         try:

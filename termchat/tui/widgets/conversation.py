@@ -219,7 +219,9 @@ class ConversationView(Rows):
         lines: list[Content] = []
         last = chat.messages[-1] if chat.messages else None
         if chat.sending and not chat.live:
-            lines.append(Content.styled(self._waiting(bridge), "italic"))
+            other = "waiting for the reply that another termchat makes here"
+            waiting = other if chat.busy_elsewhere else self._waiting(bridge)
+            lines.append(Content.styled(waiting, "italic"))
         if chat.error:
             sign = self._glyphs.states["error"]
             lines.append(Content.styled(f"{sign} {sanitize(chat.error)}", "$error"))
