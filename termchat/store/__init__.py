@@ -10,7 +10,16 @@ from .conversations import (
 )
 from .database import Database, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
-from .export import Format, conversation_as_dict, export, export_file, import_json
+from .export import (
+    Format,
+    conversation_as_dict,
+    document_of,
+    export,
+    export_file,
+    import_json,
+    import_parsed,
+    parse_export,
+)
 from .replies import ReplyWriter
 from .search import Hit, search
 from .store import BegunTurn, Store
@@ -37,10 +46,13 @@ __all__ = [
     "StoredMessage",
     "checked_id",
     "conversation_as_dict",
+    "document_of",
     "export",
     "export_file",
     "import_json",
+    "import_parsed",
     "leave_draft",
+    "parse_export",
     "prompt_of",
     "save_draft",
     "search",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,20 @@ class Turns:
     def resume(self, chat: Chat, message: StoredMessage) -> None:
         """Go on with an answer that was interrupted."""
         self._turn(chat, self._continue(chat, message))
+
+    @contextmanager
+    def occupied(self, chat: Chat) -> Iterator[asyncio.Future[None]]:
+        """While a conversation is busy with something else than an answer: done when it is to be stopped."""
+        chat.sending, chat.error = True, ""
+        chat.waiting = stopped = asyncio.get_running_loop().create_future()
+        self._listener.chat_changed(chat)
+        try:
+            yield stopped
+        finally:
+            chat.waiting, chat.sending, chat.stopping = None, False, False
+            self._listener.chat_changed(chat)
+            if chat.queue:
+                self._spawn(chat, self._pump(chat))
 
     def focus(self) -> None:
         """Let the conversation on screen win ties in its engine."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from textual.app import SuspendNotSupported
 from textual.content import Content
 
+from ...files import expanded
 from ...sanitize import sanitize
 from .. import attach
 from ..background import in_background
@@ -55,7 +56,7 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
         name = await ui.app.push_screen_wait(AskLine("Attach a text file", "Its path."))
     if not name:
         return
-    path = ui.app.folder / Path(name).expanduser()
+    path = ui.app.folder / expanded(name)
     text = (await in_background(lambda: attach.read(path))).text
     quoted = f'@"{name}"' if any(char.isspace() for char in name) else f"@{name}"
     blank = " " if ui.prompt.text and not ui.prompt.text[-1].isspace() else ""

@@ -20,6 +20,7 @@ from ..chat import Chat
 from ..command import Command
 from ..commands import COMMANDS
 from ..commands.sending import submit
+from ..compact import summary_in
 from ..keymap import bindings
 from ..reply import LiveReply
 from ..typeahead import taken_in
@@ -166,7 +167,8 @@ class MainScreen(Still, Screen[None]):
             return
         self.app.turns.focus()
         waits = self.bridge.state in ("starting", "absent", "downloading")
-        empty = not chat.error and (not chat.messages or (waits and len(chat.messages) == 1))
+        shown = bool(chat.error or summary_in(chat.system))
+        empty = not shown and (not chat.messages or (waits and len(chat.messages) == 1))
         self.query_one(Welcome).display = empty
         self.conversation.display = not empty
         if not empty:

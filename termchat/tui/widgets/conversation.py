@@ -13,6 +13,7 @@ from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..bridge import EngineBridge
 from ..chat import Chat
+from ..compact import summary_in
 from ..format import count, milliseconds, percent, rate
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
@@ -45,6 +46,7 @@ class ConversationView(Rows):
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
         self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
+        self._summary: tuple[str, Message] | None = None
         self._dirty = False
         self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
@@ -63,14 +65,14 @@ class ConversationView(Rows):
         at = self.transcript.cursor
         if at is None or self._chat is None or not self.transcript.has_focus:
             return None
-        messages = self._chat.messages
-        return messages[at] if at < len(messages) else None
+        messages, above = self._chat.messages, len(self._lead(self._chat))
+        return messages[at - above] if above <= at < above + len(messages) else None
 
     def show(self, chat: Chat) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
             self._chat, self._known, self._stored = chat, {}, {}
-        wanted = [self._message(chat, stored) for stored in chat.messages]
+        wanted = [*self._lead(chat), *(self._message(chat, stored) for stored in chat.messages)]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
             self.transcript.show(wanted)
@@ -118,7 +120,8 @@ class ConversationView(Rows):
         """Put the keys at a message."""
         ids = [stored.id for stored in self._chat.messages] if self._chat is not None else []
         if message_id in ids:
-            self.transcript.reveal(ids.index(message_id))
+            above = len(self._lead(self._chat)) if self._chat is not None else 0
+            self.transcript.reveal(above + ids.index(message_id))
             self.transcript.focus()
 
     def code_blocks(self, message_id: int) -> list[str]:
@@ -150,6 +153,13 @@ class ConversationView(Rows):
         """The number of a message among those that are drawn."""
         ids = [message.id for message in self.transcript.messages]
         return ids.index(str(message_id)) if str(message_id) in ids else None
+
+    def _lead(self, chat: Chat) -> list[Message]:
+        """What stands above the first message: the summary of the conversation that this one goes on from."""
+        text = summary_in(chat.system)
+        if self._summary is None or self._summary[0] != text:
+            self._summary = text, Message("summary", "system", text, label="summary of what was said before")
+        return [self._summary[1]] if text else []
 
     def _message(self, chat: Chat, stored: StoredMessage) -> Message:
         """The message as it is drawn; the one that is there already, if it can still grow or need not."""

@@ -74,8 +74,8 @@ async def test_a_full_disk_keeps_no_message_from_being_answered(stage: Any, scri
 
 
 async def test_a_disk_that_fills_while_a_reply_comes(stage: Any, script: Any) -> None:
-    reply = "international " * 700
-    async with stage(script(reply.strip(), context=32768)) as s:
+    reply = ("international " * 700).strip()
+    async with stage(script(reply, context=32768)) as s:
         chat = s.chats.new()
         s.turns.submit(chat, "go")
         await s.until(lambda: chat.live and next(iter(chat.live.values())).text)
