@@ -12,6 +12,7 @@ from termchat.store import Store, save_draft
 from termchat.tui import turns
 from termchat.tui.chats import Chats
 from termchat.tui.history import History
+from termchat.tui.screens import main
 
 LONG = " ".join(str(number) for number in range(60))
 
@@ -22,8 +23,9 @@ def unsent(path: Path) -> list[str]:
 
 
 async def test_N013_what_is_typed_is_in_the_store_a_moment_later(
-    open_app: Any, script: Any, tmp_path: Path
+    open_app: Any, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(main, "TICKS_A_LOOK", 1)
     file = tmp_path / "data" / "termchat.db"
     async with open_app(script("One.", LONG, step=0.05)) as d:
         await d.say("first")
@@ -105,6 +107,10 @@ async def test_a_draft_of_a_deleted_conversation_comes_back_with_it(stage: Any, 
         again = await s.chats.undelete()
         assert again.id == chat.id
         assert await s.chats.show(again) == "queued\n\ntyped"
+
+
+def test_N013_what_is_typed_waits_less_than_two_seconds_for_the_store() -> None:
+    assert main.TICK_SECONDS * main.TICKS_A_LOOK <= 1
 
 
 async def test_an_edited_message_is_not_lost_while_a_reply_is_made(open_app: Any, script: Any) -> None:
