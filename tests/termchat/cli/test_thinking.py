@@ -76,10 +76,8 @@ UNKNOWN = [
 @pytest.mark.parametrize(("text", "thinking", "answer"), UNKNOWN)
 def test_N023_a_tag_that_is_never_closed_is_text_where_the_template_knows_none(text, thinking, answer):
     assert split_thinking(text, known=False) == (thinking, answer)
-    splitter, pieces = ThinkingSplitter(known=False), []
-    for character in text:
-        pieces.append(splitter.push(character))
-    pieces.append(splitter.finish())
+    splitter = ThinkingSplitter(known=False)
+    pieces = [*map(splitter.push, text), splitter.finish()]
     if splitter.mistaken:
         pieces = pieces[-1:]
     assert tuple("".join(column) for column in zip(*pieces, strict=True)) == (thinking, answer)
