@@ -37,7 +37,7 @@ class Choice:
     @property
     def reference(self) -> str:
         """How to find the model again: its registered name, or its path."""
-        return self.model.name if self.model.entry is not None else str(self.model.path.resolve())
+        return self.model.reference
 
 
 class Serving(NamedTuple):

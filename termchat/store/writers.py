@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import PathError, open_private, private_folder, try_lock
+from ..files import PathError, open_private, private_folder, take_lock, try_lock
 
 
 class Writer:
@@ -63,7 +63,7 @@ def is_alive(folder: Path, name: str) -> bool:
     except OSError:
         return True  # better a reply too long unfinished than one finished under its writer's hands
     try:
-        if not try_lock(fd):
+        if take_lock(fd) != "taken":  # without locks nobody can tell either
             return True
         file.unlink(missing_ok=True)
         return False

@@ -80,7 +80,7 @@ class EngineBridge:
     @property
     def title(self) -> str:
         """What people call the model."""
-        return self.reference.rpartition("/")[2]
+        return self.model.name if self.model is not None else self.reference.rpartition("/")[2]
 
     @property
     def context_length(self) -> int | None:
