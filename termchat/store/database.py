@@ -101,7 +101,7 @@ class Database:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         db = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode={mode}",
+            f"file:{quote(os.fsencode(self.path))}?mode={mode}",
             uri=True,
             timeout=self._busy_timeout,
             isolation_level=None,
