@@ -2,7 +2,8 @@
 
 from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
 from .conversations import ConversationBusyError, ConversationIdError, NotFoundError, checked_id
-from .database import StoreBusyError, StoreError, StoreReadOnlyError
+from .database import StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from .drafts import Draft, save_draft, take_drafts
 from .export import Format, conversation_as_dict, export, export_file, import_json
 from .replies import ReplyWriter
 from .search import Hit, search
@@ -13,6 +14,7 @@ __all__ = [
     "Conversation",
     "ConversationBusyError",
     "ConversationIdError",
+    "Draft",
     "Format",
     "Hit",
     "NotFoundError",
@@ -23,6 +25,7 @@ __all__ = [
     "StoreBusyError",
     "StoreError",
     "StoreReadOnlyError",
+    "StoreUnavailableError",
     "StoredMessage",
     "checked_id",
     "conversation_as_dict",
@@ -30,5 +33,7 @@ __all__ = [
     "export_file",
     "import_json",
     "prompt_of",
+    "save_draft",
     "search",
+    "take_drafts",
 ]

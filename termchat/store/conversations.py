@@ -14,6 +14,7 @@ from .database import Database, StoreError
 from .rows import clean, conversation_of, title_of
 
 _SELECT = """SELECT conversation.*,
+    (SELECT role || ' ' || status FROM message WHERE message.id = leaf_id) AS leaf,
     (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS messages FROM conversation"""
 
 _KEEP_DELETED_S = 7 * 24 * 3600
@@ -137,6 +138,11 @@ class Conversations:
         with self.database.write() as db:
             self._update(db, id, "params = ?", clean(json.dumps(dict(params))))
 
+    def set_unread(self, id: str, unread: bool) -> None:
+        """Note whether something in it was not seen yet."""
+        with self.database.write() as db:
+            self._update(db, id, "unread = ?", unread)
+
     def delete(self, id: str) -> None:
         """Take it out of all lists. `undelete` brings it back for a week; then it goes for good."""
         with self.database.write() as db:
@@ -164,6 +170,16 @@ class Conversations:
         if self.database.query("SELECT 1 FROM conversation WHERE deleted < ? LIMIT 1", *old):
             with self.database.write() as db:
                 db.execute("DELETE FROM conversation WHERE deleted < ?", old)
+
+    def purge_deleted(self) -> int:
+        """Remove all deleted conversations for good, and every trace of them in the file; how many.
+
+        StoreError: they are gone, but traces may be left.
+        """
+        with self.database.write() as db:
+            done = db.execute("DELETE FROM conversation WHERE deleted IS NOT NULL").rowcount
+        self.database.rewrite()  # also for what was deleted before, by whatever version
+        return done
 
     def _insert(
         self, name: str, title: str, model: str, system: str, params: Mapping[str, Any], forked: str | None

@@ -54,6 +54,15 @@ class Store(Conversations):
                 self.purge()
 
     @property
+    def writer(self) -> str:
+        """The name that marks what is being written through this store. PathError."""
+        return self._writer.name
+
+    def is_alive(self, writer: str) -> bool:
+        """Whether the store of that name is still open, in whatever process."""
+        return is_alive(self._writers, writer)
+
+    @property
     def notice(self) -> str | None:
         """Why the store is read-only."""
         return self.database.notice
@@ -92,7 +101,7 @@ class Store(Conversations):
         rows = self.database.query(
             "SELECT id, writer, text || thinking = '' AS empty FROM message WHERE status = 'streaming'"
         )
-        return [(row["id"], row["empty"]) for row in rows if not is_alive(self._writers, str(row["writer"]))]
+        return [(row["id"], row["empty"]) for row in rows if not self.is_alive(str(row["writer"]))]
 
     def message(self, message_id: int) -> StoredMessage:
         """One message. NotFoundError."""
