@@ -233,7 +233,11 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     except (UserError, click.ClickException, ReaderClosed):
         raise
     except Exception as error:
+        from .limits import refused
+
         log = _log_fault()
+        if (sentence := refused(error)) is not None:
+            raise CliError("limits", sentence) from error
         message = f"termchat has a fault: {type(error).__name__}: {error}; {log} has the details"
         raise CliError("internal", message) from error
     return code if isinstance(code, int) else OK
