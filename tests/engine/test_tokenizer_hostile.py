@@ -147,7 +147,6 @@ HARMLESS = {
     "Llama's": {"normalizer": sequence({"type": "Prepend", "prepend": "▁"}, replace({"String": " "}, "▁"))},
     "empty prefix": {"model": {"continuing_subword_prefix": "", "end_of_word_suffix": ""}},
     "cut off": {"truncation": TRUNCATION},
-    "cut off": {"truncation": TRUNCATION},
 }
 
 
