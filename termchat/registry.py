@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from .errors import UserError
-from .files import open_private, try_lock
+from .files import expanded, open_private, try_lock
 from .paths import Paths, data_file
 from .registry_file import LocalSource, ModelEntry, read_registries
 
@@ -80,7 +80,6 @@ class ModelStatus(NamedTuple):
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
             "quantization": entry.quantization,
-            "draft": entry.draft,
         }
 
 
@@ -140,7 +139,7 @@ class Registry:
             if path is None:
                 raise NotDownloadedError(self._absent(entry), entry)
             return ResolvedModel(name, path, entry)
-        path = Path(name).expanduser()
+        path = expanded(name)
         if name and os.path.exists(path):  # False, not an error, for a name that no file could have
             from engine import model_name  # who names a file is about to open it
 
@@ -198,7 +197,7 @@ class Registry:
                 else:
                     file.unlink()
         except OSError as error:
-            raise RegistryError(f"cannot remove {error.filename}: {error.strerror}") from error
+            raise RegistryError(f"cannot remove {error.filename or folder}: {error.strerror}") from error
         finally:
             os.close(fd)
         return freed
