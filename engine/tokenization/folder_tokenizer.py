@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,6 +20,7 @@ from .tokenizer import Tokenizer, control_tokens
 from .vocabulary import Kind, Vocabulary, is_byte_token
 
 NAME = "tokenizer.json"
+_NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 MAX_BYTES = 1 << 28
 _SENTENCEPIECE = (
     ", and tokenizer.model is not read: take a GGUF file of the model, or make a tokenizer.json with "
@@ -180,6 +182,25 @@ def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
     return token
 
 
+def _content(value: Any) -> str | None:
+    """A token's text, given as a string or an object."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
+
+
+def _named_texts(settings: Mapping[str, Any]) -> dict[str, str | list[str]]:
+    """Texts of tokens that tokenizer_config.json names, for chat templates."""
+    named: dict[str, str | list[str]] = {}
+    for name in _NAMES:
+        if (text := _content(settings.get(name))) is not None:
+            named[name] = text
+    for name in ("extra_special_tokens", "additional_special_tokens"):
+        if isinstance(settings.get(name), list):
+            texts = [text for text in map(_content, settings[name]) if text is not None]
+            named["additional_special_tokens"] = texts
+    return named
+
+
 def _named_token(fields: Fields, name: str, file: _File, default: int | None) -> int | None:
     """The id of a token that tokenizer_config.json names, as a string or an object, or says there is none."""
     if name not in fields.values:
@@ -227,6 +248,7 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
             add_bos=config.boolean("add_bos_token", default=in_front),
             end_ids=generation.end_ids,
             chat_template=generation.chat_template,
+            named=_named_texts({**(read_json(folder, "special_tokens_map.json") or {}), **config.values}),
         )
     except ValueError as error:
         file.refuse(str(error))

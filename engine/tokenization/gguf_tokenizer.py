@@ -143,6 +143,11 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
             add_bos=fields.boolean("add_bos_token", default=add_bos),
             end_ids=generation.end_ids,
             chat_template=generation.chat_template,
+            named={
+                f"{name}_token": vocabulary.tokens[token]
+                for name, key in (("unk", "unknown"), ("pad", "padding"))
+                for token in fields.token_ids(f"{key}_token_id", size)
+            },
         )
     except ValueError as error:
         fields.refuse(f"the tokenizer is not valid: {error}")

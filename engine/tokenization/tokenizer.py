@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import tokenizers
 
@@ -23,7 +24,8 @@ class Tokenizer:
 
     bos_id, eos_id: the start and the end token, if any. add_bos: prompts begin with the start token. end_ids:
     every token that ends a turn. chat_template: the model's own Jinja template, if any. control: the tokens
-    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text.
+    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text. named: texts of
+    tokens by the names under which chat templates read them, such as bos_token.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Tokenizer:
         add_bos: bool = False,
         end_ids: Iterable[int] = (),
         chat_template: str | None = None,
+        named: Mapping[str, str | list[str]] = MappingProxyType({}),
     ) -> None:
         """encoder: of plain text, knows no control tokens. inner_encoder: the same for text that follows a
         control token, where that makes a difference. control: by default all control tokens of the
@@ -55,6 +58,9 @@ class Tokenizer:
         known = [special[text] for text in TURN_ENDS if text in special]
         self.end_ids = frozenset([*end_ids, *known, *([] if eos_id is None else [eos_id])])
         self.chat_template = chat_template
+        ids = {"bos_token": bos_id, "eos_token": eos_id}
+        texts = {name: self.token_text(token) for name, token in ids.items() if token is not None}
+        self.named: Mapping[str, str | list[str]] = {**named, **texts}
 
     @property
     def vocab_size(self) -> int:

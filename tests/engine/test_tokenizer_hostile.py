@@ -191,6 +191,19 @@ def test_N019_byte_order_marks_in_front(tmp_path: Path, name: str, mark: bytes) 
         load_tokenizer(folder)
 
 
+def test_templates_read_the_tokens_that_the_files_name(tmp_path: Path) -> None:
+    config = {
+        "additional_special_tokens": ["<|im_start|>", {"content": "<|im_end|>"}],
+        "pad_token": "<|im_end|>",
+        "chat_template": "{{ additional_special_tokens[0] }}{{ messages[0].content }}{{ pad_token }}",
+    }
+    folder = write(tmp_path / "m", values(), **config)
+    (folder / "special_tokens_map.json").write_text(json.dumps({"unk_token": "?", "pad_token": "no"}))
+    tokenizer = load_tokenizer(folder)
+    assert encode_chat(tokenizer, None, [Message("user", "ab")]) == [257, 256, 258]
+    assert tokenizer.named["unk_token"] == "?"
+
+
 def test_N007_added_tokens_that_are_not_special(tmp_path: Path) -> None:
     tokens = [added(257 + i, text, special=False) for i, text in enumerate(MARKS)]
     tokenizer = load_tokenizer(write(tmp_path / "m", values(added_tokens=tokens)))
