@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .client import AsyncEngine, ModelInfo
     from .memory_plan import MemoryPlan, plan_memory
     from .reserve import reserve_memory
+    from .selection import Selection, select_backend
     from .stream import ResponseStream
 
 _LAZY = {
@@ -35,8 +36,10 @@ _LAZY = {
     "MemoryPlan": "memory_plan",
     "ModelInfo": "client",
     "ResponseStream": "stream",
+    "Selection": "selection",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
+    "select_backend": "selection",
 }
 """Public name -> the module it is in."""
 
@@ -54,6 +57,7 @@ __all__ = [
     "ModelInfo",
     "ResponseStream",
     "SamplingParams",
+    "Selection",
     "TextDelta",
     "Timings",
     "TokenLogprob",
@@ -61,6 +65,7 @@ __all__ = [
     "as_dict",
     "plan_memory",
     "reserve_memory",
+    "select_backend",
 ]
 
 

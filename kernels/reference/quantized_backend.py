@@ -23,6 +23,7 @@ from ..interface import (
     SamplingBatch,
     StepOutput,
 )
+from ..machine import free_memory
 from ..weights import Weight
 from .quantized import attend, lane_sum, product
 
@@ -144,6 +145,7 @@ class QuantizedBackend:
     name = "quantized"
     device = "cpu"
     exact = True
+    shares_arrays = True
 
     def __init__(self) -> None:
         self.cache: Cache | None = None
@@ -167,6 +169,10 @@ class QuantizedBackend:
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
         """The tables as they are."""
         return Rotation(cos, sin, layout)
+
+    def free_bytes(self) -> int:
+        """Bytes of main memory that can be taken now."""
+        return free_memory()
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed."""
