@@ -33,8 +33,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What an application wants to know of the loaded model. defaults: sampling settings its files ask
-    for.
+    """What an application wants to know of the loaded model.
+
+    defaults: sampling settings its files ask for. notes: sentences about what is not as one would expect.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelInfo:
     context_length: int
     has_chat_template: bool
     defaults: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 class AsyncEngine:
@@ -95,6 +97,7 @@ class AsyncEngine:
             model.context_length,
             model.chat_template is not None,
             dict(model.defaults),
+            model.notes,
         )
 
     def generate(

@@ -131,6 +131,8 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
             raise engine_failure(error, choice.model.name) from error
+        for note in engine.info.notes:
+            console.messages.note(note)
         collector.resume()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")
