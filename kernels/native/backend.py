@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
 from ..machine import free_memory, total_memory, usable_cpus
-from ..weights import GROUP, Packed, Plain, Weight
+from ..weights import GROUP, Packed, Plain, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
 from .library import Message, Source, addressof, kernels, load
 from .program import NativeProgram
@@ -91,6 +91,7 @@ class NativeBackend:
 
         They are repacked by `fill`, which `capture` calls.
         """
+        parts = tuple(block for part in parts for block in blocks_of_rows(part))
         columns = parts[0].shape[1]
         assert all(part.shape[1] == columns for part in parts)
         sources = (Source * len(parts))(*(_source(part) for part in parts))

@@ -24,7 +24,7 @@ from ..interface import (
     StepOutput,
 )
 from ..machine import free_memory
-from ..weights import Weight
+from ..weights import Weight, blocks_of_rows
 from .quantized import attend, lane_sum, product
 
 Cache = NDArray[Any]
@@ -158,7 +158,8 @@ class QuantizedBackend:
         return 0 if self.cache is None else self.cache.nbytes
 
     def place_matrix(self, *parts: Weight) -> tuple[Weight, ...]:
-        """The parts as they are."""
+        """The parts as they are, in blocks of one form each."""
+        parts = tuple(block for part in parts for block in blocks_of_rows(part))
         self.weight_bytes += sum(part.nbytes for part in parts)
         return parts
 
