@@ -26,6 +26,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from .client import AsyncEngine, ModelInfo
+    from .loading.hub import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .reserve import reserve_memory
     from .selection import Selection, select_backend
@@ -37,6 +38,7 @@ _LAZY = {
     "ModelInfo": "client",
     "ResponseStream": "stream",
     "Selection": "selection",
+    "model_name": "loading.hub",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
@@ -63,6 +65,7 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "model_name",
     "plan_memory",
     "reserve_memory",
     "select_backend",
