@@ -25,6 +25,7 @@ from .types import (
 )
 
 if TYPE_CHECKING:
+    from .bandwidth import Peak
     from .client import AsyncEngine, ModelInfo
     from .loading.hub import model_name
     from .memory_plan import MemoryPlan, plan_memory
@@ -36,6 +37,7 @@ _LAZY = {
     "AsyncEngine": "client",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "client",
+    "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
     "model_name": "loading.hub",
@@ -57,6 +59,7 @@ __all__ = [
     "MemoryPlan",
     "Message",
     "ModelInfo",
+    "Peak",
     "ResponseStream",
     "SamplingParams",
     "Selection",

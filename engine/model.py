@@ -12,7 +12,10 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
+    from kernels.interface import Backend
+
     from .loading.checkpoint import Checkpoint
+    from .roofline import Traffic
     from .tokenization import Tokenizer
 
 
@@ -22,6 +25,7 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
+    place: what the peak bandwidth depends on, see `ModelInfo`.
     """
 
     name: str
@@ -35,6 +39,7 @@ class LoadedModel:
     chat_template: str | None
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    place: str = ""
 
 
 class ModelSource(Protocol):
@@ -111,7 +116,16 @@ def load_model(config: EngineConfig) -> LoadedModel:
         chat_template=checkpoint.chat_template,
         defaults=checkpoint.defaults,
         notes=selection.notes,
+        place=_place(backend, traffic),
     )
+
+
+def _place(backend: Backend, traffic: Traffic) -> str:
+    """Weights of about the same size, which is what caches look at, share a peak."""
+    from kernels.machine import processor, total_memory
+
+    size = traffic.weight_bytes.bit_length()
+    return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
 
 
 def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

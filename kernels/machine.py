@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _MEMORY = Path("/proc/meminfo")
+_PROCESSOR = Path("/proc/cpuinfo")
+_LOAD = Path("/proc/loadavg")
 _UNKNOWN_MEMORY = 4 << 30
 """Bytes, where the system does not say."""
 
@@ -45,6 +48,26 @@ def total_memory() -> int:
     """Bytes of main memory that this process could ever have."""
     limits = [limit for level in _levels("memory", _text(_MEMBERSHIP), _GROUPS) for limit in _limits(level)]
     return min([_pages("SC_PHYS_PAGES"), *limits])
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    lines = (line.partition(":") for line in _text(_PROCESSOR).splitlines())
+    named = (value.strip() for name, _, value in lines if name.strip() in ("model name", "Model"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def runnable() -> int:
+    """Threads of all programs that run or want to at this moment, this one among them; 0: not known."""
+    words = _text(_LOAD).split()
+    running, slash, _ = words[3].partition("/") if len(words) > 3 else ("", "", "")
+    return int(running) if slash and running.isdecimal() else 0
+
+
+def others_run() -> bool:
+    """Whether programs beside the calling thread use a good part of the machine."""
+    processors = os.cpu_count() or 1
+    return runnable() - 1 >= max(1, processors // 4)
 
 
 def cgroup_cpus(membership: str, root: Path) -> float | None:

@@ -140,7 +140,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
 
     async def measure() -> None:
         async with serving(console, choice) as served:
-            peak = await served.engine.bandwidth_peak()
+            peak = await served.bandwidth_peak()
             snapshot = served.engine.snapshot()
             report.facts |= {
                 "model": choice.model.name,
@@ -149,6 +149,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
                 "bandwidth_peak_gbs": peak,
+                "bandwidth_peak_quiet": served.engine.peak is None or served.engine.peak.quiet,
                 "ceiling_tps": peak * 1e9 / snapshot.bytes_per_token
                 if peak and snapshot.bytes_per_token
                 else None,
