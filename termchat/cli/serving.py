@@ -53,6 +53,12 @@ class Serving(NamedTuple):
         """For the chat template."""
         return template_vars(self.choice.model)
 
+    async def bandwidth_peak(self) -> float | None:
+        """The best measured peak of the memory in GB/s, of this run and earlier ones; None: there is none."""
+        from ..peaks import Peaks
+
+        return await Peaks(self.choice.setup.paths.peaks).measure(self.engine)
+
     def params(self, flags: Mapping[str, Any]) -> SamplingParams:
         """Sampling settings of a request. CliError(usage)."""
         try:
