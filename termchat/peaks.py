@@ -1,4 +1,4 @@
-"""Peak bandwidths by machine, threads and size of model, kept from run to run: in a busy one it is too low."""
+"""Peak bandwidths by machine, threads and size of model, kept from run to run; the best one counts."""
 
 from __future__ import annotations
 
