@@ -22,6 +22,7 @@ from .. import collector
 from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
+from ..peaks import Peaks
 from ..themes import load_themes, variable_defaults
 from ..widgets.plain import Plain
 from . import drafts
@@ -129,7 +130,7 @@ class TermchatApp(App[None]):
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         self.relay = Relay(self.chats, self.history, self._main)
         self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
-        self.monitor = Monitor(self.engines, self.chats, self.relay)
+        self.monitor = Monitor(self.engines, self.chats, self.relay, Peaks(paths.peaks))
 
     @property
     def theme_names(self) -> list[str]:
