@@ -18,6 +18,14 @@ class PathError(UserError):
     """A folder or file of the user cannot be used. Callers may go on without saving."""
 
 
+def expanded(name: str) -> Path:
+    """The path that a user wrote. `~` and `~user` are their homes; of a user who is not there they stay."""
+    try:
+        return Path(os.path.expanduser(name))
+    except ValueError:  # no name that a user could have
+        return Path(name)
+
+
 def private_folder(path: Path) -> Path:
     """Create `path` and its missing parents, all with mode 0700. Folders that exist keep their mode."""
     missing = []

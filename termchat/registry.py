@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from .errors import UserError
-from .files import open_private, try_lock
+from .files import expanded, open_private, try_lock
 from .paths import Paths, data_file
 from .registry_file import LocalSource, ModelEntry, read_registries
 
@@ -126,7 +126,7 @@ class Registry:
             if path is None:
                 raise NotDownloadedError(self._absent(entry), entry)
             return ResolvedModel(name, path, entry)
-        path = Path(name).expanduser()
+        path = expanded(name)
         if name and os.path.exists(path):  # False, not an error, for a name that no file could have
             return ResolvedModel(path.resolve().name, path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):

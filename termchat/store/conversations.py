@@ -47,7 +47,7 @@ class Conversations:
     ) -> Conversation:
         """A new conversation; `id` is drawn if not given. StoreError: the id is taken or not usable."""
         with self.database.write():
-            name = _checked(id) if id is not None else os.urandom(6).hex()
+            name = check_id(id) if id is not None else os.urandom(6).hex()
             if not self._insert(name, title, model, system, params or {}, forked_from):
                 raise StoreError(f"there is a conversation {name!r} already")
             return self.conversation(name)
@@ -56,7 +56,7 @@ class Conversations:
         """The conversation of exactly this id, new if there is none. StoreError: the id is not usable."""
         with self.database.write() as db:
             # One that was deleted is not brought back by the mere use of its name: it begins anew.
-            db.execute("DELETE FROM conversation WHERE id = ? AND deleted IS NOT NULL", (_checked(id),))
+            db.execute("DELETE FROM conversation WHERE id = ? AND deleted IS NOT NULL", (check_id(id),))
             self._insert(id, "", model, system, {}, None)
             return self.conversation(id)
 
@@ -185,7 +185,8 @@ class Conversations:
             raise NotFoundError(f"there is no conversation {name!r}")
 
 
-def _checked(name: str) -> str:
+def check_id(name: str) -> str:
+    """An id as it may be chosen. ConversationIdError."""
     if not 0 < len(name) <= 100 or not name.isprintable() or any(c.isspace() for c in name) or name[0] == "-":
         raise ConversationIdError(
             "a conversation's id has 1 to 100 characters, no blanks, and does not begin with '-'; "
