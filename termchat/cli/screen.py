@@ -14,7 +14,7 @@ from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
-from ..store.conversations import check_id
+from ..store import checked_id
 from .console import Console
 from .errors import OK
 
@@ -35,7 +35,7 @@ def screen(
             except ValueError as error:
                 raise click.UsageError(str(error)) from error
     if values["cid"] is not None:
-        check_id(values["cid"])
+        checked_id(values["cid"])
     paths = Paths.default()
     config = Config.load(paths.config_file)
     level: Level = next((level for level in LEVELS if level == config.options["log_level"]), "warning")

@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import PathError, open_private, private_folder, try_lock
+from ..files import PathError, open_private, private_folder, take_lock, try_lock
 
 
 class Writer:
@@ -39,6 +39,10 @@ class Writer:
                 os.close(fd)
         return self._name
 
+    def is_mine(self, name: str) -> bool:
+        """Whether that is this writer's name."""
+        return name == self._name
+
     def close(self) -> None:
         """Give the claim up."""
         if self._name is not None:
@@ -59,7 +63,7 @@ def is_alive(folder: Path, name: str) -> bool:
     except OSError:
         return True  # better a reply too long unfinished than one finished under its writer's hands
     try:
-        if not try_lock(fd):
+        if take_lock(fd) != "taken":  # without locks nobody can tell either
             return True
         file.unlink(missing_ok=True)
         return False

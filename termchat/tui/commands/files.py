@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ...files import expanded
+from ...files import TextError, expanded, read_text
 from ...store import Store, export, export_file, import_json
 from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Format = Literal["md", "json", "text"]
 
 FORMATS: dict[str, Format] = {"md": "md", "json": "json", "text": "text", "txt": "text"}
+LARGEST_IMPORT = 1 << 30
 SUFFIXES: dict[Format, str] = {"md": "md", "json": "json", "text": "txt"}
 
 
@@ -49,11 +50,11 @@ async def load(ui: MainScreen, argument: str) -> None:
 
     def read(store: Store) -> list[str]:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, LARGEST_IMPORT).text
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise CommandError(f"{path} is not a text file: wrong byte at offset {error.start}") from error
+        except TextError as error:
+            raise CommandError(f"{path} is not a text file: it {error}") from error
         return [added.id for added in import_json(store, text)]
 
     ids = await ui.app.history.call(read)
