@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import TextError, decode
+from ..files import TextError, decode, expanded
 from ..store.rows import clean
 from ..widgets.origin import Source, source_at
 
@@ -134,7 +134,7 @@ def _there(name: str, folder: Path) -> Path | None:
     if not name.strip("./"):
         return None
     try:
-        path = folder / os.path.expanduser(name)
+        path = folder / expanded(name)
         path.stat()
     except (OSError, ValueError, RuntimeError):  # none, or no name that a file could have
         return None

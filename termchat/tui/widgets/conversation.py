@@ -48,6 +48,7 @@ class ConversationView(Rows):
         self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
         self._summary: tuple[str, Message] | None = None
         self._dirty = False
+        self._unseen = False  # text came while the end was not on screen
         self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
@@ -68,10 +69,16 @@ class ConversationView(Rows):
         messages, above = self._chat.messages, len(self._lead(self._chat))
         return messages[at - above] if above <= at < above + len(messages) else None
 
+    @property
+    def unseen(self) -> bool:
+        """Whether there is new text below the screen."""
+        self._unseen = self._unseen and not self.transcript.following
+        return self._unseen
+
     def show(self, chat: Chat) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
-            self._chat, self._known, self._stored = chat, {}, {}
+            self._chat, self._known, self._stored, self._unseen = chat, {}, {}, False
         wanted = [*self._lead(chat), *(self._message(chat, stored) for stored in chat.messages)]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
@@ -99,6 +106,7 @@ class ConversationView(Rows):
         """Show what came since the last time."""
         if self._dirty:
             self._dirty = False
+            self._unseen = True  # while the end is on screen it is seen
             self.transcript.flush()
 
     def step(self, rows: int) -> bool:
