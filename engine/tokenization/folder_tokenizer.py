@@ -14,7 +14,7 @@ from ..loading.files import file_inside, parse_json_object, read_bytes, read_jso
 from ..loading.generation import read_folder_generation
 from ..loading.refusal import invalid, shown
 from .marks import with_marks
-from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, types
+from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
 from .tokenizer import Tokenizer, control_tokens
 from .vocabulary import Kind, Vocabulary, is_byte_token
@@ -86,12 +86,12 @@ class _File:
         return added
 
     def _replace_slow(self, part: Any) -> None:
-        if isinstance(part, dict):
-            for step in part.get("pretokenizers") or [part]:
-                pattern = step.get("pattern") if isinstance(step, dict) else None
-                if isinstance(pattern, dict) and pattern.get("Regex") in FASTER:
-                    pattern["Regex"] = FASTER[pattern["Regex"]]
-                    self._changed = True
+        for step in steps(part, "pretokenizers"):
+            pattern = step.get("pattern")
+            expression = pattern.get("Regex") if isinstance(pattern, dict) else None
+            if isinstance(expression, str) and expression in FASTER:
+                step["pattern"] = {"Regex": FASTER[expression]}
+                self._changed = True
 
     def mark_special(self, texts: set[str]) -> None:
         """Make these added tokens special, so that they are never found in a user's text."""
