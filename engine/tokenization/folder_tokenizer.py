@@ -21,7 +21,7 @@ from .vocabulary import Kind, Vocabulary, is_byte_token
 
 NAME = "tokenizer.json"
 _NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 27
 _SENTENCEPIECE = (
     ", and tokenizer.model is not read: take a GGUF file of the model, or make a tokenizer.json with "
     "transformers (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
@@ -165,7 +165,7 @@ def _without_prefix(encoder: tokenizers.Tokenizer) -> tokenizers.Tokenizer | Non
     if inner_words == words:
         return None
     changed = json.loads(encoder.to_str()) | {"pre_tokenizer": json.loads(inner_words)}
-    return tokenizers.Tokenizer.from_str(json.dumps(changed))
+    return load(json.dumps(changed).encode())
 
 
 def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
@@ -214,7 +214,13 @@ def _named_token(fields: Fields, name: str, file: _File, default: int | None) ->
 
 def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     """The tokenizer of a model's folder. Raises EngineError(model_invalid) naming the file."""
-    folder = Path(folder)
+    try:
+        return _tokenizer(Path(folder))
+    except RecursionError:
+        raise invalid(Path(folder) / NAME, "it is nested too deeply") from None
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
     file = _File(folder)
     vocabulary = _vocabulary(file)
     config = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import tokenizers
 
+from ..loading.refusal import one_line
 from .splits import PATTERNS
 
+T = TypeVar("T")
 Refuse = Callable[[str], NoReturn]
 
 MAX_GROWTH = 32
@@ -199,11 +201,16 @@ def expression(pattern: str) -> tokenizers.Regex:
     return tokenizers.Regex(pattern)
 
 
+def guarded(make: Callable[[], T]) -> T:
+    """What the library makes. ValueError: it fails, by an error or by a panic, which is no Exception."""
+    try:
+        return make()
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise ValueError(one_line(error)) from None
+
+
 def load(data: bytes) -> tokenizers.Tokenizer:
     """The library's own tokenizer. ValueError: it can't read it."""
-    try:
-        return tokenizers.Tokenizer.from_buffer(data)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of the library is no Exception
-        raise ValueError(str(error)) from None
+    return guarded(lambda: tokenizers.Tokenizer.from_buffer(data))

@@ -16,8 +16,11 @@ from engine.loading.checkpoint import open_checkpoint
 from engine.loading.gguf import read_gguf
 from engine.loading.gguf_parts import read_gguf_model
 from engine.loading.refusal import shown
+from engine.loading.tensors import CheckpointTensors
+from engine.models.families import TensorSpec
 from engine.quantization import dequantize
 from engine.types import EngineError
+from kernels.weights import Packed
 
 WIDTH, VOCABULARY = 32, 20
 CONFIG = {
@@ -337,3 +340,44 @@ def test_a_model_read_whole_and_in_parts_has_no_metadata_of_parts(tmp_path: Path
     paths = split(tmp_path / "parts", 2)
     assert "split.count" in read_gguf(paths[0]).metadata
     assert not any(key.startswith("split.") for key in read_gguf_model(paths[1]).metadata)
+
+
+def resident_of(path: Path) -> int:
+    """Bytes of a mapped file that are in this process's memory, in KiB."""
+    found, total = False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            found = line.endswith(str(path))
+        elif found and line.startswith("Rss:"):
+            total += int(line.split()[1])
+    return total
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no smaps here")
+@pytest.mark.parametrize("kind", ["Q6_K", "Q8_0"])
+def test_a_converted_tensor_does_not_stay_in_memory_as_it_was_stored(tmp_path: Path, kind: str) -> None:
+    values = {"token_embd.weight": np.ones((4096, 256), np.float32)}
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    type = gguf.GGMLQuantizationType[kind]
+    writer.add_tensor("x", np.zeros(100, np.float32))
+    data = gguf.quants.quantize(values["token_embd.weight"], gguf.GGMLQuantizationType.Q8_0)
+    if kind == "Q6_K":
+        data = np.full((4096, 210), 1, np.uint8)
+        data[:, 208:] = np.float16(0.01).reshape(1).view(np.uint8)
+    writer.add_tensor("token_embd.weight", data, raw_dtype=type)
+    writer.add_tensor("y", np.arange(100, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = read_gguf(path)
+    spec = TensorSpec("embedding", "embedding", "token_embd.weight", (4096, 256))
+    tensors = CheckpointTensors(path, "auto", {"embedding": (spec, file.tensors["token_embd.weight"])})
+    first, again = tensors.get("embedding"), tensors.get("embedding")
+    assert isinstance(first, Packed)
+    assert isinstance(again, Packed)
+    assert (first.codes == again.codes).all()
+    left = resident_of(path)
+    assert (left < 64) == (kind == "Q6_K"), left
+    assert file.tensors["y"].data.view(np.float32)[99] == 99
