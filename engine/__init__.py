@@ -25,10 +25,13 @@ from .types import (
 )
 
 if TYPE_CHECKING:
+    from .bandwidth import Peak
     from .client import AsyncEngine
+    from .loading.hub import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
+    from .selection import Selection, select_backend
     from .stream import ResponseStream
 
 _LAZY = {
@@ -36,9 +39,13 @@ _LAZY = {
     "Engine": "protocol",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
+    "Peak": "bandwidth",
     "ResponseStream": "stream",
+    "Selection": "selection",
+    "model_name": "loading.hub",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
+    "select_backend": "selection",
 }
 """Public name -> the module it is in."""
 
@@ -55,15 +62,19 @@ __all__ = [
     "MemoryPlan",
     "Message",
     "ModelInfo",
+    "Peak",
     "ResponseStream",
     "SamplingParams",
+    "Selection",
     "TextDelta",
     "Timings",
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "model_name",
     "plan_memory",
     "reserve_memory",
+    "select_backend",
 ]
 
 

@@ -13,7 +13,20 @@ from typing import Any, Self
 
 from kernels.interface import Float32
 
-from .commands import Abort, Answer, Audit, Command, Focus, MeasurePeak, ScoreKind, Stop, Submit, Tokenize
+from .bandwidth import Peak
+from .commands import (
+    Abort,
+    Answer,
+    Audit,
+    Command,
+    Focus,
+    MeasurePeak,
+    ScoreKind,
+    Stop,
+    Submit,
+    TellPeak,
+    Tokenize,
+)
 from .config import EngineConfig
 from .core import OPENED, EngineCore, check_not_forked
 from .outbox import Outbox, call_into, wake
@@ -182,9 +195,18 @@ class AsyncEngine:
         self._core.post(Focus(None if stream is None else stream.id))
 
     async def bandwidth_peak(self) -> float | None:
-        """Measured peak read bandwidth in GB/s; measured at the first call, between two steps."""
-        peak: float | None = await self._call(MeasurePeak)
-        return None if peak is None else peak / 1e9
+        """The best peak read bandwidth known in GB/s, measured anew if nothing runs; None: there is none."""
+        peak: Peak | None = await self._call(MeasurePeak)
+        return None if peak is None else peak.gbs
+
+    @property
+    def peak(self) -> Peak | None:
+        """The best peak known, from any thread; nothing is measured."""
+        return self._core.peak.best
+
+    def tell_peak(self, peak: Peak) -> None:
+        """A peak that was measured earlier, at the same `ModelInfo.place`."""
+        self._core.post(TellPeak(peak))
 
     async def audit(self) -> None:
         """Check the bookkeeping of the KV cache between two steps; for tests. Raises EngineError."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from .bandwidth import Peak
 from .types import EngineError, Event, Message, SamplingParams
 
 ScoreKind = Literal["all", "chosen"]
@@ -68,9 +69,15 @@ class Focus(NamedTuple):
 
 
 class MeasurePeak(NamedTuple):
-    """Answer with the peak read bandwidth in bytes a second, or None where there is nothing to measure."""
+    """Answer with the best peak known, measured anew if nothing runs, or None where there is none."""
 
     id: int
+
+
+class TellPeak(NamedTuple):
+    """A peak that was measured earlier."""
+
+    peak: Peak
 
 
 class Audit(NamedTuple):
@@ -83,7 +90,7 @@ class Stop(NamedTuple):
     """End every request and the thread."""
 
 
-Command = Submit | Tokenize | Prepared | Abort | Focus | MeasurePeak | Audit | Stop
+Command = Submit | Tokenize | Prepared | Abort | Focus | MeasurePeak | TellPeak | Audit | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,20 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 
-from .commands import Abort, Answer, Audit, Command, Focus, MeasurePeak, Prepared, Stop, Submit, Tokenize
+from .bandwidth import PeakBandwidth
+from .commands import (
+    Abort,
+    Answer,
+    Audit,
+    Command,
+    Focus,
+    MeasurePeak,
+    Prepared,
+    Stop,
+    Submit,
+    TellPeak,
+    Tokenize,
+)
 from .config import EngineConfig
 from .model import LoadedModel, load_model
 from .outbox import Outbox
@@ -58,6 +71,7 @@ class EngineCore:
         self.snapshot = EngineSnapshot("loading", "", False, str(config.model))
         self.commands: SimpleQueue[Command] = SimpleQueue()
         self._announced: deque[Submit] = deque()  # their prompts are being prepared
+        self.peak = PeakBandwidth()
         self._outbox = outbox
         self._listening = listening
         self._preparation = Preparation(self._prepared, self._give_up)
@@ -115,7 +129,7 @@ class EngineCore:
     def _serve(self) -> None:
         self._model = model = load_model(self.config)
         self._loaded = True
-        self._service = service = Service(self.config, model, self._outbox.emit)
+        self._service = service = Service(self.config, model, self._outbox.emit, self.peak)
         self._preparation.start(model)
         self._publish("ready")
         self._outbox.emit(OPENED, Answer(_info(model)))
@@ -123,6 +137,7 @@ class EngineCore:
         while self._listening() and self._drain(service):
             service.step()
             if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+                service.metrics.look_around()
                 self._publish("ready")
             self._outbox.send()
 
@@ -153,6 +168,8 @@ class EngineCore:
                 service.scheduler.focused = id
             case MeasurePeak(id):
                 self._answer(id, service.measure_peak)
+            case TellPeak(peak):
+                self.peak.tell(peak)
             case Audit(id):
                 self._answer(id, service.audit)
             case Stop():
@@ -249,6 +266,8 @@ def _info(model: LoadedModel) -> ModelInfo:
         model.context_length,
         model.chat_template is not None,
         dict(model.defaults),
+        model.notes,
+        model.place,
     )
 
 

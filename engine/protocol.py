@@ -12,14 +12,18 @@ from .types import EngineSnapshot, SamplingParams
 if TYPE_CHECKING:
     from kernels.interface import Float32
 
+    from .bandwidth import Peak
     from .prompt import Prompt
     from .stream import ResponseStream
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What an application wants to know of the loaded model. defaults: sampling settings its files ask
-    for.
+    """What an application wants to know of the loaded model.
+
+    defaults: sampling settings its files ask for. notes: sentences about what is not as one would expect.
+    place: what its peak bandwidth depends on: processor, memory, threads, size of the weights; "" if it has
+    none.
     """
 
     name: str
@@ -27,6 +31,8 @@ class ModelInfo:
     context_length: int
     has_chat_template: bool
     defaults: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    place: str = ""
 
 
 class Engine(Protocol):
@@ -86,4 +92,11 @@ class Engine(Protocol):
         """Let this conversation win ties for prefill and admission."""
 
     async def bandwidth_peak(self) -> float | None:
-        """Measured peak read bandwidth in GB/s."""
+        """The best peak read bandwidth known in GB/s, measured anew if nothing runs; None: there is none."""
+
+    @property
+    def peak(self) -> Peak | None:
+        """The best peak known, from any thread; nothing is measured."""
+
+    def tell_peak(self, peak: Peak) -> None:
+        """A peak that was measured earlier, at the same `ModelInfo.place`."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from kernels.interface import Float32
 
+from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
 from .chunking import ChunkBudget
 from .commands import Outcome, Submit
@@ -38,7 +39,11 @@ class Service:
     """
 
     def __init__(
-        self, config: EngineConfig, model: LoadedModel, emit: Callable[[int, Outcome], None]
+        self,
+        config: EngineConfig,
+        model: LoadedModel,
+        emit: Callable[[int, Outcome], None],
+        peak: PeakBandwidth,
     ) -> None:
         self.model = model
         self.pool = BlockPool(model.blocks, model.block_size, prefix_cache=config.prefix_cache)
@@ -55,7 +60,7 @@ class Service:
         self._emit = emit
         self._most = config.sequences + config.max_waiting
         self._max_waiting = config.max_waiting
-        self._peak: float | None = None
+        self._peak = peak
 
     @property
     def busy(self) -> bool:
@@ -132,11 +137,12 @@ class Service:
                 log.exception("request %d could not be ended in order", request.id)
             del self.requests[request.id]
 
-    def measure_peak(self) -> float | None:
-        """Peak read bandwidth in bytes a second, measured once."""
-        if self._peak is None:
-            self._peak = self.model.runner.read_bandwidth()
-        return self._peak
+    def measure_peak(self) -> Peak | None:
+        """The peak read bandwidth, measured anew if nothing runs."""
+        if not self.requests:
+            self._peak.measure(self.model.runner)
+        self._peak.achieved(self.metrics.best_alone)
+        return self._peak.best
 
     def audit(self) -> None:
         """Check every invariant of blocks and tables; AssertionError says what broke."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     from engine import Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["streaming", "done", "interrupted", "error"]
+Ending = Literal["", "unanswered", "interrupted", "error", "streaming"]
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
@@ -21,7 +22,7 @@ class Conversation:
     """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
 
     params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it
-    has on all branches.
+    has on all branches; unread: a reply was not seen yet; ending: what the branch shown lacks.
     """
 
     id: str
@@ -35,6 +36,8 @@ class Conversation:
     created: float
     updated: float
     messages: int
+    unread: bool = False
+    ending: Ending = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,13 @@ class StoredMessage:
     created: float
 
 
+def ending_of(role: str, status: str) -> Ending:
+    """What a branch lacks that ends in a message of this role and status: nothing, or its (whole) answer."""
+    if role == "user":
+        return "unanswered"
+    return cast(Ending, status) if status in ("interrupted", "error", "streaming") else ""
+
+
 def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Message]:
     """The messages as the engine gets them: system first, then user and assistant in turn.
 
@@ -71,3 +81,8 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
         else:
             turns.append((message.role, message.text))
     return [Message(role, text) for role, text in turns]
+
+
+def said_now(text: str, role: Role = "user") -> StoredMessage:
+    """A message as it will stand in the history."""
+    return StoredMessage(0, "", None, role, "done", text, "", "", None, {}, 0.0)

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from kernels.weights import Weight, group_count
+import numpy as np
+
+from kernels.weights import Packed, Weight, group_count
 
 from ..models.families import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
-from .fields import shown
 from .gguf_spec import ROPE_FACTORS
+from .refusal import invalid, shown
 from .stored import BLOCKS, StoredTensor
 
 Quantization = Literal["auto", "none", "int8", "int4"]
@@ -76,10 +78,15 @@ class CheckpointTensors(NamedTuple):
             if not spec.is_matrix:
                 return to_vector(tensor)
             if format == canonical_format(tensor.type):
-                return to_weight(tensor)
-            return to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
+                weight = to_weight(tensor)
+            else:
+                weight = to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
         except ValueError as error:
-            raise EngineError("model_invalid", f"{self.path}: tensor {tensor.name!r}: {error}") from None
+            raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
+        values = weight.codes if isinstance(weight, Packed) else weight.values
+        if not np.may_share_memory(values, tensor.data):
+            tensor.release()  # or the file would stay in memory beside what was made of it
+        return weight
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
@@ -108,7 +115,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
     """
 
     def refuse(reason: str) -> EngineError:
-        return EngineError("model_invalid", f"{path}: {reason}")
+        return invalid(path, reason)
 
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
@@ -119,12 +126,14 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor is None:
             if not _may_lack(spec, declared):
-                raise refuse(f"tensor {spec.stored_name!r} is missing")
+                raise refuse(f"tensor {shown(spec.stored_name)} is missing")
             continue
         if tensor.type not in BLOCKS:
-            raise refuse(f"tensor {tensor.name!r} has the type {tensor.type}, which is not supported")
+            raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
         if tensor.shape != spec.shape:
-            raise refuse(f"tensor {tensor.name!r} has the shape {tensor.shape}; {spec.shape} is declared")
+            raise refuse(
+                f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {spec.shape} is declared"
+            )
         bound[spec.name] = (spec, tensor)
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:

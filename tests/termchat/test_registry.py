@@ -93,13 +93,14 @@ def test_a_file_that_cannot_be_read_is_a_warning(paths: Paths) -> None:
         (own("x", "size = -1"), "size must be a number of bytes above 0, not -1"),
         (own("x", "size = true"), "size must be a number of bytes above 0, not True"),
         (own("x", "description = 3"), "description must be a text, not 3"),
-        (own("x", 'quantization = "int3"'), "quantization must be one of auto, none, int8, int4, nf4"),
+        (own("x", 'quantization = "int3"'), "quantization must be one of auto, none, int8, int4, not 'int3'"),
+        (own("x", 'quantization = "nf4"'), "quantization must be one of auto, none, int8, int4, not 'nf4'"),
         (own("x", "sampling = 3"), "sampling must be a table, not 3"),
         (own("x", "sampling = { temperature = -1 }"), r"temperature must be in \[0, inf\), not -1"),
         (own("x", "sampling = { temprature = 1 }"), "'temprature' is ignored; did you mean 'temperature'"),
         (own("x", "template_vars = { a = [1] }"), "template_vars must hold texts"),
         (own("x", "descripton = 'a'"), "models.x: unknown key 'descripton' is ignored; did you"),
-        (own("x", "draft = 'gone'"), "the model x: its draft 'gone' is not in the registry"),
+        (own("x", "draft = 'gone'"), "models.x: unknown key 'draft' is ignored"),
         (own("x", file="../../m.gguf"), "file must be a path inside its source"),
         (own("x", file="/etc/passwd"), "file must be a path inside its source"),
         (own("x", file=".lock"), "file must be a path inside its source"),
@@ -214,3 +215,18 @@ def test_a_model_that_is_being_downloaded_is_not_removed(paths: Paths) -> None:
 def test_a_missing_built_in_file_is_a_warning(tmp_path: Path) -> None:
     found = read_registries(tmp_path / "gone.toml", data_file("models.toml"))
     assert found.default == "smollm2-135m"
+
+
+def test_N002_names_of_models_in_a_cache_of_the_hub(tmp_path: Path) -> None:
+    """The name is not a hash, and the reference, by which `-c` finds the model again, keeps the links."""
+    repository = tmp_path / "hub" / "models--a--b"
+    snapshot = repository / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "blobs" / ("ab" * 32)).write_bytes(b"GGUF")
+    (snapshot / "x.gguf").symlink_to(f"../../blobs/{'ab' * 32}")
+    registry = Registry({}, "", tmp_path / "models")
+    folder, file = registry.resolve(str(snapshot)), registry.resolve(str(snapshot / "x.gguf"))
+    assert (folder.name, folder.reference) == ("a/b", str(snapshot))
+    assert (file.name, file.reference) == ("x.gguf", str(snapshot / "x.gguf"))
+    assert registry.resolve(file.reference) == file
