@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from ..errors import UserError
 from ..messages import prompt_of
+from ..sanitize import one_line
 from .console import Console
 from .errors import OK, failure_of
 from .oneshot import Past, Request, model_of, open_recording, said_now
-from .output import one_line
 from .recording import Recording
 from .reply import PlainPresenter
 from .serving import Serving, check_flags, choose, load_setup, serving, warn_if_slow
@@ -137,7 +137,7 @@ class _Chat:
         else:
             self._messages += [said, replace(said, role="assistant", text=reply.text)]
             if self._request.stats:
-                self._console.messages.raw(reply.stats())
+                self._console.messages.text(reply.stats())
         received = self._console.signals.received
         if received not in (None, signal.SIGINT):
             raise Interrupted(received)

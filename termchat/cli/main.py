@@ -202,7 +202,8 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
         closed = guard_descriptors()
         console = Console(Output(closed=1 in closed), closed=closed)
     console.signals.install()
-    logging.lastResort = logging.NullHandler()  # nothing that a library logs belongs on the terminal
+    logging.lastResort = logging.NullHandler()  # nothing that a library logs or warns belongs on the terminal
+    logging.captureWarnings(True)
     try:
         return _run(arguments, console)
     except Interrupted as signal:

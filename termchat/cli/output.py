@@ -1,7 +1,8 @@
 """Standard output and standard error, written without the interpreter's buffers.
 
 Nothing waits in a buffer when the program ends, so a closed pipe or a full disk is noticed where it happens
-and never again at shutdown. Text is UTF-8 whatever the locale says.
+and never again at shutdown. Text is UTF-8 whatever the locale says. A terminal gets it made safe, here and
+nowhere else; a pipe or a file gets it as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import UserError
+from ..sanitize import Sanitizer, escape_json, one_line
 
 CHUNK = 4096
 """Bytes that a pipe takes without blocking once it says it is writable (PIPE_BUF on Linux)."""
@@ -50,27 +52,33 @@ class Output:
         self.fd = fd
         self.closed = closed
         self.is_terminal = not closed and os.isatty(fd)
+        self._sanitizer = Sanitizer()
 
     def check(self) -> None:
         """Raise ReaderClosed if it is known already that nobody reads."""
         if self.closed:
             raise ReaderClosed
 
-    def write(self, text: str) -> None:
-        """Write all of it, waiting for the reader if needed."""
+    def write(self, text: str, *, json: bool = False) -> None:
+        """Write all of it, waiting for the reader if needed. json: it is JSON, and stays so."""
         self.check()
-        data = memoryview(text.encode("utf-8", "replace"))
+        data = self._bytes(text, json)
         while data:
             data = data[self._write(data) :]
 
-    async def send(self, text: str) -> None:
+    async def send(self, text: str, *, json: bool = False) -> None:
         """Like `write`, but a slow reader does not stop the event loop."""
         self.check()
-        data = memoryview(text.encode("utf-8", "replace"))
+        data = self._bytes(text, json)
         while data:
             if not _writable(self.fd):
                 await _until_writable(self.fd)
             data = data[self._write(data[:CHUNK]) :]
+
+    def _bytes(self, text: str, json: bool) -> memoryview:
+        if self.is_terminal:
+            text = escape_json(text) if json else self._sanitizer.push(text)
+        return memoryview(text.encode("utf-8", "replace"))
 
     def _write(self, data: memoryview) -> int:
         try:
@@ -134,28 +142,33 @@ async def _until_writable(fd: int) -> None:
 
 
 class Messages:
-    """Standard error: notes of one line each, and raw text. Never raises: nobody has to read it."""
+    """Standard error: notes of one line each, and running text. Never raises: nobody has to read it."""
 
     def __init__(self, fd: int = 2) -> None:
         self.fd = fd
         self.is_terminal = os.isatty(fd)
         self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
+        self._sanitizer = Sanitizer()
 
     def note(self, message: str) -> None:
         """One line, with the program's name in front."""
-        self.raw(f"termchat: {one_line(message)}\n")
+        self._write(f"termchat: {one_line(message)}\n")
 
-    def raw(self, text: str) -> None:
-        """Text as it is."""
+    def text(self, text: str) -> None:
+        """Text, made safe for a terminal."""
+        self._write(self._sanitizer.push(text) if self.is_terminal else text)
+
+    def progress(self, text: str) -> None:
+        """A line in the place of the one before; "" leaves none. Only for a terminal."""
+        self.control("\r\x1b[K")
+        self.text(text)
+
+    def control(self, sequence: str) -> None:
+        """A control sequence of our own. Only for a terminal."""
+        self._write(sequence)
+
+    def _write(self, text: str) -> None:
         data = memoryview(text.encode("utf-8", "replace"))
         with suppress(OSError):
             while data:
                 data = data[os.write(self.fd, data) :]
-
-
-def one_line(text: str) -> str:
-    """Text from files and arguments as part of a message: no control character reaches the terminal."""
-    return "".join(
-        char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}"
-        for char in text.strip()
-    )

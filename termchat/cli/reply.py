@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 from engine import Finished, as_dict
 
-from ..sanitize import Sanitizer
 from .console import Console, to_json
 from .errors import Failure
 
@@ -102,7 +101,7 @@ class Presenter(Protocol):
 class PlainPresenter:
     """The answer and one newline. Thinking goes to standard error.
 
-    On a terminal nothing in the text can move it; into a file or pipe the text goes as it is.
+    What the text has of controls is the streams' affair (see `output`).
     """
 
     def __init__(self, console: Console, *, stream: bool = True) -> None:
@@ -111,8 +110,6 @@ class PlainPresenter:
         self._held: list[str] = []
         self._begun = False
         self._thinking = False
-        self._answer_filter = Sanitizer() if console.output.is_terminal else None
-        self._thinking_filter = Sanitizer() if console.messages.is_terminal else None
 
     async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
         """Nothing is shown yet."""
@@ -120,21 +117,19 @@ class PlainPresenter:
     async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
         """Show what is new, or keep it until the end."""
         if thinking:
-            self._think(self._thinking_filter.push(thinking) if self._thinking_filter else thinking)
+            self._think(thinking)
         if answer:
             self._close_thinking()
-            text = self._answer_filter.push(answer) if self._answer_filter else answer
             if self._stream:
-                await self._show(text)
+                await self._show(answer)
             else:
-                self._held.append(text)
+                self._held.append(answer)
 
     async def end(self, reply: Reply) -> None:
         """The rest, and the newline."""
         self._close_thinking()
-        rest = self._answer_filter.finish() if self._answer_filter else ""
         self._begun = True
-        await self._console.output.send("".join(self._held) + rest + "\n")
+        await self._console.output.send("".join(self._held) + "\n")
 
     def failed(self, failure: Failure) -> None:
         """End the line that was begun."""
@@ -150,15 +145,16 @@ class PlainPresenter:
     def _think(self, text: str) -> None:
         messages = self._console.messages
         if messages.colour and not self._thinking:
-            messages.raw("\x1b[2m")
+            messages.control("\x1b[2m")
         self._thinking = True
-        messages.raw(text)
+        messages.text(text)
 
     def _close_thinking(self) -> None:
         if self._thinking:
             self._thinking = False
-            rest = self._thinking_filter.finish() if self._thinking_filter else ""
-            self._console.messages.raw(rest + ("\x1b[0m" if self._console.messages.colour else "") + "\n")
+            if self._console.messages.colour:
+                self._console.messages.control("\x1b[0m")
+            self._console.messages.text("\n")
 
 
 class JsonPresenter:
@@ -175,7 +171,7 @@ class JsonPresenter:
 
     async def end(self, reply: Reply) -> None:
         """The object."""
-        await self._console.output.send(to_json(reply.as_dict()) + "\n")
+        await self._console.output.send(to_json(reply.as_dict()) + "\n", json=True)
 
     def failed(self, failure: Failure) -> None:
         """Nothing: an object on standard output is a reply."""
@@ -206,10 +202,10 @@ class JsonLinesPresenter:
 
     def failed(self, failure: Failure) -> None:
         """The error event."""
-        self._console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n")
+        self._console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n", json=True)
 
     async def _send(self, event: dict[str, Any]) -> None:
-        await self._console.output.send(to_json(event) + "\n")
+        await self._console.output.send(to_json(event) + "\n", json=True)
 
 
 def finite(value: float | None) -> float | None:

@@ -14,7 +14,6 @@ from markdown_it.token import Token
 
 from termchat.render.strips import Fragment
 from termchat.render.wrap import WIDE
-from termchat.sanitize import sanitize
 
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
 _OPENING = {"strong_open": "strong", "em_open": "em", "s_open": "strike", "link_open": "link"}
@@ -42,7 +41,7 @@ def parse_inline(text: str, style: str = "") -> list[list[Fragment]]:
     targets: list[tuple[str, list[Fragment], int]] = []
 
     def emit(content: str, extra: str = "") -> None:
-        if content := sanitize(content).replace("\n", " ").replace("\t", " "):
+        if content := content.replace("\n", " ").replace("\t", " "):
             lines[-1].append((content, f"{styles[-1]} {extra}".strip()))
 
     for token in _tokens(text):

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from textual import events
+from textual._compositor import CompositorUpdate
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -23,12 +25,14 @@ from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
 from ..themes import load_themes, variable_defaults
+from ..widgets.harmless import Harmless
 from ..widgets.plain import Plain
 from . import drafts
 from .bridge import EngineBridge
 from .chats import Chats
 from .commands import COMMANDS
 from .engines import Engines
+from .frame import Frame
 from .glyphs import ASCII, UNICODE
 from .history import History
 from .keymap import Keys, checked, know_alt
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
-PLAIN = Plain()
+PLAIN, HARMLESS = Plain(), Harmless()
 
 SWITCH_SECONDS = 0.0005
 """So long the engine's thread waits for the interpreter while the interface computes, after each step: the
@@ -141,9 +145,15 @@ class TermchatApp(App[None]):
         return variable_defaults(self.current_theme)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's, and ours for a screen of ASCII."""
-        filters = super().get_line_filters()
+        """Textual's, and ours for harmless text and a screen of ASCII."""
+        filters = [*super().get_line_filters(), HARMLESS]
         return [*filters, PLAIN] if self.glyphs is ASCII else filters
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Draw a frame so that no text can damage what stands beside it."""
+        if isinstance(renderable, CompositorUpdate):
+            renderable = Frame(renderable, screen._compositor)
+        super()._display(screen, renderable)
 
     def on_mount(self) -> None:
         """Choose the theme, paint, then load."""

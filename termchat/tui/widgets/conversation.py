@@ -6,7 +6,6 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from ...sanitize import sanitize
 from ...store import StoredMessage
 from ...widgets.message import Message
 from ...widgets.still import Still
@@ -212,7 +211,7 @@ class ConversationView(Rows):
             lines.append(Content.styled(self._waiting(bridge), "italic"))
         if chat.error:
             sign = self._glyphs.states["error"]
-            lines.append(Content.styled(f"{sign} {sanitize(chat.error)}", "$error"))
+            lines.append(Content.styled(f"{sign} {chat.error}", "$error"))
             hint = f"{self._keys.hint('reply.again')} tries again"
             if chat.full:
                 alone = len(chat.messages) == 1  # a new conversation would not have more room for it
@@ -223,7 +222,7 @@ class ConversationView(Rows):
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
         for text in chat.queue:
-            first, *more = sanitize(text).split("\n")
+            first, *more = text.split("\n")
             lines.append(
                 Content.assemble(
                     ("queued  ", "$chat-muted italic"),
@@ -236,7 +235,7 @@ class ConversationView(Rows):
         """What a message waits for."""
         if bridge.state == "absent":
             stop = self._keys.hint("reply.stop")
-            return f"{sanitize(bridge.error)}: enter fetches it, {stop} stops waiting"
+            return f"{bridge.error}: enter fetches it, {stop} stops waiting"
         if bridge.state == "downloading":
             share = bridge.fetched_share
             return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")
