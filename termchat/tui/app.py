@@ -17,14 +17,14 @@ from rich.console import RenderableType
 from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App, SystemCommand
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 
 from .. import collector
 from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
-from ..themes import load_themes, variable_defaults
+from ..themes import load_themes, marks, variable_defaults
 from ..widgets.harmless import Harmless
 from ..widgets.plain import Plain
 from . import drafts
@@ -53,7 +53,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
-PLAIN, HARMLESS = Plain(), Harmless()
+TERMINAL_THEME = "terminal"
+"""The default of a terminal with 16 colours."""
+PLAIN, HARMLESS, NO_COLOUR = Plain(), Harmless(), NoColor()
 
 SWITCH_SECONDS = 0.0005
 """So long the engine's thread waits for the interpreter while the interface computes, after each step: the
@@ -83,6 +85,8 @@ class TermchatApp(App[None]):
     CSS = """
     .-ascii Prompt { border: ascii $primary 40%; }
     .-ascii Prompt:focus { border: ascii $primary; }
+    Screen > .screen--selection { text-style: $selection-text-style; }
+    OptionList > .option-list--option-highlighted { color: $block-cursor-blurred-foreground; }
     CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
     CommandPalette #--input, CommandPalette #--input.--list-visible {
         background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
@@ -144,9 +148,24 @@ class TermchatApp(App[None]):
         """Our own variables for themes that do not set them."""
         return variable_defaults(self.current_theme)
 
+    def get_css_variables(self) -> dict[str, str]:
+        """Those of the theme, and how things are marked where its colours cannot be relied on."""
+        variables = super().get_css_variables()
+        few = self.current_theme.ansi or self._few_colours
+        variables |= marks(variables, few=few, colours=not self.no_color)
+        self.theme_variables = variables
+        return variables
+
+    @property
+    def _few_colours(self) -> bool:
+        """Whether the terminal has but 16 colours."""
+        return not self.is_headless and self.console.color_system in (None, "standard")
+
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and ours for harmless text and a screen of ASCII."""
         filters = [*super().get_line_filters(), HARMLESS]
+        if self.current_theme.ansi:  # the shades of grey would be others than the terminal's own
+            filters = [NO_COLOUR if isinstance(each, Monochrome) else each for each in filters]
         return [*filters, PLAIN] if self.glyphs is ASCII else filters
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
@@ -162,9 +181,10 @@ class TermchatApp(App[None]):
             self.register_theme(theme)
         wanted = self.config.options["ui.theme"]
         if isinstance(wanted, str) and wanted not in self.theme_names:
-            self._warnings.append(f"there is no theme {wanted!r}; {DEFAULT_THEME} is used")
+            self._warnings.append(f"there is no theme {wanted!r}; the default is used")
             wanted = None
-        names = [name for name in (wanted, DEFAULT_THEME) if name in self.theme_names]
+        default = TERMINAL_THEME if self._few_colours else DEFAULT_THEME
+        names = [name for name in (wanted, default) if name in self.theme_names]
         if names and isinstance(names[0], str):
             self.theme = names[0]
         panel = self.config.options["ui.panel"]

@@ -110,7 +110,7 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
         if index >= len(self._rows):
             return Strip.blank(width, self.part_style())
         parts, shown = self._rows[index]
-        row = self._row(parts, width)
+        row = self._row(parts, width, shown)
         if shown:
             row = row.stylize_before("$foreground on $primary 22%")
         if self.has_focus and index == self.cursor:
@@ -127,9 +127,12 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
         title = " ".join(chat.title.splitlines())
         return self._glyphs.of(state, chat.unread), title, end, sign_style, style
 
-    def _row(self, parts: tuple[str, str, str, str, str], width: int) -> Content:
+    def _row(self, parts: tuple[str, str, str, str, str], width: int, shown: bool) -> Content:
         sign, title, end, sign_style, style = parts
         room = max(0, width - 4 - len(end) - 1)
         return Content.assemble(
-            (f" {sign} ", sign_style), (fit(title, room), style), (f"{end:>{len(end) + 1}} ", "$chat-muted")
+            (self._glyphs.here if shown else " ", "$primary"),
+            (f"{sign} ", sign_style),
+            (fit(title, room), style),
+            (f"{end:>{len(end) + 1}} ", "$chat-muted"),
         )
