@@ -44,7 +44,7 @@ class Paragraph(Leaf):
             self._rewind()
             start = stop
         self._parsed = text[:start]
-        self._flow(parse_inline(text[start:], style), end)
+        self._flow(parse_inline(text[start:], style, growing=not final), end)
 
     def _flow(
         self, lines: list[list[Fragment]], end: tuple[list[Fragment], str]
