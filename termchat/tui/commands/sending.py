@@ -72,3 +72,5 @@ def _send(ui: MainScreen, chat: Chat, text: str) -> None:
         ui.app.turns.edit(chat, editing, text)
     else:
         ui.app.turns.submit(chat, text)
+    if chat is ui.chat:  # what was said is to be seen, wherever the user had scrolled to
+        ui.conversation.follow()

@@ -68,7 +68,10 @@ class ConversationView(Rows):
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
             self._chat, self._known = chat, {}
-        wanted = [self._message(chat, stored) for stored in chat.messages]
+        versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
+        for id, stored in sorted((chat.tree or {}).items()):
+            versions.setdefault(stored.parent_id, []).append(id)
+        wanted = [self._message(chat, stored, versions[stored.parent_id]) for stored in chat.messages]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
             self.transcript.show(wanted)
@@ -96,6 +99,10 @@ class ConversationView(Rows):
         if self._dirty:
             self._dirty = False
             self.transcript.flush()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.transcript.follow()
 
     def step(self, rows: int) -> bool:
         """Move the keys to the message above (-1) or below (1); False: there is none below."""
@@ -149,10 +156,13 @@ class ConversationView(Rows):
         ids = [message.id for message in self.transcript.messages]
         return ids.index(str(message_id)) if str(message_id) in ids else None
 
-    def _message(self, chat: Chat, stored: StoredMessage) -> Message:
-        """The message as it is drawn; the one that is there already, if it can still grow or need not."""
+    def _message(self, chat: Chat, stored: StoredMessage, versions: list[int]) -> Message:
+        """The message as it is drawn; the one that is there already, if it can still grow or need not.
+
+        versions: the ids of the message and its alternatives.
+        """
         live = chat.live.get(stored.id)
-        label, note = self._label(chat, stored), self._note(chat, stored)
+        label, note = self._label(stored, versions), self._note(chat, stored)
         known = self._known.get(stored.id)
         if known is None or (live is not None and known.complete):
             known = Message(
@@ -171,13 +181,12 @@ class ConversationView(Rows):
         known.label, known.note = label, note
         return known
 
-    def _label(self, chat: Chat, message: StoredMessage) -> str:
+    def _label(self, message: StoredMessage, versions: list[int]) -> str:
         who = {"user": "you", "assistant": message.model.rpartition("/")[2] or "assistant"}
         label = who.get(message.role, message.role)
-        siblings = chat.siblings(message)
-        if len(siblings) > 1:
-            at = siblings.index(message.id) + 1
-            label += f"  {self._glyphs.left}{at}/{len(siblings)}{self._glyphs.right}"
+        if len(versions) > 1:
+            at = versions.index(message.id) + 1
+            label += f"  {self._glyphs.left}{at}/{len(versions)}{self._glyphs.right}"
         return label
 
     def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
