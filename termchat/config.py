@@ -6,14 +6,14 @@ instead.
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from .errors import UserError
-from .files import locked, private_folder, write_private
+from .files import Text, TextError, locked, private_folder, read_text, write_private
 from .settings import (
     OPTIONS,
     SAMPLING_KEYS,
@@ -24,6 +24,7 @@ from .settings import (
     engine_keys,
     nearest,
 )
+from .toml_file import parse_toml, read_toml, shown
 
 Source = Literal["flag", "config", "registry", "model", "default"]
 
@@ -103,13 +104,16 @@ def resolve_sampling(
     """The sampling settings of a request, key by key: flag over the user's config over the defaults.
 
     Defaults are the registry's, else those of the model's generation_config, else temperature 0.7, top_p
-    0.95. A flag that is None was not given. Keys that nobody set are left out.
+    0.95. A flag that is None was not given. Keys that nobody set are left out. Who sets temperature 0 asks
+    for the model's own first choice: defaults belong to their own temperature and are not mixed into it.
     """
-    layers: list[tuple[Source, Mapping[str, Any]]] = [
-        ("registry", registry) if registry else ("model", model) if model else ("default", _FALLBACK),
-        ("config", config),
-        ("flag", {key: value for key, value in flags.items() if value is not None}),
-    ]
+    flags = {key: value for key, value in flags.items() if value is not None}
+    layers: list[tuple[Source, Mapping[str, Any]]] = [("config", config), ("flag", flags)]
+    if flags.get("temperature", config.get("temperature")) != 0:
+        defaults: tuple[Source, Mapping[str, Any]] = (
+            ("registry", registry) if registry else ("model", model) if model else ("default", _FALLBACK)
+        )
+        layers.insert(0, defaults)
     return {key: Setting(key, value, source) for source, values in layers for key, value in values.items()}
 
 
@@ -126,15 +130,19 @@ def set_value(file: Path, key: str, value: Any) -> None:
         with locked(file.parent / ".config.lock"):
             wanted = _parse(file)
             _check(key, value, wanted)
-            document: Any = tomlkit.parse(file.read_text(encoding="utf-8") if file.exists() else "")
+            before = read_text(file) if file.exists() else Text("", "utf-8")
+            document: Any = tomlkit.parse(before.text)
             for tree, new in ((wanted, dict), (document, tomlkit.table)):
                 _put(tree, key, value, new)
             text = tomlkit.dumps(document)
-            if tomllib.loads(text) != wanted:
+            if "\r\n" in before.text:
+                text = re.sub(r"\r?\n", "\r\n", text)
+            if parse_toml(text) != wanted:
                 raise ConfigError(f"{key} cannot be set in {file} without changing more; set it by hand")
-            write_private(file, text)
-    except tomlkit.exceptions.TOMLKitError as error:
-        raise ConfigError(f"{file} cannot be edited: {error}; set {key} by hand") from error
+            write_private(file, text, before.encoding)
+    except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{file} cannot be edited: {reason}; set {key} by hand") from error
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}") from error
 
@@ -155,13 +163,13 @@ def _put(tree: Any, key: str, value: Any, new: Callable[[], Any]) -> None:
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return read_toml(file)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+    except TextError as error:
+        raise ConfigError(f"{file} {error}") from error
 
 
 def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
@@ -180,7 +188,7 @@ def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     if table == "keys" and not isinstance(value, str):
         problem = "must be a text"
     if problem is not None:
-        raise ConfigError(f"{key} {problem}, not {value!r}")
+        raise ConfigError(f"{key} {problem}, not {shown(value)}")
     if table in ("sampling", "engine"):
         check: Check = check_sampling if table == "sampling" else check_engine
         _, problems = accepted({**content.get(table, {}), name: value}, check)
@@ -214,13 +222,13 @@ class _Reader:
             if problem is None:
                 found[key] = value
             else:
-                self._warn(f"{self._file}: {key} {problem}, not {value!r}; the default is used")
+                self._warn(f"{self._file}: {key} {problem}, not {shown(value)}; the default is used")
         return found
 
     def keys(self, table: Mapping[str, Any]) -> dict[str, str]:
         for name, value in table.items():
             if not isinstance(value, str):
-                self._warn(f"{self._file}: keys.{name} must be a text, not {value!r}; it is ignored")
+                self._warn(f"{self._file}: keys.{name} must be a text, not {shown(value)}; it is ignored")
         return {name: value for name, value in table.items() if isinstance(value, str)}
 
     def fields(
@@ -234,4 +242,5 @@ class _Reader:
         return good
 
     def _unknown(self, key: str, known: list[str]) -> None:
-        self._warn(f"{self._file}: unknown setting {key!r} is ignored; did you mean {nearest(key, known)!r}?")
+        near = nearest(key, known)
+        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; did you mean {near!r}?")

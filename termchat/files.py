@@ -1,21 +1,62 @@
-"""The user's files: private from their first moment, replaced in one step, locked across processes."""
+"""The user's files: private from their first moment, replaced in one step, locked across processes, and read
+in whatever form of Unicode an editor has left them.
+"""
 
 from __future__ import annotations
 
+import codecs
+import errno
 import fcntl
+import logging
 import os
 import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from .errors import UserError
+
+LARGEST_TEXT = 1 << 20
+"""Bytes of a file that a person writes by hand, such as the settings."""
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like the next one
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_NOT_OFFERED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
+"""How file systems say that they cannot do a thing."""
+
+log = logging.getLogger(__name__)
 
 
 class PathError(UserError):
     """A folder or file of the user cannot be used. Callers may go on without saving."""
+
+
+class TextError(ValueError):
+    """A file that does not hold what it should; the sentence goes on from the file's name: "is not ..."."""
+
+
+class Text(NamedTuple):
+    """What a file says, and the encoding that gives its bytes again, a byte order mark included."""
+
+    text: str
+    encoding: str
+
+
+def expanded(name: str) -> Path:
+    """A path as a person writes it: `~` is the home folder, `~NAME` stays if there is nobody of that name."""
+    try:
+        return Path(os.path.expanduser(name))
+    except ValueError:  # no name that a user could have
+        return Path(name)
 
 
 def private_folder(path: Path) -> Path:
@@ -45,7 +86,7 @@ def open_private(path: Path | str, flags: int, *, create: bool = True) -> int:
     try:
         info = os.fstat(fd)
         if stat.S_ISREG(info.st_mode) and stat.S_IMODE(info.st_mode) & 0o077:
-            with suppress(PermissionError):  # a file of someone else: theirs to guard
+            with _where_offered():  # a file of someone else is theirs to guard
                 os.fchmod(fd, 0o600)
     except BaseException:
         os.close(fd)
@@ -53,10 +94,13 @@ def open_private(path: Path | str, flags: int, *, create: bool = True) -> int:
     return fd
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace a file by `text` (UTF-8) in one step, mode 0600; a link stays a link, a device a device."""
+def write_private(path: Path, text: str, encoding: str = "utf-8") -> None:
+    """Replace a file by `text` in one step, mode 0600; a link stays a link, a device a device.
+
+    The owner stays too, for one who edits another's file as root.
+    """
     target = Path(os.path.realpath(path))
-    data = text.encode("utf-8")
+    data = text.encode(encoding)
     if target.exists() and not target.is_file():
         with open(open_private(target, os.O_WRONLY, create=False), "wb") as device:
             device.write(data)
@@ -66,12 +110,61 @@ def write_private(path: Path, text: str) -> None:
         with open(fd, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(fd)
+            with _where_offered(), suppress(FileNotFoundError):
+                before = target.stat()
+                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(fd, before.st_uid, before.st_gid)
+            sync(fd)
         os.replace(name, target)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+def sync(fd: int) -> None:
+    """Have the system write an open file to its disk, where the file system offers that."""
+    with _where_offered():
+        os.fsync(fd)
+
+
+def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """What a file holds. OSError: it cannot be read, has more than `largest` bytes, or is a pipe or the like,
+    on which one would wait for ever.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        data = bytearray()
+        while more := file.read(min(1 << 20, largest + 1 - len(data))):
+            data += more
+    if len(data) > largest:
+        raise OSError(errno.EFBIG, f"it has more than {largest} bytes", str(path))
+    return bytes(data)
+
+
+def decode(data: bytes) -> Text:
+    """Bytes as text: UTF-8, or what the byte order mark at their beginning says. TextError."""
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    if len(data) == 2:  # two bytes that say nothing are as likely no text at all
+        encoding = "utf-8"
+    try:
+        return Text(data.decode(encoding), encoding)
+    except UnicodeDecodeError as error:
+        name = "UTF-8" if encoding == "utf-8-sig" else encoding.upper()
+        seen = bytes(error.object)  # without the mark
+        before = seen[: error.start].decode(encoding.removesuffix("-sig"), "replace")
+        line, wrong = before.count("\n") + 1, seen[error.start]
+        raise TextError(f"is not {name}: wrong byte 0x{wrong:02x} in line {line}") from error
+
+
+def read_text(path: Path, largest: int = LARGEST_TEXT) -> Text:
+    """A text file that a person has written, in any form of Unicode; line ends stay as they are.
+
+    OSError, TextError.
+    """
+    return decode(read_bytes(path, largest))
 
 
 @contextmanager
@@ -89,9 +182,37 @@ def locked(path: Path, waiting: Callable[[], None] | None = None, poll: float = 
 
 
 def try_lock(fd: int) -> bool:
-    """Take the exclusive lock of an open file if nobody has it. It ends with the last copy of `fd`."""
+    """Take the exclusive lock of an open file if nobody has it. It ends with the last copy of `fd`.
+
+    A file system without locks keeps nobody apart: one goes on then as if the lock were taken.
+    """
+    return take_lock(fd) != "held"
+
+
+def take_lock(fd: int) -> Literal["taken", "held", "unsupported"]:
+    """Like `try_lock`, for those to whom it matters that another process's lock cannot be seen."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    except (BlockingIOError, PermissionError):  # EACCES where a network file system stands in for flock
+        return "held"
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+        _tell_once(error.strerror)
+        return "unsupported"
+    return "taken"
+
+
+@cache
+def _tell_once(reason: str) -> None:
+    log.warning("this file system has no locks (%s): two programs at once are not kept apart", reason)
+
+
+@contextmanager
+def _where_offered() -> Iterator[None]:
+    """Go on if the file system, or its owner, does not let one do this."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise

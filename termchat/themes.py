@@ -8,14 +8,17 @@ else is left out is derived from them.
 from __future__ import annotations
 
 import difflib
+import errno
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
+
+from .files import TextError
+from .toml_file import TomlError, read_toml
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 200  # in a folder
@@ -72,17 +75,15 @@ def load_theme(file: Path) -> Theme:
     try:
         if not file.is_file():
             raise ThemeError(f"{file} is not a file")
-        with file.open("rb") as handle:
-            content = handle.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise ThemeError(f"{file} has more than {MAX_FILE_BYTES} bytes, too many for a theme")
-        data = tomllib.loads(content.decode())
+        data = read_toml(file, MAX_FILE_BYTES)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise ThemeError(f"{file} has more than {MAX_FILE_BYTES} bytes, too many for a theme") from error
         raise ThemeError(f"{file} can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ThemeError(f"{file} is not UTF-8: wrong byte at offset {error.start}") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ThemeError(f"{file} is not TOML: {error}") from error
+    except TomlError as error:
+        raise ThemeError(f"{file} is not TOML: {error.reason}") from error
+    except TextError as error:
+        raise ThemeError(f"{file} {error}") from error
     try:
         return parse_theme(data)
     except ThemeError as error:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import mmap
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
-from ..threads import usable_cpus
-from ..weights import GROUP, Packed, Plain, Weight
-from . import unavailable_reason
-from .library import Source, addressof, kernels, load
+from ..machine import free_memory, total_memory, usable_cpus
+from ..weights import GROUP, Packed, Plain, Weight, blocks_of_rows
+from . import can_compute, unavailable_reason
+from .library import Message, Source, addressof, kernels, load
 from .program import NativeProgram
 from .recorder import Matrix, Rotation
 
@@ -23,7 +22,7 @@ _LARGEST_HEAD = 1024
 _LARGEST_PENDING = 1 << 24
 """Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
 _LARGEST_READ = 1 << 30
-"""Bytes: a bandwidth buffer this large fits into no cache, and a larger one would crowd out the model."""
+"""Bytes: so many fit into no cache, and to read more would only take longer."""
 
 
 def _in_file(array: NDArray[Any]) -> bool:
@@ -53,6 +52,7 @@ class NativeBackend:
 
     name = "native"
     exact = True
+    shares_arrays = True
 
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the library is missing, or the settings ask for what it can't do."""
@@ -60,7 +60,7 @@ class NativeBackend:
             raise ValueError(f"backend native: {unavailable_reason()}")
         if settings.device not in ("auto", "cpu"):
             raise ValueError(f"backend native computes on the CPU, not on device {settings.device!r}")
-        if settings.dtype not in ("auto", "float32"):
+        if not can_compute(settings.dtype):
             raise ValueError(f"backend native computes in float32 and int8, not in dtype {settings.dtype!r}")
         address = kernels(settings.cpu_isa)
         if address is None:
@@ -75,7 +75,10 @@ class NativeBackend:
         self._vector_bytes = 0
         self._pending: list[Weight] = []  # placed, but not repacked yet
         self._pending_bytes = 0
+        self._message = Message()
         self._model: int | None = load().native_model(address, self.threads)
+        if not self._model:
+            raise MemoryError("no memory for a model")
 
     @property
     def address(self) -> int:
@@ -88,6 +91,7 @@ class NativeBackend:
 
         They are repacked by `fill`, which `capture` calls.
         """
+        parts = tuple(block for part in parts for block in blocks_of_rows(part))
         columns = parts[0].shape[1]
         assert all(part.shape[1] == columns for part in parts)
         sources = (Source * len(parts))(*(_source(part) for part in parts))
@@ -116,7 +120,7 @@ class NativeBackend:
 
     def fill(self) -> None:
         """Repack all matrices that wait for it: one call, so that other threads run meanwhile."""
-        load().native_fill(self.address)
+        self._message.call("the weights can't be repacked", load().native_fill, self.address)
         self._pending.clear()
         self._pending_bytes = 0
 
@@ -128,8 +132,13 @@ class NativeBackend:
         return vector
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
-        """The tables, contiguous."""
-        return Rotation(self.place_vector(cos), self.place_vector(sin), layout)
+        """The tables themselves."""
+        assert all(table.dtype == np.float32 and table.flags.c_contiguous for table in (cos, sin))
+        return Rotation(cos, sin, layout)
+
+    def free_bytes(self) -> int:
+        """Bytes of main memory that can be taken now."""
+        return free_memory()
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed; once, before the first capture."""
@@ -140,7 +149,7 @@ class NativeBackend:
             "more than this machine has; lower kv_memory or kv_blocks"
         )
         # A system that overcommits would only fail once the pages are written.
-        if shape.nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        if shape.nbytes > total_memory():
             raise MemoryError(message)
         assert self.cache_bytes == 0, "the cache is allocated once"
         cache = load().native_cache(
@@ -159,7 +168,9 @@ class NativeBackend:
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks in all layers; every source is read before a target is written."""
         sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
-        load().native_copy_blocks(self.address, addressof(sources), addressof(targets), len(sources))
+        assert len(sources) == len(targets), "each source has a target"
+        arguments = self.address, addressof(sources), addressof(targets), len(sources)
+        self._message.call("blocks can't be copied", load().native_copy_blocks, *arguments)
 
     def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
         """Record the forward and prepare its buffers."""
@@ -168,7 +179,7 @@ class NativeBackend:
         return program
 
     def read_bandwidth(self, nbytes: int) -> float:
-        """Best of a few reads by the team of a buffer of this size, at most 1 GiB, in bytes a second."""
+        """Best of a few reads by the team of the weights, at most 1 GiB of them, in bytes a second."""
         return float(load().native_read_bandwidth(self.address, max(1, min(nbytes, _LARGEST_READ))))
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ..sanitize import one_line
 from .output import Messages, Output
 from .signals import Signals
-from .stdin import Kind, kind_of
+from .stdin import Kind, kind_of, read_some
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -39,7 +38,7 @@ class Console:
     def ask(self, question: str) -> bool:
         """A question on standard error that Enter or `y` answers with yes. Only where a person is."""
         self.messages.text(f"{one_line(question)} [Y/n] ")
-        answer = os.read(self.stdin, 1024)  # a terminal hands over one line
+        answer = read_some(self.stdin, 1024)  # a terminal hands over one line
         return bool(answer) and answer.strip().lower() in (b"", b"y", b"yes")
 
     def print_json(self, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -14,8 +15,8 @@ import click
 from ..errors import UserError
 from ..settings import SAMPLING_KEYS
 from . import stdin
-from .console import Console
-from .errors import OK, READER_CLOSED, USAGE, CliError, failure_of
+from .console import Console, to_json
+from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
 from .options import (
     ENGINE,
     CommandGroup,
@@ -38,6 +39,9 @@ PROMPT_COMMAND = "\0prompt"
 
 COMMANDS = ("models", "history", "batch", "bench", "plan", "doctor", "themes", "config", "completion")
 """Each is in the module of its name, which is imported when it is asked for: a prompt needs none of them."""
+
+LINE_TERMINALS = ("", "dumb", "unknown")
+"""Values of TERM whose terminals cannot move the cursor."""
 
 EXAMPLES = (
     'termchat "Why is the sky blue?"',
@@ -176,7 +180,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
     }
     if text is None:
         _check_chat(values)
-        if not values["plain"]:
+        if not values["plain"] and _full_screen(console):
             from .screen import screen
 
             return screen(console, values, shared["sampling"], shared["engine"])
@@ -211,13 +215,21 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
     except ReaderClosed:
         return READER_CLOSED
     except click.ClickException as error:
-        console.messages.note(_usage(error))
-        return USAGE
+        return _failed(arguments, console, Failure("usage", _usage(error)))
     except UserError as error:
-        console.messages.note(str(error))
-        return failure_of(error).exit_code
+        return _failed(arguments, console, failure_of(error))
     finally:
         console.signals.end()
+
+
+def _failed(arguments: Sequence[str], console: Console, failure: Failure) -> int:
+    """Say what went wrong, where it is read: on standard error, and with --jsonl as the last event too."""
+    console.messages.note(failure.message)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--jsonl" in own and "--json" not in own and own[0] not in COMMANDS:
+        with suppress(ReaderClosed, UserError):  # there is no one to tell
+            console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n", json=True)
+    return failure.exit_code
 
 
 def _run(arguments: Sequence[str], console: Console) -> int:
@@ -226,7 +238,11 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     except (UserError, click.ClickException, ReaderClosed):
         raise
     except Exception as error:
+        from .limits import refused
+
         log = _log_fault()
+        if (sentence := refused(error)) is not None:
+            raise CliError("limits", sentence) from error
         message = f"termchat has a fault: {type(error).__name__}: {error}; {log} has the details"
         raise CliError("internal", message) from error
     return code if isinstance(code, int) else OK
@@ -237,6 +253,9 @@ def _usage(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path.removesuffix(f" {PROMPT_COMMAND}") if context is not None else "termchat"
     problem = " ".join(error.format_message().split()).removesuffix(".")
+    takes_text = context is not None and getattr(context.command, "takes_text", False)
+    if isinstance(error, click.NoSuchOption) and takes_text:
+        problem += f"; a text that begins with a dash goes behind --: {command} -- TEXT"
     return f"{problem} ({command} --help lists everything)"
 
 
@@ -274,6 +293,16 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
             + ("" if console.interactive else ", or run termchat on a terminal to chat"),
         )
     return text
+
+
+def _full_screen(console: Console) -> bool:
+    """Whether the terminal can show more than lines; if not, that is said."""
+    kind = os.environ.get("TERM", "")
+    if kind not in LINE_TERMINALS:
+        return True
+    why = f"TERM is {kind}" if kind else "TERM is not set"
+    console.messages.note(f"the chat is line by line, as {why}: this terminal can show no full screen")
+    return False
 
 
 def _check_chat(values: dict[str, Any]) -> None:

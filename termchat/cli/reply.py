@@ -25,7 +25,8 @@ TIMING_FIELDS = (
 class Reply(NamedTuple):
     """A finished reply and what is known of it.
 
-    peak: measured bandwidth in GB/s, None if not asked for. backend, exact: see EngineSnapshot.
+    peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
+    backend, exact: see EngineSnapshot.
     """
 
     id: str
@@ -36,14 +37,20 @@ class Reply(NamedTuple):
     finished: Finished
     load_ms: float
     peak: float | None = None
+    quiet: bool = True
     exact: bool = True
     backend: str = ""
+
+    @property
+    def bandwidth_peak(self) -> float | None:
+        """The peak in GB/s, never below what the reply achieved."""
+        return None if self.peak is None else max(self.peak, self.finished.timings.bandwidth_gbs or 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """The object of `--json`; undefined is None."""
         usage, timings = as_dict(self.finished.usage), as_dict(self.finished.timings)
         metrics = {"load_ms": self.load_ms, **{name: timings[name] for name in TIMING_FIELDS}}
-        metrics["bandwidth_peak_gbs"] = self.peak
+        metrics["bandwidth_peak_gbs"] = self.bandwidth_peak
         return {
             "id": self.id,
             "conversation": self.conversation,
@@ -75,11 +82,12 @@ class Reply(NamedTuple):
         return "".join(f"{line}\n" for line in lines)
 
     def _share(self) -> str:
-        achieved, peak = self.finished.timings.bandwidth_gbs, self.peak
+        achieved, peak = self.finished.timings.bandwidth_gbs, self.bandwidth_peak
         if peak is None:
             return "peak not measured"
         share = f"{100 * achieved / peak:.0f}" if achieved is not None else "?"
-        return f"{share} % of the measured peak of {peak:.1f} GB/s"
+        busy = "" if self.quiet else ", measured while the machine was busy"
+        return f"{share} % of the measured peak of {peak:.1f} GB/s{busy}"
 
 
 class Presenter(Protocol):
@@ -117,9 +125,9 @@ class PlainPresenter:
     async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
         """Show what is new, or keep it until the end."""
         if thinking:
-            self._think(thinking)
+            await self._think(thinking)
         if answer:
-            self._close_thinking()
+            await self._close_thinking()
             if self._stream:
                 await self._show(answer)
             else:
@@ -127,13 +135,14 @@ class PlainPresenter:
 
     async def end(self, reply: Reply) -> None:
         """The rest, and the newline."""
-        self._close_thinking()
+        await self._close_thinking()
         self._begun = True
         await self._console.output.send("".join(self._held) + "\n")
 
     def failed(self, failure: Failure) -> None:
         """End the line that was begun."""
-        self._close_thinking()
+        if self._thinking:
+            self._console.messages.text("\n", begin=self._bright)
         if self._begun:
             self._console.output.write("\n")
 
@@ -142,19 +151,21 @@ class PlainPresenter:
             self._begun = True
             await self._console.output.send(text)
 
-    def _think(self, text: str) -> None:
+    async def _think(self, text: str) -> None:
         messages = self._console.messages
-        if messages.colour and not self._thinking:
-            messages.control("\x1b[2m")
+        dim = "\x1b[2m" if messages.colour and not self._thinking else ""
         self._thinking = True
-        messages.text(text)
+        await messages.send(text, begin=dim)
 
-    def _close_thinking(self) -> None:
+    async def _close_thinking(self) -> None:
         if self._thinking:
             self._thinking = False
-            if self._console.messages.colour:
-                self._console.messages.control("\x1b[0m")
-            self._console.messages.text("\n")
+            await self._console.messages.send("\n", begin=self._bright)
+
+    @property
+    def _bright(self) -> str:
+        """What ends the dim text of thinking."""
+        return "\x1b[0m" if self._console.messages.colour else ""
 
 
 class JsonPresenter:
@@ -201,8 +212,7 @@ class JsonLinesPresenter:
         await self._send({"event": "end", **reply.as_dict()})
 
     def failed(self, failure: Failure) -> None:
-        """The error event."""
-        self._console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n", json=True)
+        """Nothing: the program's last event, whatever it failed in, is written at its end."""
 
     async def _send(self, event: dict[str, Any]) -> None:
         await self._console.output.send(to_json(event) + "\n", json=True)

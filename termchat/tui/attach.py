@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import TextError, decode, expanded
 from ..store.rows import clean
 
 LARGEST = 1_000_000
@@ -30,7 +31,7 @@ def expand(text: str, folder: Path) -> str:
     """
     blocks = []
     for name in dict.fromkeys(mentioned(text)):
-        path = folder / Path(name).expanduser()
+        path = folder / expanded(name)
         try:
             there = path.is_file()
         except (OSError, ValueError):  # no name that a file could have
@@ -49,9 +50,13 @@ def read(path: Path) -> str:
         raise AttachError(f"cannot read {path}: {error.strerror}") from error
     if len(data) > LARGEST:
         raise AttachError(f"{path} has more than {LARGEST} bytes; attach a part of it")
-    if b"\0" in data:
+    try:
+        text = decode(data).text
+    except TextError:
+        text = data.decode("utf-8", "replace")
+    if "\0" in text:
         raise AttachError(f"{path} is no text file")
-    return clean(data.decode("utf-8", "replace"))
+    return clean(text)
 
 
 def block(name: str, text: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ...files import TextError, expanded, read_text
 from ...store import Store, export, export_file, import_json
+from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 Format = Literal["md", "json", "text"]
 
 FORMATS: dict[str, Format] = {"md": "md", "json": "json", "text": "text", "txt": "text"}
+LARGEST_IMPORT = 1 << 30
 SUFFIXES: dict[Format, str] = {"md": "md", "json": "json", "text": "txt"}
 
 
@@ -24,7 +26,7 @@ async def save(ui: MainScreen, argument: str) -> None:
     if (id := chat.id) is None:
         raise CommandError("this conversation has no message yet, so there is nothing to export")
     form, name = _asked(argument)
-    path = ui.app.folder / Path(name or f"{_file_name(chat.title)}.{SUFFIXES[form]}").expanduser()
+    path = ui.app.folder / expanded(name or f"{_file_name(chat.title)}.{SUFFIXES[form]}")
     if path.exists():
         answer = await ui.app.push_screen_wait(Choose("The file exists", str(path), ["replace it", "cancel"]))
         if answer != 0:
@@ -44,15 +46,15 @@ async def load(ui: MainScreen, argument: str) -> None:
         name = await ui.app.push_screen_wait(AskLine("Import", "An exported JSON file."))
     if not name:
         return
-    path = ui.app.folder / Path(name).expanduser()
+    path = ui.app.folder / expanded(name)
 
     def read(store: Store) -> list[str]:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, LARGEST_IMPORT).text
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise CommandError(f"{path} is not a text file: wrong byte at offset {error.start}") from error
+        except TextError as error:
+            raise CommandError(f"{path} is not a text file: it {error}") from error
         return [added.id for added in import_json(store, text)]
 
     ids = await ui.app.history.call(read)

@@ -11,6 +11,7 @@ import pyte
 import pytest
 from rich.console import Console
 from textual.content import Content
+from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Region
 from textual.widgets import OptionList
 
@@ -18,6 +19,7 @@ from termchat.registry import Registry
 from termchat.registry_file import LocalSource, ModelEntry
 from termchat.sanitize import visible
 from termchat.store import Store
+from termchat.tui.driver import CLEAR, TerminalDriver
 from termchat.tui.frame import Frame
 from termchat.tui.screens.dialogs import AskLine, AskText, Choose
 from termchat.tui.screens.picker import Item, Picker
@@ -196,3 +198,15 @@ async def test_narrow_terminals_take_any_text(width: int, open_app: Any, script:
         await d.until(lambda: d.main.conversation.transcript.messages)
         await d.pilot.pause(0.1)
         harmless(d.app)
+
+
+def test_B20_our_screen_is_cleared_before_it_is_left_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    driver = TerminalDriver.__new__(TerminalDriver)
+    monkeypatch.setattr(LinuxDriver, "stop_application_mode", lambda self: written.append("left"))
+    monkeypatch.setattr(driver, "write", written.append, raising=False)
+    driver._active = True
+    driver.stop_application_mode()
+    assert written == [CLEAR, "left"]
+    driver.stop_application_mode()  # the shell's screen is shown
+    assert written == [CLEAR, "left", "left"]
