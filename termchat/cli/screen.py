@@ -21,7 +21,11 @@ from .errors import OK
 def screen(
     console: Console, values: Mapping[str, Any], sampling: dict[str, Any], engine: dict[str, Any]
 ) -> int:
-    """Run the interface until the user leaves; the exit code. values: of the prompt's command."""
+    """Run the interface until the user leaves; the exit code. values: of the prompt's command.
+
+    click.UsageError, ConversationIdError: before anything is drawn.
+    """
+    from ..store import checked_id
     from ..tui.app import Options, TermchatApp, run
 
     if values["stats"]:
@@ -32,6 +36,8 @@ def screen(
                 check(given)
             except ValueError as error:
                 raise click.UsageError(str(error)) from error
+    if values["cid"] is not None:
+        checked_id(values["cid"])
     paths = Paths.default()
     config = Config.load(paths.config_file)
     level: Level = next((level for level in LEVELS if level == config.options["log_level"]), "warning")
