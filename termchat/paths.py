@@ -73,6 +73,11 @@ class Paths:
         """The log; older ones beside it."""
         return self.state / "termchat.log"
 
+    @property
+    def peaks(self) -> Path:
+        """Peak bandwidths that were measured."""
+        return self.state / "peaks.json"
+
 
 def data_file(name: str) -> Path:
     """A file shipped with termchat (`models.toml`, `themes`), of the checkout or the installed package."""

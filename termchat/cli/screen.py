@@ -14,6 +14,7 @@ from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
+from ..store import checked_id
 from .console import Console
 from .errors import OK
 
@@ -26,7 +27,8 @@ def screen(
     click.UsageError, ConversationIdError: before anything is drawn.
     """
     from ..store import checked_id
-    from ..tui.app import Options, TermchatApp, run
+    from ..tui.app import Options, TermchatApp
+    from ..tui.run import run
 
     if values["stats"]:
         raise click.UsageError("--stats needs a prompt, or --plain; the full screen shows the figures itself")
@@ -59,4 +61,4 @@ def screen(
         return OK if received is None else 128 + received
 
     collector.resume()
-    return run(TermchatApp(paths, config, options), console.signals.calling, exit_code)
+    return run(TermchatApp(paths, config, options), console.signals.calling, exit_code, console.messages.note)

@@ -124,6 +124,7 @@ async def take_turn(
         if finished.error is not None:
             raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
+        peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
         reply = Reply(
             id=reply_id,
@@ -133,7 +134,8 @@ async def take_turn(
             thinking=parts.thinking,
             finished=finished,
             load_ms=served.load_ms,
-            peak=await served.engine.bandwidth_peak() if turn.measure and not stopped else None,
+            peak=peak,
+            quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
         )

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import TextError, decode
+from ..files import TextError, decode, expanded
 from ..store.rows import clean
 
 LARGEST = 1_000_000
@@ -31,7 +31,7 @@ def expand(text: str, folder: Path) -> str:
     """
     blocks = []
     for name in dict.fromkeys(mentioned(text)):
-        path = folder / Path(name).expanduser()
+        path = folder / expanded(name)
         try:
             there = path.is_file()
         except (OSError, ValueError):  # no name that a file could have

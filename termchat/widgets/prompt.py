@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 
 from textual import events
+from textual.document._document import Location
 from textual.message import Message
 from textual.strip import Strip
 from textual.widgets import TextArea
 
 from termchat.sanitize import show_controls
+from termchat.widgets.graphemes import grapheme_end, grapheme_start
 from termchat.widgets.plain import Literal
 from termchat.widgets.still import Still
 
@@ -54,6 +56,7 @@ class Prompt(Literal, Still, TextArea):
             id=id,
         )
         self.earlier: Sequence[str] = ()
+        self.emptied = ""  # what was taken away, until something else is loaded
         self._at: int | None = None  # the place in the history that is shown
         self._draft = ""  # what was typed before going there
         self._pasted: dict[int, str] = {}
@@ -65,8 +68,15 @@ class Prompt(Literal, Still, TextArea):
 
     def load(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
-        self._at = None
+        self._at, self.emptied = None, ""
         self._show(text)
+
+    def empty(self) -> None:
+        """Take the text away, so that it can be recalled, or brought back by undo."""
+        self.emptied = self.value
+        self.earlier = [*self.earlier, self.emptied]
+        self._at = None
+        self.clear()
 
     def paste(self, text: str) -> None:
         """Put text in the place of the selection, folded if it is large. It is never sent by this."""
@@ -109,7 +119,7 @@ class Prompt(Literal, Still, TextArea):
             super().action_cursor_down(select)
 
     def action_delete_left(self) -> None:
-        """Delete to the left: a character, or a token as a whole."""
+        """Delete to the left: what is seen as one character, or a token as a whole."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         for token in _TOKEN.finditer(before):
@@ -117,6 +127,20 @@ class Prompt(Literal, Still, TextArea):
                 self.delete((row, token.start()), (row, column), maintain_selection_offset=False)
                 return
         super().action_delete_left()
+
+    def get_cursor_left_location(self) -> Location:
+        """One character to the left, as it is seen."""
+        row, column = self.cursor_location
+        if column:
+            return row, grapheme_start(self.document.get_line(row)[:column])
+        return super().get_cursor_left_location()
+
+    def get_cursor_right_location(self) -> Location:
+        """One character to the right, as it is seen."""
+        row, column = self.cursor_location
+        if width := grapheme_end(self.document.get_line(row)[column:]):
+            return row, column + width
+        return super().get_cursor_right_location()
 
     def render_line(self, y: int) -> Strip:
         """One row; none where the border leaves no room, as the placeholder cannot be wrapped to nothing."""

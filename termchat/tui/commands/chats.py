@@ -152,8 +152,16 @@ async def compact(ui: MainScreen, argument: str) -> None:
 CHATS = (
     Command("chat.new", new, "new conversation", "Conversations", "new", "[MESSAGE]", "ctrl+n"),
     Command("chat.find", find, "search all conversations", "Conversations", "search", "[WORDS]", "ctrl+o"),
-    Command("chat.next", partial(move, 1), "next conversation", "Conversations", key="ctrl+pagedown"),
-    Command("chat.previous", partial(move, -1), "previous conversation", "Conversations", key="ctrl+pageup"),
+    Command(
+        "chat.next", partial(move, 1), "next conversation", "Conversations", key="ctrl+pagedown,ctrl+down"
+    ),
+    Command(
+        "chat.previous",
+        partial(move, -1),
+        "previous conversation",
+        "Conversations",
+        key="ctrl+pageup,ctrl+up",
+    ),
     *(
         Command(
             f"chat.{number}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ...files import TextError, read_text
+from ...files import TextError, expanded, read_text
 from ...store import Store, export, export_file, import_json
 from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
@@ -26,7 +26,7 @@ async def save(ui: MainScreen, argument: str) -> None:
     if (id := chat.id) is None:
         raise CommandError("this conversation has no message yet, so there is nothing to export")
     form, name = _asked(argument)
-    path = ui.app.folder / Path(name or f"{_file_name(chat.title)}.{SUFFIXES[form]}").expanduser()
+    path = ui.app.folder / expanded(name or f"{_file_name(chat.title)}.{SUFFIXES[form]}")
     if path.exists():
         answer = await ui.app.push_screen_wait(Choose("The file exists", str(path), ["replace it", "cancel"]))
         if answer != 0:
@@ -46,7 +46,7 @@ async def load(ui: MainScreen, argument: str) -> None:
         name = await ui.app.push_screen_wait(AskLine("Import", "An exported JSON file."))
     if not name:
         return
-    path = ui.app.folder / Path(name).expanduser()
+    path = ui.app.folder / expanded(name)
 
     def read(store: Store) -> list[str]:
         try:

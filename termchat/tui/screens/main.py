@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingsMap
 from textual.screen import Screen
 
 from ...errors import UserError
@@ -19,21 +21,23 @@ from ..chat import Chat
 from ..command import Command
 from ..commands import COMMANDS
 from ..commands.sending import submit
-from ..keymap import bindings
+from ..keymap import Keys
 from ..reply import LiveReply
-from ..typeahead import taken_in
+from ..typeahead import LONGEST_SECONDS, is_text
 from ..widgets.chat_list import ChatList
 from ..widgets.containers import Columns, Label, Rows
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import TitleLine, warning
 from ..widgets.notices import Notices
-from ..widgets.status import StatusLine
+from ..widgets.status import Place, StatusLine
 from ..widgets.welcome import Welcome
 from .layout import Layout, Wanted, layout
 
 if TYPE_CHECKING:
     from ..app import TermchatApp
+
+log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
 TICKS_A_POLL = 2
@@ -46,7 +50,6 @@ class MainScreen(Still, Screen[None]):
         app: TermchatApp
 
     BLANK = True
-    BINDINGS = bindings(COMMANDS)
     DEFAULT_CSS = """
     MainScreen { background: $background; }
     MainScreen #columns { height: 1fr; }
@@ -58,10 +61,13 @@ class MainScreen(Still, Screen[None]):
     MainScreen EngineLine { display: none; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys) -> None:
         super().__init__()
+        self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
         self.wanted = Wanted()
         self.escaped_at = 0.0
+        self._acting: set[object] = set()  # commands that keys typed later wait for
+        self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
         self._stale = False
         self._list_stale = False
@@ -166,13 +172,24 @@ class MainScreen(Still, Screen[None]):
         """Title, welcome and status line."""
         chat, bridge = self.chat, self.bridge
         self.query_one(TitleLine).show(chat, bridge.title, bridge.context_length)
-        on_message = self.conversation.focused is not None
-        self.query_one(StatusLine).show(chat, bridge, on_message=on_message)
+        self.query_one(StatusLine).show(chat, bridge, self._place(), self._way_down())
         self.conversation.show_tail(chat, bridge)
         if self.query_one(Welcome).display:
             self.query_one(Welcome).show(bridge, len(chat.messages) + len(chat.queue))
             if bridge.state == "ready" and chat.messages:
                 self.chat_changed(chat)
+
+    def _place(self) -> Place:
+        """Where the keys are."""
+        if self.conversation.focused is not None:
+            return "message"
+        return "list" if self.in_list else "prompt"
+
+    def _way_down(self) -> str:
+        """The key that goes to the new text below the screen; "" if there is none."""
+        if not self.conversation.unseen:
+            return ""
+        return self.app.keys.hint("scroll.page_down" if self.prompt.text else "scroll.end")
 
     def poll(self) -> None:
         """Five times a second: the engine's snapshot, for panel and list."""
@@ -234,28 +251,66 @@ class MainScreen(Still, Screen[None]):
     # Doing
 
     def run_command(self, command: Command, argument: str = "") -> None:
-        """Carry out a command; what goes wrong is told."""
+        """Carry out a command; what goes wrong is told, and is never the end of the program."""
+        begun = object()
 
         async def run() -> None:
             try:
                 await command.run(self, argument)
             except (UserError, OSError, ValueError) as error:
                 self.notify_user(str(error), error=True)
+            except Exception as error:
+                log.exception("the command %s failed", command.id)
+                fault = f"{command.title}: termchat has a fault: {type(error).__name__}: {error}"
+                self.notify_user(f"{fault}; the log has the details", error=True)
+            finally:
+                self._acting.discard(begun)
+                self._acted.set()
 
+        self._acting.add(begun)
         self.run_worker(run(), exit_on_error=True)
 
     async def action_command(self, id: str) -> None:
-        """A key of a command; in order with what is typed before and after it."""
-        await taken_in(self.focused)
+        """A key of a command."""
         self.run_command(next(command for command in COMMANDS if command.id == id))
-        await asyncio.sleep(0)  # it begins before the next key is looked at, which may be for its dialog
+
+    async def commands_act(self) -> None:
+        """Wait until the commands are carried out or wait for an answer; not for one that takes long."""
+        while self._acting and self.app.screen is self:
+            self._acted.clear()
+            try:
+                await asyncio.wait_for(self._acted.wait(), LONGEST_SECONDS)
+            except TimeoutError:
+                self._acting.clear()
+
+    def on_screen_suspend(self) -> None:
+        """A dialog is above this screen."""
+        self._acted.set()
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed where nothing takes it goes to the prompt."""
+        if is_text(event) and not self.prompt.has_focus:
+            event.stop()
+            self.prompt.focus()
+            self.prompt.insert(event.character or "")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that are letters belong to messages: elsewhere they are typed."""
-        if action == "command" and str(parameters[0]).startswith("message."):
-            on_message = self.conversation.focused is not None
-            return on_message or str(parameters[0]) in ("message.previous", "message.next")
+        """Keys that are letters belong to messages: elsewhere they are typed. Those that scroll are the
+        prompt's where it has more rows than it shows.
+        """
+        id = str(parameters[0]) if action == "command" else ""
+        if id.startswith("message.") and id not in ("message.previous", "message.next"):
+            return self.conversation.focused is not None
+        if id in ("scroll.page_up", "scroll.page_down"):
+            return not (self.prompt.has_focus and self.prompt.max_scroll_y > 0) and not self.in_list
+        if id == "scroll.end":
+            return not (self.prompt.has_focus and self.prompt.text) and not self.in_list
         return True
+
+    @property
+    def in_list(self) -> bool:
+        """Whether the keys are in the list of conversations."""
+        return isinstance(self.focused, ChatList)
 
     def keep_draft(self) -> None:
         """Note what is typed as the draft of the conversation on screen."""
@@ -310,5 +365,6 @@ class MainScreen(Still, Screen[None]):
         self.prompt.paste(event.text)
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Enter."""
+        """Enter. What is sent is seen."""
+        self.conversation.transcript.follow()
         submit(self, event.text)

@@ -45,6 +45,7 @@ class ConversationView(Rows):
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
         self._dirty = False
+        self._unseen = False  # text came while the end was not on screen
         self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
@@ -65,10 +66,16 @@ class ConversationView(Rows):
         messages = self._chat.messages
         return messages[at] if at < len(messages) else None
 
+    @property
+    def unseen(self) -> bool:
+        """Whether there is new text below the screen."""
+        self._unseen = self._unseen and not self.transcript.following
+        return self._unseen
+
     def show(self, chat: Chat) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
-            self._chat, self._known = chat, {}
+            self._chat, self._known, self._unseen = chat, {}, False
         wanted = [self._message(chat, stored) for stored in chat.messages]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
@@ -96,6 +103,7 @@ class ConversationView(Rows):
         """Show what came since the last time."""
         if self._dirty:
             self._dirty = False
+            self._unseen = True  # while the end is on screen it is seen
             self.transcript.flush()
 
     def step(self, rows: int) -> bool:

@@ -81,16 +81,16 @@ def test_C8_every_refused_allocation_of_a_step_is_a_memory_error(hooks):
     out = run(
         hooks,
         """
-        program = backend.capture(forward, Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=32))
+        limits = Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=32)
+        program = backend.capture(forward, limits)
         steps = [batch([1, 5, 1], 500), batch([40]), batch([1], 600)]
         for step in steps:
             program.run(step)
-        fresh = lambda: backend.capture(forward, Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=32))
         expected = [program.run(step).tokens.tolist() for step in steps]
         refused = 0
         for number, step in enumerate(steps):
             for count in [*range(16), *(int(16 * 1.3**i) for i in range(1, 40))]:
-                program = fresh()  # with buffers that have not grown yet
+                program = backend.capture(forward, limits)  # with buffers that have not grown yet
                 hooks.refuse_memory_after(count)
                 try:
                     tokens = program.run(step).tokens.tolist()
