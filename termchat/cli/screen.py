@@ -26,7 +26,6 @@ def screen(
 
     click.UsageError, ConversationIdError: before anything is drawn.
     """
-    from ..store import checked_id
     from ..tui.app import Options, TermchatApp
     from ..tui.run import run
 

@@ -41,7 +41,7 @@ class Chat:
     work. waiting: what it waits for before the engine gets the request. error: why the last turn failed.
     full: the engine said that the context has no room; warned: the user was told that this is near. unread: a
     reply came while another conversation was shown. draft: what was typed and not sent; editing: the message
-    that it is to be a new version of.
+    that it is to be a new version of. given: sampling settings of the command line, which hold for this run.
     """
 
     conversation: Conversation = field(default_factory=unstored)
@@ -58,6 +58,7 @@ class Chat:
     unread: bool = False
     draft: str = ""
     editing: StoredMessage | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str | None:
@@ -81,8 +82,9 @@ class Chat:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """Its own sampling settings."""
-        return {key: value for key, value in self.conversation.params.items() if key in SAMPLING_KEYS}
+        """Its own sampling settings, under those of the command line."""
+        settings = {**self.conversation.params, **self.given}
+        return {key: value for key, value in settings.items() if key in SAMPLING_KEYS}
 
     @property
     def leaf_id(self) -> int | None:
