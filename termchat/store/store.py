@@ -192,7 +192,7 @@ class Store(Conversations):
         if not rows or self._writer.is_mine(str(rows[0]["writer"])):
             return False
         if is_alive(self._writers, str(rows[0]["writer"])):
-            raise ConversationBusyError(conversation.id)
+            raise ConversationBusyError(conversation.id, message_id)
         return True
 
     def begin_turn(
