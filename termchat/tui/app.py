@@ -24,7 +24,6 @@ from ..paths import Paths, data_file
 from ..peaks import Peaks
 from ..themes import load_themes, variable_defaults
 from ..widgets.plain import Plain
-from . import drafts
 from .chats import Chats
 from .command import CommandError
 from .commands import COMMANDS
@@ -141,7 +140,7 @@ class TermchatApp(App[None], inherit_bindings=False):
             plan=plan,
         )
         self.engines = Engines(self.loader, self._main.poll)
-        self.history = History(paths.database if options.save else None, self._tell)
+        self.history = History(paths.database if options.save else None, self._failed)
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         self.relay = Relay(self.chats, self.history, self._main)
         self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
@@ -218,10 +217,7 @@ class TermchatApp(App[None], inherit_bindings=False):
         """Read the list and the prompts before; the conversation that was asked for. UserError."""
         options = self.options
         await self.chats.load()
-        if options.save:
-            drafts.restore(self._paths.drafts, self.chats.all)
-        if not self._main.prompt.text:
-            self._main.prompt.load(self._main.chat.draft)
+        await self._take_draft()
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
         stored = (chat for chat in self.chats.all if chat.id is not None)
@@ -257,8 +253,9 @@ class TermchatApp(App[None], inherit_bindings=False):
                 self._main.give_back(chat, self.turns.stop(chat))
             self._main.keep_draft()
         await self.turns.close()
-        if self.typeahead.started and self.options.save:
-            drafts.keep(self._paths.drafts, self.chats.all)
+        if self.typeahead.started:
+            self.chats.keep(last=True)
+            self.chats.saving.post_held()
 
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
@@ -325,9 +322,16 @@ class TermchatApp(App[None], inherit_bindings=False):
             log.exception("not everything could be saved")
         self._close_messages_no_wait()
 
-    def _tell(self, text: str) -> None:
-        """A sentence from another thread."""
-        self.call_later(self._main.notify_user, text, error=True)
+    async def _take_draft(self) -> None:
+        """Show a text that was typed in no conversation, if nothing is typed yet."""
+        typed = next((chat for chat in self.chats.all if chat.id is None and chat.draft), None)
+        shown = self._main.chat
+        if typed is not None and typed is not shown and shown.id is None and not self._main.prompt.text:
+            await self._main.switch_to(typed)
+
+    def _failed(self, error: Exception) -> None:
+        """The store could not do what nobody waits for; from its thread."""
+        self.call_later(self.chats.saving.failed, error)
 
 
 def _current_folder() -> Path:
