@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..sanitize import one_line
+from ..titles import title_of
 from .console import Console
 from .errors import CliError
 from .options import CommandGroup, Text, json_option
@@ -58,8 +59,7 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
         return
     rows = [["ID", "LAST USED", "MESSAGES", "MODEL", "TITLE"]]
     rows += [
-        [item.id, _date(item.updated), str(item.messages), Path(item.model).name, item.title]
-        for item in found
+        [item.id, _date(item.updated), str(item.messages), title_of(item.model), item.title] for item in found
     ]
     console.print_table(rows)
 
