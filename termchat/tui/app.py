@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,6 +159,11 @@ class TermchatApp(App[None], inherit_bindings=False):
     def log_file(self) -> Path:
         """Where details of faults are."""
         return self._paths.log_file
+
+    @property
+    def folders_of_last_resort(self) -> tuple[Path, ...]:
+        """Where what the history does not take may be written."""
+        return self._paths.data, self._paths.state, Path(tempfile.gettempdir())
 
     @property
     def theme_names(self) -> list[str]:
