@@ -145,7 +145,7 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
 @click.pass_obj
 def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
     """Delete conversations; for a week /undelete brings back the last one."""
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         for name in [store.find(id).id for id in ids]:
             store.delete(name)
 
@@ -154,7 +154,7 @@ def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
 @click.pass_obj
 def purge_history(console: Console) -> None:
     """Remove for good, and without a trace, what was deleted."""
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         count = store.purge_deleted()
     console.output.write(f"conversations removed for good: {count}\n")
 
