@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,8 @@ from .chat import HELD, Chat, unstored
 from .history import History
 from .listener import Listener
 from .saving import Saving
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -71,11 +74,17 @@ class Chats:
 
     def _list(self, store: Store) -> Sequence[Conversation] | None:
         """The conversations; None if no other window or program has written since the last time."""
+        died = store.recover() if self._written_elsewhere else 0
         version = store.database.version()
-        if version == self._version:
+        if version == self._version and not died:
             return None
         self._version = version
         return store.list_conversations()
+
+    @property
+    def _written_elsewhere(self) -> bool:
+        """Whether another process writes a reply, or did when it was looked at last."""
+        return any(chat.ending == "streaming" and not chat.busy for chat in self.all)
 
     def _call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
         """A call on the store that changes conversations."""
@@ -89,12 +98,14 @@ class Chats:
         self._looking, changes = True, self._changes
         try:
             rows = await self._history.call(self._list)
-        except (UserError, OSError):
-            rows = None  # it is said where something is wanted
+            if rows is not None:
+                await self._merge(rows, changes)
+        except (UserError, OSError) as error:  # it is said where something is wanted
+            log.warning("%s", error)
         finally:
             self._looking = False
-        if rows is None:
-            return
+
+    async def _merge(self, rows: Sequence[Conversation], changes: int) -> None:
         if changes != self._changes:  # the rows may be older than what was changed here meanwhile
             self._version = 0
             return

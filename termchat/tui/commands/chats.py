@@ -59,7 +59,8 @@ async def delete(ui: MainScreen, argument: str) -> None:
     """Delete the conversation; it can be brought back."""
     chats, chat = ui.app.chats, ui.chat
     at = chats.all.index(chat)
-    ui.app.turns.stop(chat)
+    ui.keep_draft()
+    ui.give_back(chat, ui.app.turns.stop(chat))
     await chats.delete(chat)
     await ui.switch_to(chats.all[min(at, len(chats.all) - 1)] if chats.all else chats.new())
     if chat.id is not None:

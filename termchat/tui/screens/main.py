@@ -73,6 +73,7 @@ class MainScreen(Still, Screen[None]):
         self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
         self._looking = False
+        self._seen: tuple[Chat, int] | None = None  # whose prompt, and how it was
         self._stale = False
         self._list_stale = False
         self._streams = False
@@ -244,7 +245,9 @@ class MainScreen(Still, Screen[None]):
 
     def _look(self) -> None:
         """Once a second: what was typed goes to the store, what others have stored comes from there."""
-        self.keep_draft()
+        if (seen := (self.chat, self.prompt.revision)) != self._seen:
+            self._seen = seen
+            self.keep_draft()
         self.app.chats.keep()
         if not self._looking:
             self._looking = True
@@ -253,8 +256,6 @@ class MainScreen(Still, Screen[None]):
     async def _refresh(self) -> None:
         try:
             await self.app.chats.refresh()
-        except UserError as error:
-            self.notify_user(str(error), error=True)
         finally:
             self._looking = False
 

@@ -125,8 +125,8 @@ async def test_an_edited_message_is_not_lost_while_a_reply_is_made(open_app: Any
         assert d.main.prompt.text == "first, edited"
         await d.until(lambda: not d.chat.busy)
         await d.press("enter")
-        await d.settle()
-        assert [message.text for message in d.chat.messages] == ["first, edited", "Three."]
+        expected = ["first, edited", "Three."]
+        await d.until(lambda: [message.text for message in d.chat.messages] == expected)
 
 
 async def test_a_message_waits_for_the_reply_of_another_process(
