@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
+from .pipeline import guarded
 from .splits import Split
 from .vocabulary import SPACE, Kind, Vocabulary
 
@@ -76,6 +77,6 @@ def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: boo
 
 def _model(pieces: dict[str, int], merges: list[tuple[str, str]], **options: object) -> models.BPE:
     try:
-        return models.BPE(vocab=pieces, merges=merges, **options)
-    except Exception as error:  # tokenizers raises plain Exception
+        return guarded(lambda: models.BPE(vocab=pieces, merges=merges, **options))
+    except ValueError as error:
         raise ValueError(f"the merges do not fit the tokens: {error}") from None

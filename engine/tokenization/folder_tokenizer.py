@@ -14,14 +14,14 @@ from ..loading.files import file_inside, parse_json_object, read_bytes, read_jso
 from ..loading.generation import read_folder_generation
 from ..loading.refusal import invalid, shown
 from .marks import with_marks
-from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, types
+from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
 from .tokenizer import Tokenizer, control_tokens
 from .vocabulary import Kind, Vocabulary, is_byte_token
 
 NAME = "tokenizer.json"
 _NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 27
 _SENTENCEPIECE = (
     ", and tokenizer.model is not read: take a GGUF file of the model, or make a tokenizer.json with "
     "transformers (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
@@ -86,12 +86,12 @@ class _File:
         return added
 
     def _replace_slow(self, part: Any) -> None:
-        if isinstance(part, dict):
-            for step in part.get("pretokenizers") or [part]:
-                pattern = step.get("pattern") if isinstance(step, dict) else None
-                if isinstance(pattern, dict) and pattern.get("Regex") in FASTER:
-                    pattern["Regex"] = FASTER[pattern["Regex"]]
-                    self._changed = True
+        for step in steps(part, "pretokenizers"):
+            pattern = step.get("pattern")
+            expression = pattern.get("Regex") if isinstance(pattern, dict) else None
+            if isinstance(expression, str) and expression in FASTER:
+                step["pattern"] = {"Regex": FASTER[expression]}
+                self._changed = True
 
     def mark_special(self, texts: set[str]) -> None:
         """Make these added tokens special, so that they are never found in a user's text."""
@@ -151,8 +151,9 @@ def _is_made(file: _File) -> Any:
     def is_made(text: str) -> bool:
         if not made:
             made.add("")
-            for merge in file.values["model"].get("merges") or []:
-                made.add("".join(merge) if isinstance(merge, list) else str(merge).replace(" ", ""))
+            merges = file.values["model"].get("merges")
+            for merge in merges if isinstance(merges, list) else []:
+                made.add("".join(map(str, merge)) if isinstance(merge, list) else str(merge).replace(" ", ""))
         return text in made
 
     return is_made
@@ -165,7 +166,7 @@ def _without_prefix(encoder: tokenizers.Tokenizer) -> tokenizers.Tokenizer | Non
     if inner_words == words:
         return None
     changed = json.loads(encoder.to_str()) | {"pre_tokenizer": json.loads(inner_words)}
-    return tokenizers.Tokenizer.from_str(json.dumps(changed))
+    return load(json.dumps(changed).encode())
 
 
 def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
@@ -214,7 +215,13 @@ def _named_token(fields: Fields, name: str, file: _File, default: int | None) ->
 
 def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     """The tokenizer of a model's folder. Raises EngineError(model_invalid) naming the file."""
-    folder = Path(folder)
+    try:
+        return _tokenizer(Path(folder))
+    except RecursionError:
+        raise invalid(Path(folder) / NAME, "it is nested too deeply") from None
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
     file = _File(folder)
     vocabulary = _vocabulary(file)
     config = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})

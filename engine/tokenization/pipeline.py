@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import tokenizers
 
+from ..loading.refusal import one_line
 from .splits import PATTERNS
 
+T = TypeVar("T")
 Refuse = Callable[[str], NoReturn]
 
 MAX_GROWTH = 32
@@ -53,13 +55,18 @@ def types(value: Any) -> set[str]:
     return {str(value.get("type"))}.union(*map(types, value.values()))
 
 
-def _steps(part: Any, inner: str) -> Iterator[dict[str, Any]]:
+def steps(part: Any, inner: str) -> Iterator[dict[str, Any]]:
     """The parts a text goes through one after the other."""
-    if isinstance(part, dict) and part.get("type") == "Sequence":
-        for step in part.get(inner) or []:
-            yield from _steps(step, inner)
+    if isinstance(part, dict) and part.get("type") == "Sequence" and isinstance(part.get(inner), list):
+        for each in part[inner]:
+            yield from steps(each, inner)
     elif part is not None:
         yield part if isinstance(part, dict) else {}
+
+
+def _kind(step: dict[str, Any]) -> str:
+    kind = step.get("type")
+    return kind if isinstance(kind, str) else type(kind).__name__
 
 
 def _text(refuse: Refuse, step: dict[str, Any], key: str, least: int = 0) -> str:
@@ -123,10 +130,10 @@ def _check_regex(refuse: Refuse, pattern: str) -> bool:
 
 def _check_normalizer(refuse: Refuse, part: Any) -> bool:
     growth, trial = 1.0, False
-    for step in _steps(part, "normalizers"):
-        kind = step.get("type")
+    for step in steps(part, "normalizers"):
+        kind = _kind(step)
         if kind not in _NORMALIZERS:
-            refuse(f"normalizers of type {str(kind)[:60]!r} are not supported")
+            refuse(f"normalizers of type {kind[:60]!r} are not supported")
         if kind == "Prepend":
             _text(refuse, step, "prepend")
         elif kind == "Precompiled":
@@ -143,10 +150,10 @@ def _check_normalizer(refuse: Refuse, part: Any) -> bool:
 
 def _check_pre_tokenizer(refuse: Refuse, part: Any) -> bool:
     trial = False
-    for step in _steps(part, "pretokenizers"):
-        kind = step.get("type")
+    for step in steps(part, "pretokenizers"):
+        kind = _kind(step)
         if kind not in _PRE_TOKENIZERS:
-            refuse(f"pre-tokenizers of type {str(kind)[:60]!r} are not supported")
+            refuse(f"pre-tokenizers of type {kind[:60]!r} are not supported")
         if kind == "FixedLength":
             length = step.get("length")
             if type(length) is not int or length < 1:
@@ -160,7 +167,7 @@ def _check_pre_tokenizer(refuse: Refuse, part: Any) -> bool:
 def check_parts(refuse: Refuse, normalizer: Any, pre_tokenizer: Any) -> bool:
     """Refuse a pipeline with parts that are not known to be harmless; True: it is to be tried out as well."""
     for part, inner in ((normalizer, "normalizers"), (pre_tokenizer, "pretokenizers")):
-        count = sum(1 for _ in _steps(part, inner))
+        count = sum(1 for _ in steps(part, inner))
         if count > _MAX_PARTS:
             refuse(f"it has {count} {inner}; at most {_MAX_PARTS} are allowed")
     trials = [_check_normalizer(refuse, normalizer), _check_pre_tokenizer(refuse, pre_tokenizer)]
@@ -182,6 +189,8 @@ def check_model(refuse: Refuse, model: Any, longest: int) -> dict[str, int]:
             refuse(f"a {key} is not supported")
     unknown = model.get("unk_token")
     complete = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+    if unknown is not None and not isinstance(unknown, str):
+        refuse("its unk_token must be a text")
     if unknown is not None and unknown not in vocabulary and not complete:
         refuse(f"its unk_token {str(unknown)[:60]!r} is not in its vocabulary")
     return vocabulary
@@ -192,11 +201,16 @@ def expression(pattern: str) -> tokenizers.Regex:
     return tokenizers.Regex(pattern)
 
 
+def guarded(make: Callable[[], T]) -> T:
+    """What the library makes. ValueError: it fails, by an error or by a panic, which is no Exception."""
+    try:
+        return make()
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise ValueError(one_line(error)) from None
+
+
 def load(data: bytes) -> tokenizers.Tokenizer:
     """The library's own tokenizer. ValueError: it can't read it."""
-    try:
-        return tokenizers.Tokenizer.from_buffer(data)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of the library is no Exception
-        raise ValueError(str(error)) from None
+    return guarded(lambda: tokenizers.Tokenizer.from_buffer(data))

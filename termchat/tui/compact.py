@@ -15,7 +15,7 @@ from .chat import Chat
 from .chats import Chats
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 KEPT_SHARE = 0.75
 """Share of the context that the newest messages may take in the new conversation."""
@@ -42,7 +42,7 @@ class StoppedError(UserError):
 
 
 async def newest_that_fit(
-    engine: AsyncEngine, system: str, messages: Sequence[StoredMessage], most: int
+    engine: Engine, system: str, messages: Sequence[StoredMessage], most: int
 ) -> list[StoredMessage]:
     """The longest end of the messages that begins with the user's and has at most `most` tokens."""
     starts = [index for index, message in enumerate(messages) if message.role == "user"]

@@ -244,6 +244,17 @@ def test_a_folder_with_a_sentencepiece_file_only_gets_advice(tmp_path: Path) -> 
     assert "tokenizer.model is not read: take a GGUF file" in refused(tmp_path)
 
 
+def test_many_or_deeply_nested_values(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "more than 3145728 values" in refused(write(tmp_path / "m", b'{"a": [' + b"[]," * 20_000_000))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
+    for depth in (100, 300, 600, 900, 20_000):
+        for part in ("normalizer", "decoder", "model"):
+            deep = b'{"type":"Sequence","normalizers":[' * depth + b"]}" * depth
+            text = json.dumps(values()).encode()[:-1] + f', "{part}": '.encode() + deep + b"}"
+            refused(write(tmp_path / "m", text))
+
+
 class Panic(BaseException):
     """As the library's."""
 

@@ -58,7 +58,9 @@ def hooks(tmp_path_factory) -> Path:
 
 def run(hooks: Path, program: str) -> str:
     """The output of a Python that runs this with the hooks preloaded."""
-    preloaded = " ".join(filter(None, (os.environ.get("LD_PRELOAD"), str(hooks))))  # a sanitizer comes first
+    # Before a sanitizer, which has an allocator of its own.
+    preloaded = " ".join(filter(None, (str(hooks), os.environ.get("LD_PRELOAD"))))
+    sanitizer = f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0:alloc_dealloc_mismatch=0"
     done = subprocess.run(
         [
             sys.executable,
@@ -69,7 +71,7 @@ def run(hooks: Path, program: str) -> str:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "LD_PRELOAD": preloaded},
+        env={**os.environ, "LD_PRELOAD": preloaded, "ASAN_OPTIONS": sanitizer},
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout
