@@ -91,7 +91,7 @@ async def find(ui: MainScreen, argument: str) -> None:
             return [Item(Content(chat.title), (chat, None)) for chat in chats.all if chat.id]
         hits = await ui.app.history.read(partial(search, query=query))
         if any(chats.find(hit.conversation_id) is None for hit in hits):
-            await chats.refresh()  # another window or program has written it
+            await chats.windows.refresh()  # another window or program has written it
         found = []
         for hit in hits:
             chat = chats.find(hit.conversation_id)

@@ -248,14 +248,14 @@ class MainScreen(Still, Screen[None]):
         if (seen := (self.chat, self.prompt.revision)) != self._seen:
             self._seen = seen
             self.keep_draft()
-        self.app.chats.keep()
+        self.app.chats.unsent.keep(self.app.chats.all)
         if not self._looking:
             self._looking = True
             self.run_worker(self._refresh())
 
     async def _refresh(self) -> None:
         try:
-            await self.app.chats.refresh()
+            await self.app.chats.windows.refresh()
         finally:
             self._looking = False
 

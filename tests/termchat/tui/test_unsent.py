@@ -60,7 +60,7 @@ async def test_N013_a_message_and_its_draft_change_in_one_transaction(stage: Any
     async with stage(script("One.", "Two.")) as s:
         chat = await s.ask("first")
         chat.draft = "second"
-        s.chats.keep()
+        s.chats.unsent.keep(s.chats.all)
         await s.until(lambda: chat.kept == "second")
 
         def fail(*args: Any, **kwargs: Any) -> None:
@@ -90,7 +90,7 @@ async def test_N013_windows_that_close_hand_on_what_they_hold(
         await fresh.load()
         assert [(each.id, each.draft) for each in fresh.all] == [(None, "of a new one"), (chat.id, "")]
         fresh.all[0].draft = ""
-        fresh.keep()
+        fresh.unsent.keep(fresh.all)
         await s.until(lambda: unsent(s.database) == ["typed in the other window"])
 
 

@@ -53,12 +53,12 @@ async def test_a_program_that_dies_while_it_answers_is_seen(stage: Any, script: 
         other = Store(s.database)
         begun = other.begin_turn("team", "question")
         begun.reply.append("half")
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         chat = s.chats.find("team")
         assert chat.state == "decode"
         assert not chat.busy
         other._writer.close()  # as its death does
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert chat.state == "interrupted"
         other.database.close()
 
@@ -71,16 +71,16 @@ async def test_what_is_shown_is_kept_where_another_window_takes_another_way(stag
         shown = [message.id for message in chat.messages]
         with Store(s.database) as other:
             edited = other.edit(shown[2], "second, edited elsewhere")
-            await s.chats.refresh()
+            await s.chats.windows.refresh()
             assert [message.id for message in chat.messages] == shown
             assert chat.siblings(chat.messages[2]) == [shown[2], edited.id]
             other.add_message(chat.id, "user", "below", shown[-1])
-            await s.chats.refresh()
+            await s.chats.windows.refresh()
             assert chat.messages[-1].text == "below"
         await s.chats.show(s.chats.new())
         with Store(s.database) as other:
             other.add_message(chat.id, "assistant", "unseen", chat.leaf_id)
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert chat.tree is None  # it is read when it is opened, with a word
         before = len(s.listener.notices)
         await s.chats.show(chat)
@@ -94,7 +94,7 @@ async def test_sending_where_another_window_has_deleted(stage: Any, script: Any)
         await s.chats.show(chat)
         with Store(s.database) as other:
             other.delete(chat.id)
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert chat.gone
         await s.ask("second", chat)
         assert chat.error == "this conversation was deleted in another window; /undelete brings it back"
@@ -110,12 +110,12 @@ async def test_own_changes_are_not_undone_by_what_is_read(stage: Any, script: An
         chat = await s.ask("first")
         with Store(s.database) as other:
             other.get_or_create("another")
-        look = s.chats.refresh()
+        look = s.chats.windows.refresh()
         task = s.chats.set_system(chat, "Be kind.")
         await task
         await look
         assert chat.system == "Be kind."
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert {each.id for each in s.chats.all} == {chat.id, "another"}
 
 
