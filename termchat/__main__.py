@@ -13,8 +13,8 @@ from .frames import with_room
 def main() -> int:
     """Run the program; the exit code."""
     collector.pause()
-    # The threads of numpy's BLAS have nothing to do here, and would spin for 70 ms before they sleep.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    # Threads of numpy's BLAS would have nothing to do here: they spin, and where they are few it complains.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from .cli.main import run
 
