@@ -13,7 +13,8 @@ from .frames import with_room
 def main() -> int:
     """Run the program; the exit code."""
     collector.pause()
-    # Threads of numpy's BLAS would have nothing to do here: they spin, and where they are few it complains.
+    # numpy's BLAS has nothing to do here: its threads would spin for 70 ms before they sleep, and where few
+    # are allowed it prints a page and sends itself SIGINT.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from .cli.main import run

@@ -93,6 +93,8 @@ class Monitor:
                 its.append(chat)
             for reply in live:
                 row = rows.get(reply.stream.id)
+                if row is not None:
+                    reply.context_tokens = row.tokens
                 if row is not None and row.state == "prefill":
                     prefilling.add(reply)
                 if row is not None and row.tokens_per_second:
