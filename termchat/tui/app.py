@@ -144,7 +144,9 @@ class TermchatApp(App[None], inherit_bindings=False):
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         self.relay = Relay(self.chats, self.history, self._main)
         self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
-        self.monitor = Monitor(self.engines, self.chats, self.relay, Peaks(paths.peaks))
+        self.monitor = Monitor(
+            self.engines, self.chats, self.relay, Peaks(paths.peaks), self._main.notify_user
+        )
 
     @property
     def log_file(self) -> Path:
