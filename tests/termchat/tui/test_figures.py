@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine import ConversationRow, EngineSnapshot
+from engine.testing import ScriptedModel
 from termchat.tui.glyphs import UNICODE
 from termchat.tui.screens.stats import StatsScreen
 from termchat.tui.stats import EngineStats, StatsHistory, derive
@@ -130,3 +131,13 @@ async def test_B12_the_screen_of_plots_draws_nothing_while_nothing_runs(open_app
             d.app._main.poll()
         assert history.count == count
         assert drawn == []
+
+
+async def test_what_a_model_has_to_say_is_a_notice(open_app: Any, script: Any, monkeypatch: Any) -> None:
+    load = ScriptedModel.load
+    note = "threads 128 is more than this process can use: 2 on 2 processors compute"
+    monkeypatch.setattr(
+        ScriptedModel, "load", lambda self, config: replace(load(self, config), notes=(note,))
+    )
+    async with open_app(script("Hello.")) as d:
+        await d.shows("threads 128 is more than this process can use")
