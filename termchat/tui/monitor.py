@@ -122,14 +122,16 @@ class Monitor:
     def measure_peak(self) -> None:
         """Measure the memory's peak when nothing runs anywhere: other programs may have spoiled it before.
 
-        Now and then, after something was answered: a prompt that is sent meanwhile waits some milliseconds.
+        Now and then, after something was answered, or until it was done on a quiet machine: a prompt that is
+        sent meanwhile waits some milliseconds.
         """
         engine, stats = self._bridge.engine, self.stats
         if engine is None or stats is None or self._peaks is None:
             return
         tokens, time_before = self._measured.get(engine, (0, -math.inf))
         now = time.perf_counter()
-        if stats.snapshot.tokens_total == tokens or now - time_before < MEASURE_SECONDS:
+        news = stats.snapshot.tokens_total != tokens or not stats.snapshot.bandwidth_peak_quiet
+        if not news or now - time_before < MEASURE_SECONDS:
             return
         self._measured[engine] = stats.snapshot.tokens_total, now
         peaks = self._peaks
