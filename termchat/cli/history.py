@@ -1,4 +1,4 @@
-"""`termchat history`: stored conversations, for reading and for taking elsewhere."""
+"""`termchat history`: stored conversations, for reading, for taking elsewhere, and for deleting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def history() -> None:
-    """List, read, search and export stored conversations."""
+    """List, read, search, export and delete stored conversations."""
 
 
 def open_store() -> Store:
@@ -130,6 +130,25 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
     if Path(output).is_dir():
         raise CliError("usage", f"{output} is a folder; name a file")
     export_file(Path(output), document)
+
+
+@history.command("rm")
+@click.argument("ids", nargs=-1, required=True, shell_complete=complete_conversation)
+@click.pass_obj
+def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
+    """Delete conversations; for a week /undelete brings back the last one."""
+    with closing(open_store()) as store:
+        for name in [store.find(id).id for id in ids]:
+            store.delete(name)
+
+
+@history.command("purge")
+@click.pass_obj
+def purge_history(console: Console) -> None:
+    """Remove for good, and without a trace, what was deleted."""
+    with closing(open_store()) as store:
+        count = store.purge_deleted()
+    console.output.write(f"conversations removed for good: {count}\n")
 
 
 def _date(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,7 +119,7 @@ class TermchatApp(App[None], inherit_bindings=False):
             os.environ["NO_COLOR"] = no_color
         self.config = config
         self.options = options
-        self.folder = Path.cwd()
+        self.folder = _current_folder()
         self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
         self.keys = Keys(COMMANDS, config.keys)
         self._warnings = list(self.keys.warnings)
@@ -158,6 +159,11 @@ class TermchatApp(App[None], inherit_bindings=False):
     def log_file(self) -> Path:
         """Where details of faults are."""
         return self._paths.log_file
+
+    @property
+    def folders_of_last_resort(self) -> tuple[Path, ...]:
+        """Where what the history does not take may be written."""
+        return self._paths.data, self._paths.state, Path(tempfile.gettempdir())
 
     @property
     def theme_names(self) -> list[str]:
@@ -250,13 +256,16 @@ class TermchatApp(App[None], inherit_bindings=False):
         await self._take_draft()
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
+        stored = (chat for chat in self.chats.all if chat.id is not None)
+        chat = next(stored, None) if options.newest else None
         if options.conversation is not None:
             name = options.conversation
-            return self.chats.find(name) or await self.chats.add(
-                lambda store: store.get_or_create(name, system=options.system)
-            )
-        stored = (chat for chat in self.chats.all if chat.id is not None)
-        return next(stored, None) if options.newest else None
+            chat = self.chats.find(name) or await self.chats.add(lambda store: store.get_or_create(name))
+        if chat is not None:  # as a one-shot goes on: settings hold for this run, the system prompt stays
+            chat.given = options.sampling
+            if options.system:
+                await self.chats.set_system(chat, options.system)
+        return chat
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
@@ -359,6 +368,13 @@ class TermchatApp(App[None], inherit_bindings=False):
     def _failed(self, error: Exception) -> None:
         """The store could not do what nobody waits for; from its thread."""
         self.call_later(self.chats.saving.failed, error)
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # it was removed
+        return Path(os.sep)
 
 
 def _read_registry(paths: Paths) -> Registry:

@@ -17,7 +17,7 @@ from .background import in_background
 from .loader import Loader, reference_of
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine, EngineSnapshot, SamplingParams
+    from engine import Engine, EngineSnapshot, SamplingParams
 
     from ..download import Progress
     from ..registry import ResolvedModel
@@ -60,7 +60,7 @@ class EngineBridge:
         self.model: ResolvedModel | None = None
         self.entry: ModelEntry | None = None
         self.progress: Progress | None = None
-        self.engine: AsyncEngine | None = None
+        self.engine: Engine | None = None
         self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
         self.loading = False
@@ -137,7 +137,7 @@ class EngineBridge:
         """End a download; what has come is kept."""
         self._stop_download = True
 
-    async def ready(self) -> AsyncEngine:
+    async def ready(self) -> Engine:
         """The engine, when it is loaded. EngineUnavailableError: it cannot be."""
         while True:
             await self._settled.wait()
