@@ -17,8 +17,8 @@ from termchat.tui.app import TermchatApp
 from termchat.tui.screens.picker import Item, Picker
 
 REPLY = "plain **bold** `code` [link](http://example.org)\n\n# Heading\n\n```python\nx = 1  # comment\n```"
-FEW = ("dusk", "paper", "terminal")
-OTHERS = ("nord", "flexoki", "textual-light", "gruvbox")  # Textual's, the hardest of them
+FEW = ("dusk", "terminal")
+OTHERS = ("nord", "textual-light")  # Textual's, the hardest of them
 
 
 def letters(strip: Strip) -> list[tuple[str, Style]]:
