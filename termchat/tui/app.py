@@ -290,7 +290,7 @@ class TermchatApp(App[None], inherit_bindings=False):
             self._main.keep_draft()
         await self.turns.close()
         if self.typeahead.started:
-            self.chats.keep(last=True)
+            self.chats.unsent.keep(self.chats.all, last=True)
             self.chats.saving.post_held()
 
     async def action_quit(self) -> None:

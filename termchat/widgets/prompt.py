@@ -66,6 +66,7 @@ class Prompt(Literal, Still, TextArea):
         self._draft = "", b""  # what was typed before going there, and its sources
         self._pasted: dict[int, str] = {}
         self._origin = Origin()
+        self.revision = 0  # changes with the text
         self._source: Source = "typed"  # of what is put in now
 
     @property
@@ -92,18 +93,22 @@ class Prompt(Literal, Still, TextArea):
     def edit(self, edit: Edit) -> EditResult:
         """Every change of the text but `load`, undo and redo."""
         result = super().edit(edit)
-        self._origin.update(self.text, self._source)
+        self._note(self._source)
         return result
 
     def undo(self) -> None:
         """Take the last change back."""
         super().undo()
-        self._origin.update(self.text, "back")
+        self._note("back")
 
     def redo(self) -> None:
         """Make the change that was taken back last."""
         super().redo()
-        self._origin.update(self.text, "back")
+        self._note("back")
+
+    def _note(self, source: Source) -> None:
+        self.revision += 1
+        self._origin.update(self.text, source)
 
     def empty(self) -> None:
         """Take the text away, so that it can be recalled, or brought back by undo."""
@@ -205,6 +210,7 @@ class Prompt(Literal, Still, TextArea):
         self._pasted.clear()
         text = show_controls(text)
         self.text = self._fold(text) if len(text) > _LOAD_CHARACTERS else text
+        self.revision += 1
         known = len(sources) == len(self.text)
         self._origin.reset(self.text, sources if known else all_from("back", len(self.text)))
         self.move_cursor(self.document.end)

@@ -73,6 +73,7 @@ class MainScreen(Still, Screen[None]):
         self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
         self._looking = False
+        self._seen: tuple[Chat, int] | None = None  # whose prompt, and how it was
         self._stale = False
         self._list_stale = False
         self._streams = False
@@ -244,17 +245,17 @@ class MainScreen(Still, Screen[None]):
 
     def _look(self) -> None:
         """Once a second: what was typed goes to the store, what others have stored comes from there."""
-        self.keep_draft()
-        self.app.chats.keep()
+        if (seen := (self.chat, self.prompt.revision)) != self._seen:
+            self._seen = seen
+            self.keep_draft()
+        self.app.chats.unsent.keep(self.app.chats.all)
         if not self._looking:
             self._looking = True
             self.run_worker(self._refresh())
 
     async def _refresh(self) -> None:
         try:
-            await self.app.chats.refresh()
-        except UserError as error:
-            self.notify_user(str(error), error=True)
+            await self.app.chats.windows.refresh()
         finally:
             self._looking = False
 
