@@ -190,6 +190,10 @@ class TermchatApp(App[None], inherit_bindings=False):
         else:
             await super().on_event(event)
 
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted in a dialog without a text goes to the prompt."""
+        self._main.prompt.paste(event.text)
+
     async def _start(self) -> None:
         """After the first frame: look at what was typed before, open the store, load the engine."""
         self.typeahead.start()
@@ -249,12 +253,21 @@ class TermchatApp(App[None], inherit_bindings=False):
         """Stop what runs, and save it, with what was typed and not sent."""
         self.typeahead.stop()
         if self.typeahead.started:
-            for chat in self.chats.all:
-                self._main.give_back(chat, self.turns.stop(chat))
-            self._main.keep_draft()
+            self._hand_back()
         await self.turns.close()
         if self.typeahead.started and self.options.save:
             drafts.keep(self._paths.drafts, self.chats.all)
+
+    def _hand_back(self) -> None:
+        """Put queued texts and the prompt's where they are kept. After a fault the screen may be broken."""
+        try:
+            for chat in self.chats.all:
+                self._main.give_back(chat, self.turns.stop(chat))
+            self._main.keep_draft()
+        except Exception:
+            if self.fault is None:
+                raise
+            log.exception("what was typed may not be kept")
 
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from textual import events
+from textual.binding import Binding
 from textual.document._document import Location
 from textual.message import Message
 from textual.strip import Strip
@@ -20,7 +21,6 @@ _FOLD_LINES = 8  # a paste of more lines or characters is folded into a token
 _FOLD_CHARACTERS = 1000
 _LOAD_CHARACTERS = 10_000  # only so much text can be edited smoothly; more of it is folded, too
 _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
-_NEWLINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
 
 class Prompt(Literal, Still, TextArea):
@@ -31,6 +31,7 @@ class Prompt(Literal, Still, TextArea):
     prompts before from oldest to newest. It does not clear itself when something is sent.
     """
 
+    BINDINGS = [Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False)]
     DEFAULT_CSS = """
     Prompt {
         height: auto; max-height: 12; margin: 0 1; padding: 0 1;
@@ -87,16 +88,15 @@ class Prompt(Literal, Still, TextArea):
         self.replace(text, start, end, maintain_selection_offset=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Send or begin a line; other keys are the text area's."""
+        """Send; other keys are the text area's."""
         if event.key == "enter":
             self.post_message(self.Submitted(self.value))
-        elif event.key in _NEWLINE_KEYS:
-            start, end = self.selection
-            self.replace("\n", start, end, maintain_selection_offset=False)
-        else:
-            return
-        event.stop()
-        event.prevent_default()
+            event.stop()
+            event.prevent_default()
+
+    def action_new_line(self) -> None:
+        """Begin a line."""
+        self.replace("\n", *self.selection, maintain_selection_offset=False)
 
     def on_paste(self, event: events.Paste) -> None:
         """Take in a bracketed paste."""

@@ -136,11 +136,13 @@ class MainScreen(Still, Screen[None]):
 
     def reply_grew(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         """Text for the conversation on screen; others keep it as text."""
-        if chat is self.app.chats.shown:
+        if self.app.fault is None and chat is self.app.chats.shown:
             self.conversation.grow(chat, reply, answer, thinking)
 
     def reply_ended(self, chat: Chat) -> None:
         """Ring for a conversation that is not on screen; say before it happens that a context gets full."""
+        if self.app.fault is not None:
+            return
         if chat is not self.app.chats.shown or not self.app.app_focus:
             self.app.bell()
         said = warning(chat, self.app.engines.of(chat.model).context_length)
@@ -150,6 +152,8 @@ class MainScreen(Still, Screen[None]):
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
         """A literal sentence above the prompt."""
+        if self.app.fault is not None:  # nothing is drawn any more, but what is saved must be
+            return
         self.query_one(Notices).tell(text, error=error)
 
     # Drawing
@@ -361,6 +365,7 @@ class MainScreen(Still, Screen[None]):
 
     def on_paste(self, event: events.Paste) -> None:
         """What is pasted where nothing takes it goes to the prompt."""
+        event.stop()
         self.prompt.focus()
         self.prompt.paste(event.text)
 
