@@ -10,12 +10,12 @@ from textual.binding import Binding
 from textual.document._document import Location
 from textual.message import Message
 from textual.strip import Strip
-from textual.widgets import TextArea
 
 from termchat.sanitize import show_controls
 from termchat.widgets.graphemes import grapheme_end, grapheme_start
 from termchat.widgets.plain import Literal
 from termchat.widgets.still import Still
+from termchat.widgets.text_box import TextBox
 
 _FOLD_LINES = 8  # a paste of more lines or characters is folded into a token
 _FOLD_CHARACTERS = 1000
@@ -23,7 +23,7 @@ _LOAD_CHARACTERS = 10_000  # only so much text can be edited smoothly; more of i
 _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
 
 
-class Prompt(Literal, Still, TextArea):
+class Prompt(Literal, Still, TextBox):
     """Grows with its text up to ten rows. Enter sends, ctrl+j, shift+enter and alt+enter begin a line.
 
     A large paste shows as a token such as `[Pasted #1 +120 lines]`: its text is in `value` and in what is

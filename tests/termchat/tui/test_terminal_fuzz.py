@@ -13,20 +13,21 @@ from termchat.tui.reports import Reports
 BEGIN, END = b"\x1b[200~", b"\x1b[201~"
 
 KEYS = (
-    b"\x7f", b"\x15", b"\x17", b"\x0b", b"\x01", b"\x05", b"\x09", b"\x0a", b"\x14", b"\x03", b"\x18", b"\x16", b"\x13",
-    b"\x1f", b"\x1b", b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[H", b"\x1b[F", b"\x1b[5~", b"\x1b[6~", b"\x1b[3~",
-    b"\x1b[Z", b"\x1b[1;5D", b"\x1b[1;3A", b"\x1b[1;2F", b"\x1b[13~", b"\x1b[15~", b"\x1b[20~", b"\x1b1", b"\x1b[97;;97u",
-    b"\x1b[1089::99;5u", b"\x1b[97:65:97;2:2;65u", b"\x1b[99;5:3u", b"\x1b[57441;2u", b"\x1b[27u", b"\x1b[127;5u",
-    b"\x1b[;;128104:8205:128105u",
+    b"\x7f", b"\x15", b"\x17", b"\x0b", b"\x01", b"\x05", b"\x09", b"\x0a", b"\x14", b"\x03", b"\x18",
+    b"\x16", b"\x13", b"\x1f", b"\x1b", b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[H", b"\x1b[F",
+    b"\x1b[5~", b"\x1b[6~", b"\x1b[3~", b"\x1b[Z", b"\x1b[1;5D", b"\x1b[1;3A", b"\x1b[1;2F", b"\x1b[13~",
+    b"\x1b[15~", b"\x1b[20~", b"\x1b1", b"\x1b[97;;97u", b"\x1b[1089::99;5u", b"\x1b[97:65:97;2:2;65u",
+    b"\x1b[99;5:3u", b"\x1b[57441;2u", b"\x1b[27u", b"\x1b[127;5u", b"\x1b[;;128104:8205:128105u",
 )  # fmt: skip
 OPENING = (
-    b"\x0e", b"\x0f", b"\x02", b"\x07", b"\x10", b"\x12", b"\x0c", b"\x1bOP", b"\x1b[12~", b"\x1b[13~", b"\x1b[27;5;110~",
-    b"\x1b[1090::110;5:1u",
+    b"\x0e", b"\x0f", b"\x02", b"\x07", b"\x10", b"\x12", b"\x0c", b"\x1bOP", b"\x1b[12~", b"\x1b[13~",
+    b"\x1b[27;5;110~", b"\x1b[1090::110;5:1u",
 )  # fmt: skip
 ANSWERS = (
-    b"\x1b[12;40R", b"\x1b[?62;22c", b"\x1b[>41;354;0c", b"\x1bP!|7E565445\x1b\\", b"\x1bP>|tmux 3.3a\x1b\\",
-    b"\x1b[?2026;2$y", b"\x1b[?2048;2$y", b"\x1b]11;rgb:1e1e/1e1e/2e2e\x07", b"\x1b]10;rgb:ffff/ffff/ffff\x1b\\",
-    b"\x1b[?29u", b"\x1b[I", b"\x1b[O", b"\x1b[48;36;120;720;1200t", b"\x1b[48;0;9999;0;0t", b"\x1b[?997;1n",
+    b"\x1b[12;40R", b"\x1b[?62;22c", b"\x1b[>41;354;0c", b"\x1bP!|7E565445\x1b\\",
+    b"\x1bP>|tmux 3.3a\x1b\\", b"\x1b[?2026;2$y", b"\x1b[?2048;2$y", b"\x1b]11;rgb:1e1e/1e1e/2e2e\x07",
+    b"\x1b]10;rgb:ffff/ffff/ffff\x1b\\", b"\x1b[?29u", b"\x1b[I", b"\x1b[O", b"\x1b[48;36;120;720;1200t",
+    b"\x1b[48;0;9999;0;0t", b"\x1b[?997;1n",
 )  # fmt: skip
 TEXTS = (
     "hello ",
