@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingsMap
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import TextArea
@@ -308,6 +309,16 @@ class TermchatApp(App[None], inherit_bindings=False):
         self._driver.pause()
 
     # Faults
+
+    async def _dispatch_action(self, namespace: DOMNode, action_name: str, params: Any) -> bool:
+        """Carry out what a key is bound to; a fault in it is told, and is never the end of the program."""
+        try:
+            return await super()._dispatch_action(namespace, action_name, params)
+        except Exception as error:
+            log.exception("the action %s failed", action_name)
+            fault = f"termchat has a fault: {type(error).__name__}: {error}"
+            self._main.notify_user(f"{fault}; the log has the details", error=True)
+            return True
 
     def _handle_exception(self, error: Exception) -> None:
         """An exception that nobody has handled, in a handler, a timer or a worker."""

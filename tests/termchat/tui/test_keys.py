@@ -208,3 +208,22 @@ async def test_leaving_and_the_shell_are_a_key_away_everywhere(
                 d.type_ahead("escape")
                 await d.typed()
         assert done == [action] * 5
+
+
+async def test_a_fault_in_what_a_key_does_is_a_notice(
+    open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_app(script("One."), size=(200, 36)) as d:
+
+        def broken(self: Any) -> None:
+            raise KeyError("broken on purpose")
+
+        monkeypatch.setattr(type(d.main.prompt), "action_cursor_left", broken)
+        d.type_ahead("a", "left", "b")
+        await d.typed()
+        await d.shows("termchat has a fault: KeyError: 'broken on purpose'; the log has the details")
+        assert d.main.prompt.text == "ab"
+        assert "the action cursor_left failed" in caplog.text
+        d.type_ahead("ctrl+u", "ctrl+l", "pageup", "pagedown", "escape", "ctrl+p", "pageup", "escape", "c")
+        await d.typed()
+        assert d.main.prompt.text == "c"
