@@ -26,7 +26,7 @@ class ProgressLine:
     def __call__(self, progress: Progress) -> None:
         """Show an event."""
         if self._messages.is_terminal:
-            self._messages.raw(f"\r\x1b[K{format_progress(progress, bar=BAR_CELLS)}")
+            self._messages.progress(format_progress(progress, bar=BAR_CELLS))
             return
         now = time.monotonic()
         if progress.phase == self._phase and now - self._shown < LINE_SECONDS:
@@ -37,7 +37,7 @@ class ProgressLine:
     def close(self) -> None:
         """Leave the line."""
         if self._messages.is_terminal:
-            self._messages.raw("\r\x1b[K")
+            self._messages.progress("")
 
 
 def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:

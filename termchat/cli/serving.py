@@ -23,7 +23,7 @@ from .errors import CliError, engine_failure
 from .obtain import obtain
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Choice:
 class Serving(NamedTuple):
     """A loaded model. thinking: how it thinks, if it does."""
 
-    engine: AsyncEngine
+    engine: Engine
     choice: Choice
     load_ms: float
     thinking: ThinkingStyle
@@ -52,6 +52,12 @@ class Serving(NamedTuple):
     def template_vars(self) -> Mapping[str, Any]:
         """For the chat template."""
         return template_vars(self.choice.model)
+
+    async def bandwidth_peak(self) -> float | None:
+        """The best measured peak of the memory in GB/s, of this run and earlier ones; None: there is none."""
+        from ..peaks import Peaks
+
+        return await Peaks(self.choice.setup.paths.peaks).measure(self.engine)
 
     def params(self, flags: Mapping[str, Any]) -> SamplingParams:
         """Sampling settings of a request. CliError(usage)."""
@@ -133,6 +139,8 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
             raise engine_failure(error, choice.model.name) from error
+        for note in engine.info.notes:
+            console.messages.note(note)
         collector.resume()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine import Finished, SamplingParams, TextDelta
+from engine import EngineError, Finished, Message, SamplingParams, TextDelta
 
 from ..messages import prompt_of, said_now
 from ..outcome import outcome_of
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "template", "invalid_request")
 """Errors before the first token that say no to this message, not to the conversation."""
+
+LONG_TEXT = 1 << 18
+"""Characters of a message that may well be more than the context holds."""
 
 
 class Turn(NamedTuple):
@@ -93,6 +98,7 @@ async def take_turn(
     params = seeded(turn.params)
     assert params.seed is not None
     name, loop, parts = served.choice.model.name, asyncio.get_running_loop(), _Parts(turn, served)
+    await _refuse_early(served, turn)
     said = await recording.begin(turn.said, model=served.choice.reference, system=turn.system)
     prompt = turn.said if turn.raw else prompt_of([*said.branch, said_now(turn.said)], said.system)
     stream = served.engine.generate(prompt, params, template_vars=served.template_vars)
@@ -104,22 +110,26 @@ async def take_turn(
             console.output.give_up(reason)
             console.messages.give_up(reason)
 
-    with (
-        console.signals.calling(lambda: loop.call_soon_threadsafe(stop)),
-        console.output.watch(stream.abort),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(console.signals.calling(lambda: loop.call_soon_threadsafe(stop)))
+        stack.enter_context(console.output.watch(stream.abort))
+        stack.callback(console.messages.go_on)
         reply_id = str(recording.message_id) if recording.message_id is not None else secrets.token_hex(6)
-        conversation = recording.conversation_id
+        conversation, complete = recording.conversation_id, False
         try:
             await presenter.start(reply_id, conversation, name, params.seed)
             await _relay(stream, parts, presenter, recording)
+            complete = True
         finally:
             await stream.aclose()
             finished = await stream.result()
+            if not complete and finished.error is None:  # the engine may have been done before its reader
+                finished = replace(finished, reason="aborted")
             _save(recording, parts, finished)
         if finished.error is not None:
             raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
+        peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
         reply = Reply(
             id=reply_id,
@@ -129,7 +139,8 @@ async def take_turn(
             thinking=parts.thinking,
             finished=finished,
             load_ms=served.load_ms,
-            peak=await served.engine.bandwidth_peak() if turn.measure and not stopped else None,
+            peak=peak,
+            quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
         )
@@ -138,6 +149,16 @@ async def take_turn(
         if parts.ended_thinking and not stopped:
             console.messages.note(_only_thought(finished, params))
     return reply
+
+
+async def _refuse_early(served: Serving, turn: Turn) -> None:
+    """Ask the engine before a very long text is stored, and indexed for search. CliError: it says no."""
+    if len(turn.said) > LONG_TEXT:
+        prompt = turn.said if turn.raw else [Message("user", turn.said)]
+        try:
+            await served.engine.tokenize(prompt, template_vars=served.template_vars)
+        except EngineError as error:
+            raise engine_failure(error, served.choice.model.name) from error
 
 
 async def _relay(stream: ResponseStream, parts: _Parts, presenter: Presenter, recording: Recording) -> None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
 from ..thinking import ThinkingStyle
+from ..titles import title_of
 from .background import in_background
 from .loader import Loader, reference_of
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine, EngineSnapshot, SamplingParams
+    from engine import Engine, EngineSnapshot, SamplingParams
 
     from ..download import Progress
     from ..registry import ResolvedModel
@@ -60,7 +61,7 @@ class EngineBridge:
         self.model: ResolvedModel | None = None
         self.entry: ModelEntry | None = None
         self.progress: Progress | None = None
-        self.engine: AsyncEngine | None = None
+        self.engine: Engine | None = None
         self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
         self.loading = False
@@ -80,7 +81,7 @@ class EngineBridge:
     @property
     def title(self) -> str:
         """What people call the model."""
-        return self.model.name if self.model is not None else self.reference.rpartition("/")[2]
+        return self.model.name if self.model is not None else title_of(self.reference)
 
     @property
     def context_length(self) -> int | None:
@@ -137,7 +138,7 @@ class EngineBridge:
         """End a download; what has come is kept."""
         self._stop_download = True
 
-    async def ready(self) -> AsyncEngine:
+    async def ready(self) -> Engine:
         """The engine, when it is loaded. EngineUnavailableError: it cannot be."""
         while True:
             await self._settled.wait()

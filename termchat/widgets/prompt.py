@@ -10,9 +10,11 @@ from textual.binding import Binding
 from textual.document._document import Location
 from textual.message import Message
 from textual.strip import Strip
+from textual.widgets.text_area import Edit, EditResult
 
 from termchat.sanitize import show_controls
 from termchat.widgets.graphemes import grapheme_end, grapheme_start
+from termchat.widgets.origin import Origin, Source, all_from
 from termchat.widgets.plain import Literal
 from termchat.widgets.still import Still
 from termchat.widgets.text_box import TextBox
@@ -42,11 +44,14 @@ class Prompt(Literal, Still, TextBox):
     """
 
     class Submitted(Message):
-        """Enter was pressed. text: with the pasted texts in the place of their tokens."""
+        """Enter was pressed. text: with the pasted texts in the place of their tokens; sources: of its
+        characters, as `origin` has them.
+        """
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, sources: bytes) -> None:
             super().__init__()
             self.text = text
+            self.sources = sources
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -59,18 +64,52 @@ class Prompt(Literal, Still, TextBox):
         self.earlier: Sequence[str] = ()
         self.emptied = ""  # what was taken away, until something else is loaded
         self._at: int | None = None  # the place in the history that is shown
-        self._draft = ""  # what was typed before going there
+        self._draft = "", b""  # what was typed before going there, and its sources
         self._pasted: dict[int, str] = {}
+        self._origin = Origin()
+        self.revision = 0  # changes with the text
+        self._source: Source = "typed"  # of what is put in now
 
     @property
     def value(self) -> str:
         """The text with everything that was pasted."""
         return _TOKEN.sub(lambda token: self._pasted.get(int(token[1]), token[0]), self.text)
 
-    def load(self, text: str) -> None:
-        """Replace the text and put the cursor at its end."""
+    @property
+    def sources(self) -> bytes:
+        """Where each character of `value` came from, as `origin` has it."""
+        parts, sources, at = [], self._origin.sources, 0
+        for token in _TOKEN.finditer(self.text):
+            if (pasted := self._pasted.get(int(token[1]))) is not None:
+                start = token.start()
+                parts += [sources[at:start], sources[start : start + 1] * len(pasted)]
+                at = token.end()
+        return b"".join([*parts, sources[at:]])
+
+    def load(self, text: str, sources: bytes = b"") -> None:
+        """Replace the text and put the cursor at its end. sources: of its characters, if that is known."""
         self._at, self.emptied = None, ""
-        self._show(text)
+        self._show(text, sources)
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Every change of the text but `load`, undo and redo."""
+        result = super().edit(edit)
+        self._note(self._source)
+        return result
+
+    def undo(self) -> None:
+        """Take the last change back."""
+        super().undo()
+        self._note("back")
+
+    def redo(self) -> None:
+        """Make the change that was taken back last."""
+        super().redo()
+        self._note("back")
+
+    def _note(self, source: Source) -> None:
+        self.revision += 1
+        self._origin.update(self.text, source)
 
     def empty(self) -> None:
         """Take the text away, so that it can be recalled, or brought back by undo."""
@@ -85,12 +124,16 @@ class Prompt(Literal, Still, TextBox):
         if text.count("\n") >= _FOLD_LINES or len(text) > _FOLD_CHARACTERS:
             text = self._fold(text)
         start, end = self.selection
-        self.replace(text, start, end, maintain_selection_offset=False)
+        self._source = "pasted"
+        try:
+            self.replace(text, start, end, maintain_selection_offset=False)
+        finally:
+            self._source = "typed"
 
     def on_key(self, event: events.Key) -> None:
         """Send; other keys are the text area's."""
         if event.key == "enter":
-            self.post_message(self.Submitted(self.value))
+            self.post_message(self.Submitted(self.value, self.sources))
             event.stop()
             event.prevent_default()
 
@@ -157,16 +200,19 @@ class Prompt(Literal, Still, TextBox):
         if not 0 <= at + step <= len(self.earlier):
             return False
         if self._at is None:
-            self._draft = self.value
+            self._draft = self.value, self.sources
         at += step
         self._at = at if at < len(self.earlier) else None
-        self._show(self.earlier[at] if at < len(self.earlier) else self._draft)
+        self._show(*((self.earlier[at],) if at < len(self.earlier) else self._draft))
         return True
 
-    def _show(self, text: str) -> None:
+    def _show(self, text: str, sources: bytes = b"") -> None:
         self._pasted.clear()
         text = show_controls(text)
         self.text = self._fold(text) if len(text) > _LOAD_CHARACTERS else text
+        self.revision += 1
+        known = len(sources) == len(self.text)
+        self._origin.reset(self.text, sources if known else all_from("back", len(self.text)))
         self.move_cursor(self.document.end)
 
     def _fold(self, text: str) -> str:

@@ -91,9 +91,11 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
     if not name:
         return
     path = ui.app.folder / expanded(name)
-    text = await in_background(lambda: attach.read(path))
+    text = (await in_background(lambda: attach.read(path))).text
     quoted = f'@"{name}"' if any(char.isspace() for char in name) else f"@{name}"
-    ui.prompt.load(f"{ui.prompt.value.rstrip()} {quoted} ".lstrip())
+    blank = " " if ui.prompt.text and not ui.prompt.text[-1].isspace() else ""
+    ui.prompt.insert(f"{blank}{quoted} ", ui.prompt.document.end)
+    ui.prompt.move_cursor(ui.prompt.document.end)
     ui.prompt.focus()
     ui.notify_user(f"{path.name}: {len(text)} characters go with the message")
 

@@ -14,6 +14,7 @@ from textual.screen import Screen
 
 from ...errors import UserError
 from ...store import StoredMessage
+from ...widgets.origin import all_from
 from ...widgets.prompt import Prompt
 from ...widgets.still import Still
 from ..bridge import EngineBridge
@@ -21,6 +22,7 @@ from ..chat import Chat
 from ..command import Command
 from ..commands import COMMANDS
 from ..commands.sending import submit
+from ..compact import summary_in
 from ..keymap import Keys
 from ..reply import LiveReply
 from ..typeahead import LONGEST_SECONDS, is_text
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
 TICKS_A_POLL = 2
+TICKS_A_LOOK = 10
 
 
 class MainScreen(Still, Screen[None]):
@@ -69,6 +72,8 @@ class MainScreen(Still, Screen[None]):
         self._acting: set[object] = set()  # commands that keys typed later wait for
         self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
+        self._looking = False
+        self._seen: tuple[Chat, int] | None = None  # whose prompt, and how it was
         self._stale = False
         self._list_stale = False
         self._streams = False
@@ -140,15 +145,25 @@ class MainScreen(Still, Screen[None]):
             self.conversation.grow(chat, reply, answer, thinking)
 
     def reply_ended(self, chat: Chat) -> None:
-        """Ring for a conversation that is not on screen; say before it happens that a context gets full."""
+        """Ring for a conversation that is not on screen."""
         if self.app.fault is not None:
             return
         if chat is not self.app.chats.shown or not self.app.app_focus:
             self.app.bell()
+        self._warn(chat)
+
+    def _warn(self, chat: Chat) -> None:
+        """Say once before it happens that a context gets full."""
         said = warning(chat, self.app.engines.of(chat.model).context_length)
         if said and not chat.warned:
             chat.warned = True
             self.notify_user(said)
+
+    def tell_lasting(self, text: str) -> None:
+        """A literal sentence above the prompt that stays until it is replaced; "" is none."""
+        if self.app.fault is not None:
+            return
+        self.query_one(Notices).keep(text)
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
         """A literal sentence above the prompt."""
@@ -165,7 +180,8 @@ class MainScreen(Still, Screen[None]):
             return
         self.app.turns.focus()
         waits = self.bridge.state in ("starting", "absent", "downloading")
-        empty = not chat.messages or (waits and len(chat.messages) == 1)
+        shown = bool(chat.error or summary_in(chat.system))
+        empty = not shown and (not chat.messages or (waits and len(chat.messages) == 1))
         self.query_one(Welcome).display = empty
         self.conversation.display = not empty
         if not empty:
@@ -205,6 +221,9 @@ class MainScreen(Still, Screen[None]):
             self._streams = streams
             self.prompt.cursor_blink = not streams
         app.monitor.read()
+        for chat in app.chats.all:
+            if chat.live and not chat.warned:
+                self._warn(chat)
         panel = self.query_one(EnginePanel)
         if panel.display:
             panel.show(self.bridge, app.monitor.stats)
@@ -223,10 +242,28 @@ class MainScreen(Still, Screen[None]):
         self.app.relay.look()
         self.conversation.flush()
         self._ticks += 1
+        if self._ticks % TICKS_A_LOOK == 0:
+            self._look()
         if self._ticks % TICKS_A_POLL == 0:
             self.poll()
         elif self._list_stale:
             self._draw_list()
+
+    def _look(self) -> None:
+        """Once a second: what was typed goes to the store, what others have stored comes from there."""
+        if (seen := (self.chat, self.prompt.revision)) != self._seen:
+            self._seen = seen
+            self.keep_draft()
+        self.app.chats.unsent.keep(self.app.chats.all)
+        if not self._looking:
+            self._looking = True
+            self.run_worker(self._refresh())
+
+    async def _refresh(self) -> None:
+        try:
+            await self.app.chats.windows.refresh()
+        finally:
+            self._looking = False
 
     # Size
 
@@ -320,14 +357,16 @@ class MainScreen(Still, Screen[None]):
         """Note what is typed as the draft of the conversation on screen."""
         if self.app.chats.shown is not None:
             self.app.chats.shown.draft = self.prompt.value
+            self.app.chats.shown.sources = self.prompt.sources
 
     async def switch_to(self, chat: Chat) -> None:
         """Put a conversation on screen, with what was typed there."""
         self.keep_draft()
-        self.prompt.load(chat.draft)
+        self.prompt.load(chat.draft, chat.sources)
         if self.wanted.swapped:
             self.want(swapped=False)
-        await self.app.chats.show(chat)
+        left = await self.app.chats.show(chat)
+        self.give_back(chat, [left] if left else [])
         self.prompt.focus()
 
     def edit_message(self, message: StoredMessage) -> None:
@@ -338,15 +377,24 @@ class MainScreen(Still, Screen[None]):
         self.conversation.mark(message.id)
         self._draw_frame()
 
-    def give_back(self, chat: Chat, texts: list[str]) -> None:
-        """Put texts that are not sent where they can be edited: before what is typed there."""
+    def give_back(self, chat: Chat, texts: list[str], sources: bytes = b"") -> None:
+        """Put texts that are not sent where they can be edited: before what is typed there.
+
+        sources: of the characters of a single one.
+        """
         if not texts:
             return
         if chat is self.chat:
             self.keep_draft()
-        chat.draft = "\n\n".join([*texts, *([chat.draft] if chat.draft.strip() else [])])
+        text = "\n\n".join(texts)
+        known = sources if len(sources) == len(text) else all_from("back", len(text))
+        if chat.draft.strip() and len(chat.sources) == len(chat.draft):
+            text, known = f"{text}\n\n{chat.draft}", known + all_from("typed", 2) + chat.sources
+        elif chat.draft.strip():
+            text, known = f"{text}\n\n{chat.draft}", b""
+        chat.draft, chat.sources = text, known
         if chat is self.chat:
-            self.prompt.load(chat.draft)
+            self.prompt.load(chat.draft, chat.sources)
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""
@@ -372,4 +420,4 @@ class MainScreen(Still, Screen[None]):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter. What is sent is seen."""
         self.conversation.transcript.follow()
-        submit(self, event.text)
+        submit(self, event.text, event.sources)

@@ -6,13 +6,14 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from ...sanitize import sanitize
 from ...store import StoredMessage
+from ...titles import title_of
 from ...widgets.message import Message
 from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..bridge import EngineBridge
 from ..chat import Chat
+from ..compact import summary_in
 from ..format import count, milliseconds, percent, rate
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
@@ -44,6 +45,8 @@ class ConversationView(Rows):
         self._keys = keys
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
+        self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
+        self._summary: tuple[str, Message] | None = None
         self._dirty = False
         self._unseen = False  # text came while the end was not on screen
         self._tail_shown = ""
@@ -63,8 +66,8 @@ class ConversationView(Rows):
         at = self.transcript.cursor
         if at is None or self._chat is None or not self.transcript.has_focus:
             return None
-        messages = self._chat.messages
-        return messages[at] if at < len(messages) else None
+        messages, above = self._chat.messages, len(self._lead(self._chat))
+        return messages[at - above] if above <= at < above + len(messages) else None
 
     @property
     def unseen(self) -> bool:
@@ -75,8 +78,12 @@ class ConversationView(Rows):
     def show(self, chat: Chat) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
-            self._chat, self._known, self._unseen = chat, {}, False
-        wanted = [self._message(chat, stored) for stored in chat.messages]
+            self._chat, self._known, self._stored, self._unseen = chat, {}, {}, False
+        versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
+        for id, stored in sorted((chat.tree or {}).items()):
+            versions.setdefault(stored.parent_id, []).append(id)
+        branch = (self._message(chat, stored, versions[stored.parent_id]) for stored in chat.messages)
+        wanted = [*self._lead(chat), *branch]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
             self.transcript.show(wanted)
@@ -106,6 +113,10 @@ class ConversationView(Rows):
             self._unseen = True  # while the end is on screen it is seen
             self.transcript.flush()
 
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.transcript.follow()
+
     def step(self, rows: int) -> bool:
         """Move the keys to the message above (-1) or below (1); False: there is none below."""
         transcript = self.transcript
@@ -125,7 +136,8 @@ class ConversationView(Rows):
         """Put the keys at a message."""
         ids = [stored.id for stored in self._chat.messages] if self._chat is not None else []
         if message_id in ids:
-            self.transcript.reveal(ids.index(message_id))
+            above = len(self._lead(self._chat)) if self._chat is not None else 0
+            self.transcript.reveal(above + ids.index(message_id))
             self.transcript.focus()
 
     def code_blocks(self, message_id: int) -> list[str]:
@@ -158,12 +170,22 @@ class ConversationView(Rows):
         ids = [message.id for message in self.transcript.messages]
         return ids.index(str(message_id)) if str(message_id) in ids else None
 
-    def _message(self, chat: Chat, stored: StoredMessage) -> Message:
-        """The message as it is drawn; the one that is there already, if it can still grow or need not."""
+    def _lead(self, chat: Chat) -> list[Message]:
+        """What stands above the first message: the summary of the conversation that this one goes on from."""
+        text = summary_in(chat.system)
+        if self._summary is None or self._summary[0] != text:
+            self._summary = text, Message("summary", "system", text, label="summary of what was said before")
+        return [self._summary[1]] if text else []
+
+    def _message(self, chat: Chat, stored: StoredMessage, versions: list[int]) -> Message:
+        """The message as it is drawn; the one that is there already, if it can still grow or need not.
+
+        versions: the ids of the message and its alternatives.
+        """
         live = chat.live.get(stored.id)
-        label, note = self._label(chat, stored), self._note(chat, stored)
+        label, note = self._label(stored, versions), self._note(chat, stored)
         known = self._known.get(stored.id)
-        if known is None or (live is not None and known.complete):
+        if known is None or (live is not None and known.complete) or self._written_elsewhere(chat, stored):
             known = Message(
                 str(stored.id),
                 stored.role if stored.role != "tool" else "system",
@@ -175,18 +197,26 @@ class ConversationView(Rows):
             if self.thinking_folded is not None:
                 known.fold_thinking(self.thinking_folded)
             self._known[stored.id] = known
+            self._stored[stored.id] = stored
         elif live is None and not known.complete:
             known.finish()
+            self._stored[stored.id] = stored
         known.label, known.note = label, note
         return known
 
-    def _label(self, chat: Chat, message: StoredMessage) -> str:
-        who = {"user": "you", "assistant": message.model.rpartition("/")[2] or "assistant"}
+    def _written_elsewhere(self, chat: Chat, stored: StoredMessage) -> bool:
+        """Whether another window has gone on with a message that was unfinished when it was drawn."""
+        drawn = self._stored[stored.id]
+        unfinished = drawn.status in ("streaming", "interrupted") and stored.id not in chat.live
+        other = (drawn.text, drawn.thinking) != (stored.text, stored.thinking)
+        return unfinished and other and self._known[stored.id].complete
+
+    def _label(self, message: StoredMessage, versions: list[int]) -> str:
+        who = {"user": "you", "assistant": title_of(message.model) or "assistant"}
         label = who.get(message.role, message.role)
-        siblings = chat.siblings(message)
-        if len(siblings) > 1:
-            at = siblings.index(message.id) + 1
-            label += f"  {self._glyphs.left}{at}/{len(siblings)}{self._glyphs.right}"
+        if len(versions) > 1:
+            at = versions.index(message.id) + 1
+            label += f"  {self._glyphs.left}{at}/{len(versions)}{self._glyphs.right}"
         return label
 
     def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
@@ -217,10 +247,12 @@ class ConversationView(Rows):
         lines: list[Content] = []
         last = chat.messages[-1] if chat.messages else None
         if chat.sending and not chat.live:
-            lines.append(Content.styled(self._waiting(bridge), "italic"))
+            other = "waiting for the reply that another termchat makes here"
+            waiting = other if chat.busy_elsewhere else self._waiting(bridge)
+            lines.append(Content.styled(waiting, "italic"))
         if chat.error:
             sign = self._glyphs.states["error"]
-            lines.append(Content.styled(f"{sign} {sanitize(chat.error)}", "$error"))
+            lines.append(Content.styled(f"{sign} {chat.error}", "$error"))
             hint = f"{self._keys.hint('reply.again')} tries again"
             if chat.full:
                 alone = len(chat.messages) == 1  # a new conversation would not have more room for it
@@ -230,8 +262,11 @@ class ConversationView(Rows):
             lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
+        elif chat.ending == "unanswered" and not chat.busy:
+            why = "stopped before the first token" if chat.cut else "not answered"
+            lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
         for text in chat.queue:
-            first, *more = sanitize(text).split("\n")
+            first, *more = text.split("\n")
             lines.append(
                 Content.assemble(
                     ("queued  ", "$chat-muted italic"),
@@ -244,7 +279,7 @@ class ConversationView(Rows):
         """What a message waits for."""
         if bridge.state == "absent":
             stop = self._keys.hint("reply.stop")
-            return f"{sanitize(bridge.error)}: enter fetches it, {stop} stops waiting"
+            return f"{bridge.error}: enter fetches it, {stop} stops waiting"
         if bridge.state == "downloading":
             share = bridge.fetched_share
             return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")

@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from kernels.cuda import Obstacle
 from termchat.store import Store
 
 BENCH = [
@@ -93,6 +94,17 @@ def test_history_show(termchat, chats):
     missing = termchat("history", "show", "zzz")
     assert missing.code == 1
     assert missing.err == "termchat: there is no conversation 'zzz'\n"
+
+
+def test_history_rm_and_purge(termchat, chats, home):
+    assert termchat("history", "rm", "aaa").code == 0
+    assert [row.split()[0] for row in termchat("history", "list").out.splitlines()[1:]] == ["bbb2"]
+    assert termchat("history", "purge").out == "conversations removed for good: 1\n"
+    assert termchat("history", "purge").out == "conversations removed for good: 0\n"
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        assert [each.id for each in store.list_conversations()] == ["bbb2"]
+    assert "漢字".encode() not in (home / "data" / "termchat" / "termchat.db").read_bytes()
+    assert termchat("history", "rm", "aaa1").code == 1
 
 
 def test_history_search(termchat, chats):
@@ -191,6 +203,26 @@ def test_doctor(termchat, scripted):
     assert found["libraries"]["torch"]
     assert found["problems"] == []
     assert "all is well" in termchat("doctor").out
+
+
+def test_N015_doctor_names_a_gpu_that_is_of_no_use(termchat, scripted, monkeypatch, tmp_path):
+    scripted()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr("kernels.cuda._DEVICES", tmp_path)
+    obstacle = Obstacle("torch is built without CUDA", "install another")
+    monkeypatch.setattr("kernels.cuda.obstacle", lambda: obstacle)
+    monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "native")
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 0
+    [problem] = json.loads(outcome.out)["problems"]
+    assert problem["what"] == "a GPU of this machine is not used"
+    assert problem["why"].endswith("nvidia0 is not used: torch is built without CUDA")
+    assert problem["mend"] == "install another"
+    monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "reference")
+    monkeypatch.setattr("kernels.native.unavailable_reason", lambda: "it was not built")
+    [problem] = json.loads(termchat("doctor", "--json").out)["problems"]
+    assert (problem["why"], "compiler" in problem["mend"]) == ("it was not built", True)
 
 
 def test_doctor_says_what_is_wrong(termchat, home):

@@ -17,7 +17,7 @@ import pytest
 
 from engine.testing import ScriptedModel
 from engine.types import ErrorCode
-from termchat.cli import errors
+from termchat.cli import errors, limits
 from termchat.cli.errors import CODES, EXIT_CODES
 from termchat.store import Store, StoreError
 from termchat.thinking import ThinkingStyle
@@ -70,6 +70,24 @@ class Situation:
 def broken_step(s):
     s.scripted("x")
     s.patch("engine.testing.ScriptedRunner.run", raised(ZeroDivisionError("x")))
+    return s.termchat("Hi")
+
+
+def broken_reply(s):
+    s.scripted("x")
+    s.patch("engine.request.StreamDecoder.push", raised(ZeroDivisionError("x")))
+    return s.termchat("Hi")
+
+
+def broken_tokenizer(s):
+    s.scripted("x")
+    s.patch("engine.preparation.encode", raised(SystemError("x")))
+    return s.termchat("--raw", "Hi")
+
+
+def no_more_threads(s):
+    s.scripted("x")
+    s.patch("engine.outbox.Outbox.start", raised(RuntimeError("can't start new thread")))
     return s.termchat("Hi")
 
 
@@ -246,6 +264,24 @@ def saved_late(s):
     return s.termchat("Hi")
 
 
+def partly_damaged(s):
+    with Store(s.home / "data" / "termchat" / "termchat.db") as store:
+        store.begin_turn("mine", "Hello").reply.finish()
+
+    def tree(self, name):
+        self.damage = "/x.db is damaged or no database (a page); move it away to start a new one"
+        return []
+
+    s.patch("termchat.store.Store.tree", tree)
+    return s.termchat("history", "show", "mine")
+
+
+def refused(s, error):
+    s.scripted("x")
+    s.patch("termchat.cli.oneshot.open_recording", raised(error))
+    return s.termchat("Hi")
+
+
 def fault(s):
     s.scripted("x")
     s.patch("termchat.cli.oneshot.open_recording", raised(ZeroDivisionError("x")))
@@ -310,6 +346,12 @@ PRODUCERS = {
         "bad_logits",
         "the model produced NaN, or every token is forbidden by the sampling settings",
     ): forbidden_tokens,
+    ("request_failed", "this reply failed: {reason}"): broken_reply,
+    ("request_failed", "the prompt could not be prepared: {reason}"): broken_tokenizer,
+    (
+        "engine_failed",
+        "the engine's threads cannot be started ({reason}); allow this user more processes (ulimit -u)",
+    ): no_more_threads,
     ("engine_failed", "the engine stopped: {reason}; restart termchat"): broken_step,
     ("failed", "a reply ended early ({reason}); give the KV cache more with --kv-memory"): short_bench,
     ("output", "cannot write to standard output: {reason}"): full_output,
@@ -327,6 +369,9 @@ PRODUCERS = {
     ("store", "{file} is damaged or no database ({reason}); {advice}"): foreign_database,
     ("path", "cannot create the folder {path}: {reason}"): lambda s: file_for_folder(s, "history", "list"),
     ("path", "there is no home folder; set HOME"): no_home,
+    ("limits", limits.FILES): lambda s: refused(s, OSError(24, "Too many open files")),
+    ("limits", limits.THREADS): lambda s: refused(s, RuntimeError("can't start new thread")),
+    ("limits", limits.MEMORY): lambda s: refused(s, MemoryError()),
     ("internal", "termchat has a fault: {what}; {log} has the details"): fault,
 }
 
@@ -445,6 +490,7 @@ NOTE_PRODUCERS = {
         s, stdin=b'{"prompt": "Hi"}\n', batch=True
     ),
     "the conversation is saved after all": saved_late,
+    "some messages are not shown: {file} is damaged or no database ({reason}); {advice}": partly_damaged,
     "{name} is not valid UTF-8 at byte offset {n}; such bytes are replaced by U+FFFD": lambda s: (
         s.scripted("x"),
         s.termchat(stdin=b"\xff"),
