@@ -264,6 +264,18 @@ def saved_late(s):
     return s.termchat("Hi")
 
 
+def partly_damaged(s):
+    with Store(s.home / "data" / "termchat" / "termchat.db") as store:
+        store.begin_turn("mine", "Hello").reply.finish()
+
+    def tree(self, name):
+        self.damage = "/x.db is damaged or no database (a page); move it away to start a new one"
+        return []
+
+    s.patch("termchat.store.Store.tree", tree)
+    return s.termchat("history", "show", "mine")
+
+
 def refused(s, error):
     s.scripted("x")
     s.patch("termchat.cli.oneshot.open_recording", raised(error))
@@ -478,6 +490,7 @@ NOTE_PRODUCERS = {
         s, stdin=b'{"prompt": "Hi"}\n', batch=True
     ),
     "the conversation is saved after all": saved_late,
+    "some messages are not shown: {file} is damaged or no database ({reason}); {advice}": partly_damaged,
     "{name} is not valid UTF-8 at byte offset {n}; such bytes are replaced by U+FFFD": lambda s: (
         s.scripted("x"),
         s.termchat(stdin=b"\xff"),
