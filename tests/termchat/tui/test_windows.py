@@ -194,6 +194,16 @@ async def test_what_was_stopped_before_its_first_token_says_what_answers(open_ap
         await d.until(lambda: "F5 answers" not in d.screen)
 
 
+async def test_an_empty_conversation_takes_no_number(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("first")
+        first = d.chat
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        await d.press("alt+1")
+        await d.until(lambda: d.chat is first)
+
+
 async def test_the_context_bar_moves_while_a_first_reply_comes(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG * 4, step=0.004, context=480), size=(140, 40)) as d:
         await d.say("first", wait=False)
