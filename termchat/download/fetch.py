@@ -83,26 +83,26 @@ def fetch(remote: Remote, target: Path, meter: Meter, retries: Retries = _DEFAUL
     connection failed again and again (the part is kept and resumed by the next call).
     """
     part = _Part(target, remote)
-    failures, told, best, clean = 0, 0.0, part.size(), False
+    failures, asked, waited, best, clean = 0, 0, 0.0, part.size(), False
     while True:
         try:
             remote = _transfer(remote, part, meter, retries.timeout)
         except _CutError as error:
             if part.size() > best:
-                failures, told, best = 0, 0.0, part.size()
-            failures += 1
-            pause, reason = min(30.0, 0.5 * 2**failures), str(error)
-            log.warning("%s: %s (failure %d)", without_secrets(remote.url), error, failures)
+                failures, asked, waited, best = 0, 0, 0.0, part.size()
+            log.warning("%s: %s", without_secrets(remote.url), error)
             kept = f"; {format_bytes(part.size())} are kept for the next try" if part.size() else ""
-            if error.wait:  # not a failure, as long as all the waiting stays bearable
-                failures -= 1
-                pause = max(pause, error.wait) if told else error.wait
-                told += pause
-                host = urlsplit(remote.url).hostname
-                reason = f"{host} asks to wait {format_duration(error.wait)}"
-                if told > retry_after.LONGEST_S:
+            if error.wait:  # no failure, as long as all the waiting stays bearable
+                asked += 1
+                pause = max(error.wait, _pause(asked) if asked > 1 else 0.0)
+                waited += pause
+                reason = f"{urlsplit(remote.url).hostname} asks to wait {format_duration(error.wait)}"
+                if waited > retry_after.LONGEST_S:
                     come = retry_after.when(error.wait)
                     raise DownloadError(f"{error}, and asks to come back {come}{kept}") from error
+            else:
+                failures += 1
+                pause, reason = _pause(failures), str(error)
             attempts = retries.attempts
             unreached = best == 0 and isinstance(error.__cause__, OSError)
             if unreached:
@@ -126,6 +126,11 @@ def fetch(remote: Remote, target: Path, meter: Meter, retries: Retries = _DEFAUL
     os.replace(part.path, target)
     part.discard()
     return remote
+
+
+def _pause(failures: int) -> float:
+    """Seconds before the next try, after so many failures in a row."""
+    return float(min(30.0, 0.5 * 2**failures))
 
 
 class _Part:

@@ -53,8 +53,9 @@ class Pip:
         """Whether its settings name packages, or a way to them, that the environment does not."""
         if any(os.environ.get(f"PIP_{name}") for name in ("FIND_LINKS", "EXTRA_INDEX_URL")):
             return True
-        listed = Pip(self.meter)._run(["config", "list"], _LOOKUP_S)
-        return any(word in listed for word in ("index", "find-links", "proxy"))
+        listed = Pip(self.meter)._run(["config", "list"], _LOOKUP_S).splitlines()
+        names = [line.partition("=")[0] for line in listed if not line.startswith(":env:")]
+        return any(word in name for name in names for word in ("index", "find-links", "proxy"))
 
     def run(self, command: str, *arguments: str, patient: bool = False) -> str:
         """What it prints. Only wheels: a source package would run its own code. patient: bytes will flow.
