@@ -40,6 +40,13 @@ class ResolvedModel(NamedTuple):
     path: Path
     entry: ModelEntry | None
 
+    @property
+    def mend(self) -> str | None:
+        """What helps if its file is damaged; None: it is the user's own."""
+        if self.entry is None or any(source == LocalSource(self.path) for source in self.entry.sources):
+            return None
+        return f"termchat models pull {self.name} checks it and brings it again"
+
 
 class ModelStatus(NamedTuple):
     """An entry and what of it is on this machine. partial: bytes of an unfinished download."""
@@ -112,6 +119,12 @@ class Registry:
         """Where a download of the model lands, None if it has no source to download from."""
         return self.models / entry.name / entry.file if entry.file is not None else None
 
+    def has_file(self, name: str) -> bool:
+        """Whether anything is here under the model's name, though it may be damaged."""
+        entry = self.entry(name)
+        target = self.target(entry)
+        return self.path_of(entry) is not None or (target is not None and target.is_file())
+
     def resolve(self, name: str | None = None) -> ResolvedModel:
         """The model of a registered name, or of a path to a file or folder; the default model for None.
 
@@ -123,7 +136,7 @@ class Registry:
             entry = self.entries[name]
             path = self.path_of(entry)
             if path is None:
-                raise NotDownloadedError(self._absent(entry), entry)
+                raise NotDownloadedError(self.absent(entry), entry)
             return ResolvedModel(name, path, entry)
         path = expanded(name)
         if name and os.path.exists(path):  # False, not an error, for a name that no file could have
@@ -134,7 +147,8 @@ class Registry:
             f"no model is called {name[:100]!r}, and there is no such file or folder; {self._hint(name)}"
         )
 
-    def _absent(self, entry: ModelEntry) -> str:
+    def absent(self, entry: ModelEntry) -> str:
+        """That a model is not here, and what to do."""
         if entry.file is None:
             return f"the model {entry.name} is not at {entry.sources[0]}"
         return f"the model {entry.name} is not downloaded; run: termchat models pull {entry.name}"

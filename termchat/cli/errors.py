@@ -64,10 +64,15 @@ class Failure(NamedTuple):
         return {"code": self.code, "message": self.message}
 
 
-def engine_failure(error: EngineError, model: str) -> CliError:
-    """An error of the engine; one of the chat template with the model it came with, and a way round it."""
+def engine_failure(error: EngineError, model: str, mend: str | None = None) -> CliError:
+    """An error of the engine; one of the chat template with the model it came with, and a way round it.
+
+    mend: what helps if the model's file is damaged.
+    """
     if error.code == "template":
         return CliError(error.code, f"{model}: {error.message} (--raw does without it)")
+    if error.code == "model_invalid" and mend is not None:
+        return CliError(error.code, f"{error.message}; {mend}")
     return CliError(error.code, error.message)
 
 

@@ -130,7 +130,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
             thinks = chat and await starts_thinking(engine, template_vars(choice.model))
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
-            raise engine_failure(error, choice.model.name) from error
+            raise engine_failure(error, choice.model.name, choice.model.mend) from error
         collector.resume()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")

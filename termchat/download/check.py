@@ -43,7 +43,7 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
     path = registry.path_of(entry)
     if path is None:
         if target is None or not target.is_file():
-            raise NotDownloadedError(f"the model {name} is not here", entry)
+            raise NotDownloadedError(registry.absent(entry), entry)
         path = target
     if path.is_dir():
         return Checked(path, "unknown", "a folder has nothing to be checked against")
