@@ -26,6 +26,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from .client import AsyncEngine, ModelInfo
+    from .loading.hub import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .reserve import reserve_memory
     from .stream import ResponseStream
@@ -35,6 +36,7 @@ _LAZY = {
     "MemoryPlan": "memory_plan",
     "ModelInfo": "client",
     "ResponseStream": "stream",
+    "model_name": "loading.hub",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "model_name",
     "plan_memory",
     "reserve_memory",
 ]

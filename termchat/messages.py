@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["streaming", "done", "interrupted", "error"]
+Ending = Literal["", "unanswered", "interrupted", "error"]
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
@@ -21,7 +22,7 @@ class Conversation:
     """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
 
     params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it
-    has on all branches.
+    has on all branches; unread: a reply was not seen yet; ending: what the branch shown lacks.
     """
 
     id: str
@@ -35,6 +36,8 @@ class Conversation:
     created: float
     updated: float
     messages: int
+    unread: bool = False
+    ending: Ending = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +74,8 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
         else:
             turns.append((message.role, message.text))
     return [Message(role, text) for role, text in turns]
+
+
+def said_now(text: str, role: Role = "user") -> StoredMessage:
+    """A message as it will stand in the history."""
+    return StoredMessage(0, "", None, role, "done", text, "", "", None, {}, 0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -46,6 +47,19 @@ class ResolvedModel(NamedTuple):
         if self.entry is None or any(source == LocalSource(self.path) for source in self.entry.sources):
             return None
         return f"termchat models pull {self.name} checks it and brings it again"
+
+    @property
+    def reference(self) -> str:
+        """How to find the model again: its registered name, or its path as it was given.
+
+        Links in it are kept: in the caches of huggingface_hub they lead to files that are named by a hash.
+        """
+        return self.name if self.entry is not None else _absolute(self.path)
+
+
+@lru_cache(64)  # asked for with every drawing
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)
 
 
 class ModelStatus(NamedTuple):
@@ -140,7 +154,9 @@ class Registry:
             return ResolvedModel(name, path, entry)
         path = expanded(name)
         if name and os.path.exists(path):  # False, not an error, for a name that no file could have
-            return ResolvedModel(path.resolve().name, path, None)
+            from engine import model_name  # who names a file is about to open it
+
+            return ResolvedModel(model_name(path), path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
             raise UnknownModelError(f"there is no model file or folder {name}")
         raise UnknownModelError(

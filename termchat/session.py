@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from engine import EngineConfig, Message, SamplingParams
+from engine import EngineConfig, EngineError, Message, SamplingParams
 
 from .config import Config, resolve_sampling
 from .paths import Paths
 from .registry import Registry, ResolvedModel
-from .thinking import OPEN
+from .thinking import CLOSE, OPEN, ThinkingStyle
 
 if TYPE_CHECKING:
     from engine import AsyncEngine
@@ -76,6 +76,26 @@ def seeded(params: SamplingParams) -> SamplingParams:
 def template_vars(model: ResolvedModel) -> Mapping[str, Any]:
     """Variables for the model's chat template."""
     return model.entry.template_vars if model.entry is not None else {}
+
+
+async def thinking_style(engine: AsyncEngine, variables: Mapping[str, Any]) -> ThinkingStyle:
+    """What the chat template says of thinking. EngineError(template): there is none, or a broken one.
+
+    A template knows of it if it opens the thinking part, or leaves out the one of an earlier reply.
+    """
+    if await starts_thinking(engine, variables):
+        return ThinkingStyle(inside=True)
+    try:
+        with_thought, without = [
+            await engine.tokenize(
+                [Message("user", "?"), Message("assistant", reply), Message("user", "?")],
+                template_vars=variables,
+            )
+            for reply in (f"{OPEN}?{CLOSE}!", "!")
+        ]
+    except EngineError:  # a template for one question alone
+        return ThinkingStyle(known=False)
+    return ThinkingStyle(known=with_thought == without)
 
 
 async def starts_thinking(engine: AsyncEngine, variables: Mapping[str, Any]) -> bool:

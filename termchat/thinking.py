@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 OPEN = "<think>"
 CLOSE = "</think>"
 
@@ -9,16 +11,27 @@ CLOSE = "</think>"
 class ThinkingSplitter:
     """Divides a reply that comes in pieces. Only a tag at its very beginning opens the thinking part.
 
-    inside: the prompt ends with the opening tag already, as some chat templates have it.
+    inside: the prompt ends with the opening tag already, as some chat templates have it. known: the chat
+    template knows of thinking; without that a tag that is never closed was a word like others.
     """
 
-    def __init__(self, *, inside: bool = False) -> None:
+    def __init__(self, *, inside: bool = False, known: bool = True) -> None:
         self._held = ""
         self._state = "thinking" if inside else "start"
+        self._whole: list[str] | None = None if inside or known else []
+        self.mistaken = False
+        """After `finish`: what was taken for thinking is text; `finish` has given all of it as the answer."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the reply, as far as it has come, is inside its thinking part."""
+        return self._state == "thinking"
 
     def push(self, text: str) -> tuple[str, str]:
         """New text of the thinking part and of the answer. A half-read tag is held back."""
         self._held += text
+        if self._whole is not None:
+            self._whole.append(text)
         thinking = answer = ""
         if self._state == "start":
             self._start()
@@ -30,12 +43,19 @@ class ThinkingSplitter:
                 self._state = "answer"
         if self._state == "answer":
             answer, self._held = self._held, ""
+        if self._state in ("gap", "answer"):
+            self._whole = None
         return thinking, answer
 
     def finish(self) -> tuple[str, str]:
         """What was held back, when the reply has ended."""
         held, self._held = self._held, ""
-        return (held, "") if self._state == "thinking" else ("", held)
+        if self._state != "thinking":
+            return "", held
+        if self._whole is None:
+            return held, ""
+        self.mistaken, self._state = True, "answer"
+        return "", "".join(self._whole)
 
     def _start(self) -> None:
         begun = self._held.lstrip()
@@ -55,8 +75,25 @@ class ThinkingSplitter:
         return thinking[: len(thinking) - keep]
 
 
-def split_thinking(text: str, *, inside: bool = False) -> tuple[str, str]:
+class ThinkingStyle(NamedTuple):
+    """How a model with its chat template thinks: as for `ThinkingSplitter`."""
+
+    inside: bool = False
+    known: bool = True
+
+    def splitter(self) -> ThinkingSplitter:
+        """For one reply."""
+        return ThinkingSplitter(inside=self.inside, known=self.known)
+
+    def split(self, text: str) -> tuple[str, str]:
+        """The thinking part and the answer of a whole reply."""
+        return split_thinking(text, inside=self.inside, known=self.known)
+
+
+def split_thinking(text: str, *, inside: bool = False, known: bool = True) -> tuple[str, str]:
     """The thinking part and the answer of a whole reply."""
-    splitter = ThinkingSplitter(inside=inside)
+    splitter = ThinkingSplitter(inside=inside, known=known)
     pieces = (splitter.push(text), splitter.finish())
+    if splitter.mistaken:
+        return "", text
     return "".join(thinking for thinking, _ in pieces), "".join(answer for _, answer in pieces)

@@ -13,8 +13,11 @@ from .declared import Declared
 from .fields import Fields
 from .files import file_inside, read_json
 from .generation import Generation, read_folder_generation, read_gguf_generation
-from .gguf import GGUFFile, read_gguf
+from .gguf import GGUFFile
+from .gguf_parts import first_part, read_gguf_model, whole_name
 from .gguf_spec import read_metadata
+from .hub import model_name
+from .refusal import cut, invalid, printable
 from .tensors import CheckpointTensors, Quantization, bind
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -80,20 +83,11 @@ def _checkpoint(
 
 
 def _open_gguf(path: Path, quantization: Quantization) -> Checkpoint:
-    file = read_gguf(path)
+    file = read_gguf_model(path)
     declared = read_metadata(file)
     tensors = CheckpointTensors(path, quantization, bind(path, declared, file.tensors, "gguf"))
     generation = read_gguf_generation(file, declared.spec.vocabulary)
-    return _checkpoint(path, path.name.removesuffix(".gguf"), declared, tensors, generation, file)
-
-
-def _folder_name(folder: Path) -> str:
-    """OWNER/NAME in huggingface_hub's cache (models--OWNER--NAME/snapshots/HASH), else the folder's name."""
-    folder = folder.resolve()
-    repository = folder.parent.parent.name
-    if folder.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.removeprefix("models--").replace("--", "/")
-    return folder.name
+    return _checkpoint(path, whole_name(path.name).removesuffix(".gguf"), declared, tensors, generation, file)
 
 
 def _open_folder(folder: Path, quantization: Quantization) -> Checkpoint:
@@ -105,12 +99,12 @@ def _open_folder(folder: Path, quantization: Quantization) -> Checkpoint:
         return _open_gguf(_only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
     config = read_json(folder, "config.json")
     if config is None:
-        raise EngineError("model_invalid", f"{folder} has no config.json")
+        raise invalid(folder, "has no config.json", colon=False)
     fields = Fields(folder / "config.json", config)
     declared = read_config(fields)
     tensors = CheckpointTensors(folder, quantization, bind(folder, declared, stored, "huggingface"))
     generation = read_folder_generation(folder, fields, declared.spec.vocabulary)
-    return _checkpoint(folder, _folder_name(folder), declared, tensors, generation)
+    return _checkpoint(folder, model_name(folder), declared, tensors, generation)
 
 
 def _only_gguf(folder: Path, others: str) -> Path:
@@ -118,18 +112,29 @@ def _only_gguf(folder: Path, others: str) -> Path:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise EngineError("model_invalid", f"{folder} can't be read: {error.strerror}") from None
+        raise invalid(folder, f"can't be read: {error.strerror}", colon=False) from None
     files = [name for name in names if name.lower().endswith(".gguf")]
-    if len(files) == 1:
-        return file_inside(folder, files[0], "the folder")
+    one = files[0] if len(files) == 1 else first_part(files)
+    if one is not None:
+        return file_inside(folder, one, "the folder")
     if files:
-        shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
-        raise EngineError(
-            "model_invalid", f"{folder} holds {len(files)} GGUF files; name one of them: {shown}"
+        listed = ", ".join(cut(printable(name), 100) for name in files[:5]) + (
+            ", ..." if len(files) > 5 else ""
+        )
+        raise invalid(
+            folder,
+            f"holds {len(files)} GGUF files; name one of them: {listed}",
         )
     if any(name.lower().endswith(_PICKLES) for name in names):
-        raise EngineError("model_invalid", f"{folder}: {_NO_PICKLES}")
-    raise EngineError("model_invalid", f"{folder} holds no {others} or GGUF file")
+        raise invalid(folder, _NO_PICKLES)
+    raise invalid(folder, f"holds no {others} or GGUF file{_inside(folder)}", colon=False)
+
+
+def _inside(folder: Path) -> str:
+    """Where the model is, for the folder of a repository in the hub's cache."""
+    snapshots = folder / "snapshots"
+    revisions = sorted(os.listdir(snapshots)) if snapshots.is_dir() else []
+    return f"; name its snapshot: {printable(str(snapshots / revisions[0]))}" if revisions else ""
 
 
 def open_checkpoint(path: str | Path, quantization: Quantization = "auto") -> Checkpoint:
@@ -146,7 +151,7 @@ def open_checkpoint(path: str | Path, quantization: Quantization = "auto") -> Ch
         return _open_folder(path, quantization)
     suffix = path.suffix.lower()
     if suffix in _PICKLES:
-        raise EngineError("model_invalid", f"{path}: {_NO_PICKLES}")
+        raise invalid(path, _NO_PICKLES)
     if suffix == ".safetensors":
-        raise EngineError("model_invalid", f"{path} is one file of a model; give the folder it lies in")
+        raise invalid(path, "is one file of a model; give the folder it lies in", colon=False)
     return _open_gguf(path, quantization)

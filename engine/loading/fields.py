@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from ..types import EngineError
+from .refusal import invalid, shown
 
 REQUIRED: Any = object()
 """Default of a field that must be there."""
@@ -21,7 +21,7 @@ class Fields(NamedTuple):
 
     def refuse(self, reason: str) -> NoReturn:
         """Refuse the file."""
-        raise EngineError("model_invalid", f"{self.path}: {reason}")
+        raise invalid(self.path, reason)
 
     def fail(self, name: str, reason: str) -> NoReturn:
         """Refuse the file because of one field."""
@@ -89,9 +89,3 @@ class Fields(NamedTuple):
             if type(entry) is not int:
                 self.fail(name, f"must hold token ids, not {shown(entry)}")
         return [entry for entry in ids if 0 <= entry < vocabulary]
-
-
-def shown(value: object) -> str:
-    """A value of an untrusted file on one short line."""
-    text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..types import EngineError, SamplingParams
+from ..types import SamplingParams
 from .fields import Fields
-from .files import MAX_JSON, file_inside, map_file, read_json
+from .files import read_json, read_text
 from .gguf import GGUFFile
 
 # Field of SamplingParams -> key in generation_config.json, key in GGUF metadata.
@@ -63,22 +62,9 @@ def read_gguf_generation(file: GGUFFile, vocabulary: int) -> Generation:
     )
 
 
-def _read_text(folder: Path, name: str) -> str | None:
-    path = file_inside(folder, name, "the model")
-    if not os.path.exists(path):
-        return None
-    buffer = map_file(path)
-    if buffer is not None and len(buffer) > MAX_JSON:
-        raise EngineError("model_invalid", f"{path} has {len(buffer)} bytes; at most {MAX_JSON} are read")
-    try:
-        return "" if buffer is None else buffer[:].decode()
-    except UnicodeDecodeError:
-        raise EngineError("model_invalid", f"{path} is not valid UTF-8") from None
-
-
 def _chat_template(folder: Path) -> str | None:
     """chat_template.jinja, else the entry (or the one named default) in tokenizer_config.json."""
-    text = _read_text(folder, "chat_template.jinja")
+    text = read_text(folder, "chat_template.jinja")
     if text is not None:
         return text
     fields = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})

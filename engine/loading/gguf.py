@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..types import EngineError
+from .architecture import gguf_family
+from .fields import Fields
 from .files import map_file
 from .gguf_cursor import Cursor
-from .stored import BLOCKS, GGUF_TYPES, StoredTensor
+from .refusal import invalid, shown
+from .stored import BLOCKS, GGUF_TYPES, StoredTensor, type_name
 
 MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
@@ -54,40 +56,46 @@ def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
     for index in range(count):
         key = cursor.name(f"metadata key {index}")
         if key in metadata:
-            cursor.fail(f"the metadata key {key!r} stands twice")
-        metadata[key] = cursor.value(cursor.number("<I", f"the type of {key!r}"), repr(key))
+            cursor.fail(f"the metadata key {shown(key)} stands twice")
+        metadata[key] = cursor.value(cursor.number("<I", f"the type of {shown(key)}"), shown(key))
     return metadata
 
 
-def _entry(cursor: Cursor, index: int) -> _Entry:
+def _entry(cursor: Cursor, index: int, metadata: dict[str, Any]) -> _Entry:
     name = cursor.name(f"the name of tensor {index}")
-    dimensions = cursor.number("<I", f"the number of dimensions of tensor {name!r}")
+    dimensions = cursor.number("<I", f"the number of dimensions of tensor {shown(name)}")
     if not 1 <= dimensions <= MAX_DIMENSIONS:
-        cursor.fail(f"tensor {name!r} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are allowed")
+        cursor.fail(f"tensor {shown(name)} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are allowed")
     # ggml lists the fastest dimension first.
-    shape = tuple(cursor.number("<Q", f"dimension {d} of tensor {name!r}") for d in range(dimensions))[::-1]
+    shape = tuple(cursor.number("<Q", f"dimension {d} of tensor {shown(name)}") for d in range(dimensions))[
+        ::-1
+    ]
     if 0 in shape:
-        cursor.fail(f"tensor {name!r} has a zero dimension: {shape}")
-    number = cursor.number("<I", f"the type of tensor {name!r}")
-    offset = cursor.number("<Q", f"the offset of tensor {name!r}")
+        cursor.fail(f"tensor {shown(name)} has a zero dimension: {shape}")
+    number = cursor.number("<I", f"the type of tensor {shown(name)}")
+    offset = cursor.number("<Q", f"the offset of tensor {shown(name)}")
     if number not in GGUF_TYPES:
-        cursor.fail(f"tensor {name!r} has the type number {number}, which is not supported")
+        if "general.architecture" in metadata:  # a model that is not supported anyway is refused as such
+            gguf_family(Fields(cursor.path, metadata))
+        cursor.fail(f"tensor {shown(name)} has the type {type_name(number)}, which is not supported")
     kind = GGUF_TYPES[number]
     block, width = BLOCKS[kind]
     values = math.prod(shape)
     if values >= 1 << 63:
-        cursor.fail(f"tensor {name!r} has dimensions {shape}, whose product exceeds 2^63")
+        cursor.fail(f"tensor {shown(name)} has dimensions {shape}, whose product exceeds 2^63")
     if shape[-1] % block:
-        cursor.fail(f"tensor {name!r}: {kind} needs rows of a multiple of {block} values, not {shape[-1]}")
+        cursor.fail(
+            f"tensor {shown(name)}: {kind} needs rows of a multiple of {block} values, not {shape[-1]}"
+        )
     return _Entry(name, shape, kind, values // block * width, offset)
 
 
-def _entries(cursor: Cursor, count: int) -> list[_Entry]:
-    entries = [_entry(cursor, index) for index in range(count)]
+def _entries(cursor: Cursor, count: int, metadata: dict[str, Any]) -> list[_Entry]:
+    entries = [_entry(cursor, index, metadata) for index in range(count)]
     seen: set[str] = set()
     for entry in entries:
         if entry.name in seen:
-            cursor.fail(f"tensor {entry.name!r} stands twice")
+            cursor.fail(f"tensor {shown(entry.name)} stands twice")
         seen.add(entry.name)
     return entries
 
@@ -95,7 +103,7 @@ def _entries(cursor: Cursor, count: int) -> list[_Entry]:
 def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
     value = metadata.get("general.alignment", 32)
     if type(value) is not int or not 1 <= value <= MAX_ALIGNMENT or value & (value - 1):
-        cursor.fail(f"'general.alignment' is {value!r}; it must be a power of two up to {MAX_ALIGNMENT}")
+        cursor.fail(f"'general.alignment' is {shown(value)}; it must be a power of two up to {MAX_ALIGNMENT}")
     return value
 
 
@@ -106,9 +114,11 @@ def _check_layout(cursor: Cursor, entries: Iterable[_Entry], data_start: int, al
     needed = 0
     for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset % alignment:
-            cursor.fail(f"tensor {entry.name!r} has the offset {entry.offset}, not a multiple of {alignment}")
+            cursor.fail(
+                f"tensor {shown(entry.name)} has the offset {entry.offset}, not a multiple of {alignment}"
+            )
         if previous is not None and entry.offset < previous.end:
-            cursor.fail(f"the data of tensors {previous.name!r} and {entry.name!r} overlap")
+            cursor.fail(f"the data of tensors {shown(previous.name)} and {shown(entry.name)} overlap")
         previous = entry
         needed = data_start + entry.end
         if cut is None and needed > cursor.size:
@@ -116,7 +126,7 @@ def _check_layout(cursor: Cursor, entries: Iterable[_Entry], data_start: int, al
     if cut is not None:
         cursor.fail(
             f"the file is incomplete: {needed} bytes are needed and {cursor.size} are present; "
-            f"it ends before the end of tensor {cut.name!r}. Download it again"
+            f"it ends before the end of tensor {shown(cut.name)}. Download it again"
         )
 
 
@@ -128,7 +138,7 @@ def read_gguf(path: str | Path) -> GGUFFile:
     path = Path(path)
     buffer = map_file(path)
     if buffer is None or buffer[:4] != b"GGUF":
-        raise EngineError("model_invalid", f"{path} is not a GGUF file")
+        raise invalid(path, "is not a GGUF file", colon=False)
     cursor = Cursor(path, buffer)
     cursor.position = 4
     version = cursor.number("<I", "the version")
@@ -140,7 +150,7 @@ def read_gguf(path: str | Path) -> GGUFFile:
     key_count = cursor.number("<Q", "the number of metadata keys")
     cursor.claim(tensor_count, 12, "the number of tensors")  # an entry cut off later is named by its field
     metadata = _metadata(cursor, key_count)
-    entries = _entries(cursor, tensor_count)
+    entries = _entries(cursor, tensor_count, metadata)
     alignment = _alignment(cursor, metadata)
     data_start = -(-cursor.position // alignment) * alignment
     _check_layout(cursor, entries, data_start, alignment)

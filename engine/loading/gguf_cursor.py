@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..types import EngineError
+from .refusal import invalid
 
 MAX_NESTING = 4
 MAX_ITEMS = 1 << 22  # strings, keys, arrays and tensors of one header: 16 times the largest vocabulary in use
@@ -48,7 +48,7 @@ class Cursor:
 
     def fail(self, reason: str) -> NoReturn:
         """Refuse the file: EngineError(model_invalid)."""
-        raise EngineError("model_invalid", f"{self.path}: {reason}")
+        raise invalid(self.path, reason)
 
     def need(self, nbytes: int, field: str) -> None:
         """Refuse a file with fewer bytes left."""

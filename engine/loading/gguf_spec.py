@@ -6,29 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..models.families import FAMILIES, Family
+from ..models.families import Family
 from ..models.rope import attention_factor
 from ..models.spec import ModelSpec, RopeSpec
 from . import limits
+from .architecture import gguf_family
 from .convert import to_vector
 from .declared import Declared
-from .fields import Fields, shown
+from .fields import Fields
 from .gguf import GGUFFile
+from .refusal import shown
 
 ROPE_FACTORS = "rope_freqs.weight"
-
-
-def _family(file: GGUFFile) -> tuple[str, Family]:
-    general = Fields(file.path, file.metadata)
-    architecture = general.string("general.architecture")
-    family = FAMILIES.get(architecture)
-    if family is None or family.gguf_layout is None:
-        known = ", ".join(name for name, entry in FAMILIES.items() if entry.gguf_layout is not None)
-        general.fail("general.architecture", f"{shown(architecture)} is not supported ({known} are)")
-    parts = general.integer("split.count", 0, 1 << 16, default=1)
-    if parts > 1:
-        general.fail("split.count", f"is {parts}: join the parts into one file first (gguf-split --merge)")
-    return architecture, family
 
 
 def _factors(file: GGUFFile, fields: Fields, head_dim: int) -> tuple[float, ...]:
@@ -95,7 +84,10 @@ def _refuse_unsupported(model: Fields) -> None:
 
 def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
-    architecture, family = _family(file)
+    general = Fields(file.path, file.metadata)
+    architecture, family = gguf_family(general)
+    if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:
+        general.fail("split.count", f"is {parts}: this is only a part of the model")
     model = Fields(file.path, file.metadata, f"{architecture}.")
     _refuse_unsupported(model)
     width = model.integer("embedding_length", *limits.WIDTH)

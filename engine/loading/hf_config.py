@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ..models.families import FAMILIES
 from ..models.spec import ModelSpec, RopeSpec
 from . import limits
+from .architecture import folder_family
 from .declared import Declared
-from .fields import Fields, shown
+from .fields import Fields
+from .refusal import shown
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:
@@ -116,11 +117,7 @@ def _refuse_unsupported(config: Fields) -> None:
 
 def read_config(config: Fields) -> Declared:
     """The specification in a parsed config.json. Raises EngineError(model_invalid) naming the field."""
-    model_type = config.string("model_type")
-    if model_type not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        config.fail("model_type", f"{shown(model_type)} is not supported ({known} are)")
-    family = FAMILIES[model_type]
+    model_type, family = folder_family(config)
     _refuse_unsupported(config)
     width = config.integer("hidden_size", *limits.WIDTH)
     layers = config.integer("num_hidden_layers", *limits.LAYERS)

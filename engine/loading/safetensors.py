@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..types import EngineError
-from .fields import shown
 from .files import file_inside, map_file, parse_json_object, read_json
+from .refusal import cut, invalid, printable, shown
 from .stored import StoredTensor
 
 SINGLE = "model.safetensors"
@@ -51,7 +50,7 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int
     """Type, shape, first and last byte of a tensor, from its line in the header."""
 
     def fail(reason: str) -> NoReturn:
-        raise EngineError("model_invalid", f"{path}: tensor {shown(name)} {reason}")
+        raise invalid(path, f"tensor {shown(name)} {reason}")
 
     if not isinstance(entry, dict):
         fail("is not described by an object")
@@ -76,11 +75,11 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     """
 
     def fail(reason: str) -> NoReturn:
-        raise EngineError("model_invalid", f"{path}: {reason}")
+        raise invalid(path, reason)
 
     buffer = map_file(path)
     if buffer is None or len(buffer) < 10 or buffer[8:9] != b"{":
-        raise EngineError("model_invalid", f"{path} is not a safetensors file")
+        raise invalid(path, "is not a safetensors file", colon=False)
     header_size = int.from_bytes(buffer[:8], "little")
     if header_size > min(MAX_HEADER, len(buffer) - 8):
         fail(f"the header claims {header_size} bytes of a file of {len(buffer)}; {MAX_HEADER} is the limit")
@@ -112,10 +111,10 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
 def _weight_map(folder: Path, index: dict[str, Any]) -> dict[str, str]:
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise EngineError("model_invalid", f"{folder / INDEX}: weight_map is missing or empty")
+        raise invalid(folder / INDEX, "weight_map is missing or empty")
     for name, entry in weight_map.items():
         if not isinstance(entry, str):
-            raise EngineError("model_invalid", f"{folder / INDEX}: weight_map[{name!r}] is not a file name")
+            raise invalid(folder / INDEX, f"weight_map[{shown(name)}] is not a file name")
     return weight_map
 
 
@@ -132,12 +131,14 @@ def read_shards(folder: Path, index: dict[str, Any]) -> dict[str, StoredTensor]:
             if weight_map.get(name, entry) != entry:
                 continue
             if name in tensors:
-                raise EngineError("model_invalid", f"{path}: tensor {name!r} is in another shard as well")
+                raise invalid(path, f"tensor {shown(name)} is in another shard as well")
             tensors[name] = tensor
     for name, entry in weight_map.items():
         if name not in tensors:
-            reason = f"{entry} has no tensor {name!r}, which {INDEX} says it holds"
-            raise EngineError("model_invalid", f"{folder}: {reason}")
+            raise invalid(
+                folder,
+                f"{printable(cut(entry, 100))} has no tensor {shown(name)}, which {INDEX} says it holds",
+            )
     return tensors
 
 

@@ -45,6 +45,25 @@ GGUF_TYPES = {
     39: "MXFP4",
 }
 """Names of the type numbers in a GGUF file (ggml.h)."""
+_UNSUPPORTED = {
+    9: "Q8_1",
+    15: "Q8_K",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    40: "NVFP4",
+    41: "Q1_0",
+    42: "Q2_0",
+}
+
+
+def type_name(number: int) -> str:
+    """A type of ggml's that no format here stands for, by its number and, where it is known, its name."""
+    name = _UNSUPPORTED.get(number)
+    return f"number {number}" if name is None else f"number {number} ({name})"
+
 
 BLOCKS = {
     "F32": (1, 4),

@@ -14,8 +14,8 @@ from ..models.families import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
-from .fields import shown
 from .gguf_spec import ROPE_FACTORS
+from .refusal import invalid, shown
 from .stored import BLOCKS, StoredTensor
 
 Quantization = Literal["auto", "none", "int8", "int4"]
@@ -79,7 +79,7 @@ class CheckpointTensors(NamedTuple):
                 return to_weight(tensor)
             return to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
         except ValueError as error:
-            raise EngineError("model_invalid", f"{self.path}: tensor {tensor.name!r}: {error}") from None
+            raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
@@ -108,7 +108,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
     """
 
     def refuse(reason: str) -> EngineError:
-        return EngineError("model_invalid", f"{path}: {reason}")
+        return invalid(path, reason)
 
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
@@ -119,12 +119,14 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor is None:
             if not _may_lack(spec, declared):
-                raise refuse(f"tensor {spec.stored_name!r} is missing")
+                raise refuse(f"tensor {shown(spec.stored_name)} is missing")
             continue
         if tensor.type not in BLOCKS:
-            raise refuse(f"tensor {tensor.name!r} has the type {tensor.type}, which is not supported")
+            raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
         if tensor.shape != spec.shape:
-            raise refuse(f"tensor {tensor.name!r} has the shape {tensor.shape}; {spec.shape} is declared")
+            raise refuse(
+                f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {spec.shape} is declared"
+            )
         bound[spec.name] = (spec, tensor)
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:

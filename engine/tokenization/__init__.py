@@ -1,6 +1,6 @@
 """Tokenizers, incremental detokenizing, stop strings and chat templates."""
 
-from .chat import encode_chat, template_of
+from .chat import chat_text, encode_chat, template_of
 from .load import load_tokenizer, tokenizer_of
 from .stop import StopMatcher
 from .stream import StreamDecoder
@@ -13,6 +13,7 @@ __all__ = [
     "StreamDecoder",
     "Tokenizer",
     "alternate",
+    "chat_text",
     "encode_chat",
     "load_tokenizer",
     "prepare_template",

@@ -26,7 +26,21 @@ def encode_chat(
     continue_final: bool = False,
     **variables: Any,
 ) -> list[int]:
-    """Token ids of a conversation up to where the assistant speaks next, or goes on (`continue_final`).
+    """Token ids of a conversation up to where the assistant speaks next, or goes on: see `chat_text`."""
+    text, stand_ins = chat_text(tokenizer, template, messages, continue_final=continue_final, **variables)
+    return tokenizer.encode(text, stand_ins=stand_ins)
+
+
+def chat_text(
+    tokenizer: Tokenizer,
+    template: str | None,
+    messages: Sequence[Message],
+    *,
+    continue_final: bool = False,
+    **variables: Any,
+) -> tuple[str, dict[int, str]]:
+    """A conversation as text up to where the assistant speaks next, or goes on (`continue_final`), and what
+    its stand-ins (see `Tokenizer.encode`) stand for.
 
     template: None for the model's own. A model without one gets DEFAULT_TEMPLATE if its vocabulary has the
     tokens of ChatML. variables: see `render_chat`.
@@ -46,4 +60,4 @@ def encode_chat(
     names = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
     tokens = {name: tokenizer.token_text(token) for name, token in names.items() if token is not None}
     text = render_chat(template, messages, continue_final=continue_final, **{**tokens, **variables})
-    return tokenizer.encode(text, stand_ins={ord(character): text for text, character in stand_ins.items()})
+    return text, {ord(character): text for text, character in stand_ins.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..loading.gguf import read_gguf
+from ..loading.gguf_parts import read_gguf_model
 from .gguf_tokenizer import tokenizer_from_gguf
 from .tokenizer import Tokenizer
 
@@ -21,7 +21,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path).expanduser()
     if path.name == "tokenizer.json":
         return _of_folder(path.parent)
-    return _of_folder(path) if path.is_dir() else tokenizer_from_gguf(read_gguf(path))
+    return _of_folder(path) if path.is_dir() else tokenizer_from_gguf(read_gguf_model(path))
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:

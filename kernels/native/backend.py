@@ -13,7 +13,7 @@ from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Li
 from ..threads import usable_cpus
 from ..weights import GROUP, Packed, Plain, Weight
 from . import unavailable_reason
-from .library import Source, addressof, kernels, load
+from .library import Message, Source, addressof, kernels, load
 from .program import NativeProgram
 from .recorder import Matrix, Rotation
 
@@ -23,7 +23,7 @@ _LARGEST_HEAD = 1024
 _LARGEST_PENDING = 1 << 24
 """Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
 _LARGEST_READ = 1 << 30
-"""Bytes: a bandwidth buffer this large fits into no cache, and a larger one would crowd out the model."""
+"""Bytes: so many fit into no cache, and to read more would only take longer."""
 
 
 def _in_file(array: NDArray[Any]) -> bool:
@@ -75,7 +75,10 @@ class NativeBackend:
         self._vector_bytes = 0
         self._pending: list[Weight] = []  # placed, but not repacked yet
         self._pending_bytes = 0
+        self._message = Message()
         self._model: int | None = load().native_model(address, self.threads)
+        if not self._model:
+            raise MemoryError("no memory for a model")
 
     @property
     def address(self) -> int:
@@ -116,7 +119,7 @@ class NativeBackend:
 
     def fill(self) -> None:
         """Repack all matrices that wait for it: one call, so that other threads run meanwhile."""
-        load().native_fill(self.address)
+        self._message.call("the weights can't be repacked", load().native_fill, self.address)
         self._pending.clear()
         self._pending_bytes = 0
 
@@ -159,7 +162,9 @@ class NativeBackend:
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks in all layers; every source is read before a target is written."""
         sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
-        load().native_copy_blocks(self.address, addressof(sources), addressof(targets), len(sources))
+        assert len(sources) == len(targets), "each source has a target"
+        arguments = self.address, addressof(sources), addressof(targets), len(sources)
+        self._message.call("blocks can't be copied", load().native_copy_blocks, *arguments)
 
     def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
         """Record the forward and prepare its buffers."""
@@ -168,7 +173,7 @@ class NativeBackend:
         return program
 
     def read_bandwidth(self, nbytes: int) -> float:
-        """Best of a few reads by the team of a buffer of this size, at most 1 GiB, in bytes a second."""
+        """Best of a few reads by the team of the weights, at most 1 GiB of them, in bytes a second."""
         return float(load().native_read_bandwidth(self.address, max(1, min(nbytes, _LARGEST_READ))))
 
     def close(self) -> None:

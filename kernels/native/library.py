@@ -76,7 +76,14 @@ class Buffer(Structure):
     _fields_ = [("columns", c_int32), ("planes", c_int32), ("samples", c_int32)]
 
 
-STEP = struct.Struct("=4i22Q")
+STEP_COUNTS = ("rows", "samples", "sequences", "table_width")
+STEP_ARRAYS = (
+    *("tokens", "positions", "slots", "sequence", "tables", "sample_rows"),
+    *("temperature", "top_p", "min_p", "repetition", "presence", "frequency", "bias_values"),
+    *("top_k", "seen_offsets", "seen_ids", "seen_counts", "bias_offsets", "bias_ids"),
+    *("seeds", "positions_drawn", "sampled"),
+)
+STEP = struct.Struct(f"={len(STEP_COUNTS)}i{len(STEP_ARRAYS)}Q")
 """`Step` of step.hpp: four counts, then the addresses of the arrays; filled anew for every step."""
 
 
@@ -91,19 +98,28 @@ class StepLimits(Structure):
     ]
 
 
+_STRUCTURES: dict[str, type[Structure]] = {
+    "Source": Source,
+    "Op": Op,
+    "View": View,
+    "Buffer": Buffer,
+    "Limits": StepLimits,
+}
+"""By their names in C++."""
+
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
-    "native_layout": (c_int64, []),
+    "native_layout": (c_char_p, []),
     "native_kernels": (c_void_p, [c_char_p]),
     "native_kernels_name": (c_char_p, [c_void_p]),
     "native_reserve": (None, [c_int64]),
     "native_model": (c_void_p, [c_void_p, c_int]),
     "native_close": (None, [c_void_p]),
     "native_matrix": (c_void_p, [c_void_p, POINTER(Source), c_int, c_int]),
-    "native_fill": (None, [c_void_p]),
+    "native_fill": (c_int, [c_void_p, c_char_p, c_int]),
     "native_weight_bytes": (c_int64, [c_void_p]),
     "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
-    "native_copy_blocks": (None, [c_void_p, c_void_p, c_void_p, c_int]),
+    "native_copy_blocks": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_char_p, c_int]),
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),
     "native_run": (c_int, [c_void_p, c_void_p, c_char_p, c_int]),
     "native_buffer": (c_void_p, [c_void_p, c_int]),
@@ -120,17 +136,30 @@ def _find() -> Path:
     raise OSError("the native library was not built: termchat was installed without a C++17 compiler")
 
 
+def _layout() -> str:
+    """The structures as this module has them: a line for each field, its name, place and size (api.cpp)."""
+    lines = []
+    for name, structure in _STRUCTURES.items():
+        for field, *_ in structure._fields_:
+            place = getattr(structure, field)
+            lines.append(f"{name}.{field} {place.offset} {place.size}\n")
+    for index, field in enumerate(STEP_COUNTS):
+        lines.append(f"Step.{field} {4 * index} 4\n")
+    for index, field in enumerate(STEP_ARRAYS):
+        lines.append(f"Step.{field} {4 * len(STEP_COUNTS) + 8 * index} 8\n")
+    return "".join(lines)
+
+
 @lru_cache(maxsize=1)
 def load() -> CDLL:
     """The library with its signatures declared. OSError: it was not built, or can't be loaded here."""
     path = _find()
     library = CDLL(str(path))
-    sizes = [ctypes.sizeof(structure) for structure in (Source, Op, Buffer, StepLimits)] + [STEP.size]
     try:
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-        same = library.native_layout() == sum(size << 8 * i for i, size in enumerate(sizes))
+        same = library.native_layout().decode() == _layout()
     except AttributeError:
         same = False
     if not same:
@@ -138,6 +167,27 @@ def load() -> CDLL:
             f"{path.name} was built from other sources than the Python files beside it; install again"
         )
     return library
+
+
+_MESSAGE_BYTES = 256
+_OUTCOMES: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: RuntimeError}
+"""Of api.cpp; 0 is success."""
+
+
+class Message:
+    """Where a guarded call leaves a sentence about what is wrong. One a caller: calls may be on any thread."""
+
+    def __init__(self) -> None:
+        self._text = ctypes.create_string_buffer(_MESSAGE_BYTES)
+
+    def call(self, what: str, function: Any, *arguments: Any) -> None:
+        """Call a function of the library that ends in (message, size).
+
+        ValueError: its arguments are wrong. MemoryError. RuntimeError: an exception of another kind.
+        """
+        outcome = function(*arguments, self._text, _MESSAGE_BYTES)
+        if outcome:
+            raise _OUTCOMES[outcome](f"{what}: {self._text.value.decode(errors='replace')}")
 
 
 def kernels(isa: str) -> int | None:

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..interface import Batch, Float32, Forward, Limits, StepOutput
-from .library import STEP, Buffer, Op, StepLimits, addressof, load
+from .library import STEP, Buffer, Message, Op, StepLimits, addressof, load
 from .lowering import lower
 from .recorder import INPUTS, RecordingOperations, Sampled
 
 if TYPE_CHECKING:
     from .backend import NativeBackend
-
-_MESSAGE_BYTES = 256
 
 
 def _address(array: NDArray[Any], dtype: type[np.generic], size: int, kept: list[NDArray[Any]]) -> int:
@@ -54,7 +52,7 @@ class NativeProgram:
             raise MemoryError("no memory for the values of a step; lower max_batch_tokens or max_sequences")
         self._logits = self._rows_of(plan.logits)
         self._step = ctypes.create_string_buffer(STEP.size)
-        self._message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        self._message = Message()
 
     def _rows_of(self, buffer: int) -> Float32:
         stride = (-(-self._vocabulary // 16) | 1) * 16  # row_stride of formats.hpp
@@ -64,7 +62,10 @@ class NativeProgram:
         return rows[:, : self._vocabulary]
 
     def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
-        """Take one step. ValueError: the batch exceeds the limits or points outside tables and cache."""
+        """Take one step. ValueError: the batch exceeds the limits or points outside tables and cache.
+
+        MemoryError: there is none for what a step needs besides its buffers; the next one may fare better.
+        """
         assert self._backend.address, "its memory goes with the backend"
         rows, samples = len(batch.tokens), len(batch.sample_rows)
         sequences, width = batch.block_tables.shape
@@ -104,6 +105,5 @@ class NativeProgram:
         )
         if rules.seen_offsets[samples] > seen or rules.bias_offsets[samples] > biased:
             raise ValueError("offsets of seen or biased tokens point past the end of their arrays")
-        if load().native_run(self._address, self._step, self._message, _MESSAGE_BYTES):
-            raise ValueError(f"the step can't be computed: {self._message.value.decode()}")
+        self._message.call("the step can't be computed", load().native_run, self._address, self._step)
         return StepOutput(tokens, self._logits[:samples] if logits else None)

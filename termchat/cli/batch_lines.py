@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,7 @@ def finished_ids(path: Path) -> set[str]:
 
 
 class ResultFile:
-    """Results appended to a file, each in one write. A last line that a crash has torn is removed first."""
+    """Results appended to a regular file, each in one write. A last line that a crash has torn goes first."""
 
     def __init__(self, path: Path) -> None:
         """CliError: it cannot be written, or another batch is writing it."""
@@ -99,13 +98,11 @@ class ResultFile:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise self._failed(error) from error
-        self.done: set[str] = set()
-        if stat.S_ISREG(os.fstat(self._fd).st_mode):
-            if not try_lock(self._fd):
-                os.close(self._fd)
-                raise CliError("output", f"another batch is writing to {path}")
-            self._remove_torn_line()
-            self.done = finished_ids(path)
+        if not try_lock(self._fd):
+            os.close(self._fd)
+            raise CliError("output", f"another batch is writing to {path}")
+        self._remove_torn_line()
+        self.done = finished_ids(path)
 
     def is_same_file(self, other: str) -> bool:
         """Whether `other` names this very file."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,13 +16,17 @@ from typing import Any, BinaryIO
 from engine import Finished
 
 from ..session import seeded
-from ..thinking import split_thinking
 from .batch_lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
 from .console import Console, to_json
-from .errors import OK, CliError, engine_failure, failure_of
-from .output import ReaderClosed
+from .destination import stream_of
+from .errors import FAILED, OK, CliError, engine_failure, failure_of
+from .output import Output
 from .reply import Reply
 from .serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
+from .stdin import PIECE, Input
+
+Results = ResultFile | Output
+"""Where results go: a file that a rerun goes on with, or a stream that is only written to."""
 
 QUEUED_AHEAD = 2
 """Lines in flight for each conversation computed: the next is ready when a place in the batch gets free."""
@@ -51,6 +57,7 @@ class Tally:
     done: int = 0
     failed: int = 0
     skipped: int = 0
+    thinking: int = 0
     tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
 
@@ -67,9 +74,10 @@ def run_batch(console: Console, request: BatchRequest) -> int:
     """Answer all lines; the exit code. UserError: the batch as a whole cannot be done."""
     check_flags(request.sampling)
     with ExitStack() as stack:
-        if request.output == "-":
-            results = None
-            console.output.check()
+        stream = stack.enter_context(stream_of(request.output, console.output))
+        if stream is not None:
+            stream.check()
+            results: Results = stream
         else:
             results = ResultFile(Path(request.output))
             stack.callback(results.close)
@@ -84,30 +92,37 @@ def run_batch(console: Console, request: BatchRequest) -> int:
                 return await _Batch(console, served, request, results).run(source)
 
         tally = asyncio.run(run())
-    if request.output == "-" and console.output.closed:
-        raise ReaderClosed
+        if stream is not None:
+            stream.check()
     console.messages.note(str(tally))
+    if tally.thinking:
+        console.messages.note(f"replies that ended inside their thinking: {tally.thinking}; -n allows more")
     received = console.signals.received
-    return OK if received is None else 128 + received
+    if received is not None:
+        return 128 + received
+    return FAILED if tally.failed else OK
 
 
-def _open(console: Console, request: BatchRequest, results: ResultFile | None) -> BinaryIO:
-    if request.source == "-":
-        if console.stdin_kind in ("terminal", "closed"):
-            raise CliError("usage", "there is nothing on standard input; pipe the lines in, or name a file")
-        return open(console.stdin, "rb", closefd=False)
-    if results is not None and results.is_same_file(request.source):
-        raise CliError("usage", f"{request.source} is both input and output; name another output")
-    try:
-        return open(request.source, "rb")
-    except OSError as error:
-        raise CliError("usage", f"cannot read {request.source}: {error.strerror}") from error
+@contextmanager
+def _open(console: Console, request: BatchRequest, results: Results) -> Iterator[BinaryIO]:
+    """The lines, as UTF-8, from whatever they come."""
+    fd = console.stdin
+    if request.source != "-":
+        if isinstance(results, ResultFile) and results.is_same_file(request.source):
+            raise CliError("usage", f"{request.source} is both input and output; name another output")
+        try:
+            fd = os.open(request.source, os.O_RDONLY | os.O_CLOEXEC)
+            os.read(fd, 0)  # a folder can be opened, but not read
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise CliError("usage", f"cannot read {request.source}: {reason}") from error
+    elif console.stdin_kind in ("terminal", "closed"):
+        raise CliError("usage", "there is nothing on standard input; pipe the lines in, or name a file")
+    yield io.BufferedReader(Input(fd), PIECE)  # stays open: a thread that is not waited for may read it
 
 
 class _Batch:
-    def __init__(
-        self, console: Console, served: Serving, request: BatchRequest, results: ResultFile | None
-    ) -> None:
+    def __init__(self, console: Console, served: Serving, request: BatchRequest, results: Results) -> None:
         self._console = console
         self._served = served
         self._request = request
@@ -127,8 +142,8 @@ class _Batch:
         with ExitStack() as stack:
             cancel = self._console.signals.calling(lambda: self._loop.call_soon_threadsafe(work.cancel))
             stack.enter_context(cancel)
-            if self._results is None:
-                stack.enter_context(self._console.output.watch(work.cancel))
+            if isinstance(self._results, Output):
+                stack.enter_context(self._results.watch(work.cancel))
             try:
                 await work
             except asyncio.CancelledError:
@@ -169,7 +184,9 @@ class _Batch:
         if finished.error is None:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
-            return {"index": job.index, **self._reply(finished).as_dict(), "id": job.id}
+            reply = self._reply(finished)
+            self._tally.thinking += bool(reply.thinking and not reply.text)
+            return {"index": job.index, **reply.as_dict(), "id": job.id}
         failure = engine_failure(finished.error, self._served.choice.model.name)
         if failure.code == "engine_failed":
             raise failure
@@ -179,7 +196,7 @@ class _Batch:
         served = self._served
         thinking, text = "", finished.text
         if not self._request.raw:
-            thinking, text = split_thinking(finished.text, inside=served.thinks_at_once)
+            thinking, text = served.thinking.split(finished.text)
         return Reply("", None, served.choice.model.name, text, thinking, finished, served.load_ms, self._peak)
 
     def _bad(self, line: BadLine) -> dict[str, Any]:
@@ -187,15 +204,15 @@ class _Batch:
         return {"index": line.index, "id": line.id, "error": failure_of(line.error).as_dict()}
 
     async def _write(self, line: str) -> None:
-        if self._results is not None:
+        if isinstance(self._results, ResultFile):
             self._results.append(line)
         else:
             async with self._writing:  # a line goes out in pieces when the reader is slow
-                await self._console.output.send(line + "\n")
+                await self._results.send(line + "\n")
 
     def _read(self, source: BinaryIO) -> None:
         """Hand over one line after the other; on a thread of its own, which waits until a worker takes it."""
-        done = self._results.done if self._results is not None else set()
+        done = self._results.done if isinstance(self._results, ResultFile) else set()
         try:
             for index, line in read_lines(source):
                 job = parse_line(index, line, system=self._request.system, raw=self._request.raw)

@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import signal
 import sys
-from dataclasses import replace
 
 from ..errors import UserError
-from ..messages import prompt_of
 from .console import Console
 from .errors import OK, failure_of
-from .oneshot import Past, Request, model_of, open_recording, said_now
+from .oneshot import Past, Request, model_of, open_recording
 from .output import one_line
 from .recording import Recording
 from .reply import PlainPresenter
@@ -70,8 +68,7 @@ class _Chat:
         self._recording = recording
         self._served = served
         self._runner = runner
-        self._messages = list(past.messages)
-        self._system = past.system(request.system)
+        self._system = request.system
         self._params = served.params({**past.params, **request.sampling})
 
     def run(self) -> None:
@@ -108,7 +105,6 @@ class _Chat:
             write(HELP)
         elif command == "/new":
             self._recording.new_conversation()
-            self._messages = []
             write("a new conversation\n")
         elif command == "/system":
             self._system = argument.strip()
@@ -120,14 +116,7 @@ class _Chat:
         return False
 
     def _answer(self, text: str) -> None:
-        said = said_now(text)
-        turn = Turn(
-            said=text,
-            prompt=prompt_of([*self._messages, said], self._system),
-            params=self._params,
-            system=self._system,
-            measure=self._request.stats,
-        )
+        turn = Turn(said=text, params=self._params, system=self._system, measure=self._request.stats)
         presenter = PlainPresenter(self._console)
         try:
             reply = self._runner.run(take_turn(self._console, self._served, presenter, self._recording, turn))
@@ -135,7 +124,6 @@ class _Chat:
             presenter.failed(failure_of(error))
             self._console.messages.note(str(error))
         else:
-            self._messages += [said, replace(said, role="assistant", text=reply.text)]
             if self._request.stats:
                 self._console.messages.raw(reply.stats())
         received = self._console.signals.received

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from .output import Messages, Output, one_line
 from .signals import Signals
-from .stdin import Kind, kind_of
+from .stdin import Kind, kind_of, read_some
 
 
 @dataclass(slots=True)
@@ -35,7 +34,7 @@ class Console:
     def ask(self, question: str) -> bool:
         """A question on standard error that Enter or `y` answers with yes. Only where a person is."""
         self.messages.raw(f"{one_line(question)} [Y/n] ")
-        answer = os.read(self.stdin, 1024)  # a terminal hands over one line
+        answer = read_some(self.stdin, 1024)  # a terminal hands over one line
         return bool(answer) and answer.strip().lower() in (b"", b"y", b"yes")
 
     def print_json(self, value: Any) -> None:

@@ -33,6 +33,7 @@ CODES = {
     "RegistryError": "registry",
     "DownloadError": "download",
     "ConversationIdError": "usage",
+    "ConversationBusyError": "busy",
     "StoreError": "store",
     "PathError": "path",
     "OutputError": "output",

@@ -14,8 +14,8 @@ import click
 from ..errors import UserError
 from ..settings import SAMPLING_KEYS
 from . import stdin
-from .console import Console
-from .errors import OK, READER_CLOSED, USAGE, CliError, failure_of
+from .console import Console, to_json
+from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
 from .options import (
     ENGINE,
     CommandGroup,
@@ -210,13 +210,21 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
     except ReaderClosed:
         return READER_CLOSED
     except click.ClickException as error:
-        console.messages.note(_usage(error))
-        return USAGE
+        return _failed(arguments, console, Failure("usage", _usage(error)))
     except UserError as error:
-        console.messages.note(str(error))
-        return failure_of(error).exit_code
+        return _failed(arguments, console, failure_of(error))
     finally:
         console.signals.end()
+
+
+def _failed(arguments: Sequence[str], console: Console, failure: Failure) -> int:
+    """Say what went wrong, where it is read: on standard error, and with --jsonl as the last event too."""
+    console.messages.note(failure.message)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--jsonl" in own and "--json" not in own and own[0] not in COMMANDS:
+        with suppress(ReaderClosed, UserError):  # there is no one to tell
+            console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n")
+    return failure.exit_code
 
 
 def _run(arguments: Sequence[str], console: Console) -> int:
@@ -236,6 +244,9 @@ def _usage(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path.removesuffix(f" {PROMPT_COMMAND}") if context is not None else "termchat"
     problem = " ".join(error.format_message().split()).removesuffix(".")
+    takes_text = context is not None and getattr(context.command, "takes_text", False)
+    if isinstance(error, click.NoSuchOption) and takes_text:
+        problem += f"; a text that begins with a dash goes behind --: {command} -- TEXT"
     return f"{problem} ({command} --help lists everything)"
 
 

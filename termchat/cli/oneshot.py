@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from engine import reserve_memory
 
 from ..errors import UserError
-from ..messages import Conversation, StoredMessage, prompt_of
+from ..messages import Conversation
 from ..registry import Registry, RegistryError
 from ..settings import SAMPLING_KEYS
 from .console import Console
@@ -43,20 +44,15 @@ class Request:
 
 
 class Past(NamedTuple):
-    """The conversation that goes on, with the messages of its shown branch."""
+    """The conversation that goes on, as it was when the program started."""
 
     conversation: Conversation | None = None
-    messages: Sequence[StoredMessage] = ()
 
     @property
     def params(self) -> dict[str, Any]:
         """Its own sampling settings."""
         known = self.conversation.params if self.conversation is not None else {}
         return {key: value for key, value in known.items() if key in SAMPLING_KEYS}
-
-    def system(self, flag: str | None) -> str:
-        """Its system prompt, unless another one was given."""
-        return flag if flag is not None else self.conversation.system if self.conversation is not None else ""
 
 
 def answer(console: Console, request: Request) -> int:
@@ -80,44 +76,33 @@ def answer(console: Console, request: Request) -> int:
 
 
 def open_recording(console: Console, database: Path, request: Request) -> tuple[Recording, Past]:
-    """Where the conversation is saved, and what was said in it before.
+    """Where the conversation is saved, and what is known of it.
 
-    UserError: a conversation was to go on, and it cannot be read.
+    UserError: a conversation was to go on, and it cannot be read; its id is none.
     """
     note = console.messages.note
     if not request.save:
         return Recording(None, note), Past()
-    from ..store import NotFoundError, Store, StoreBusyError, StoreReadOnlyError
+    from ..store import NotFoundError, Store, checked_id
 
+    name = checked_id(request.conversation) if request.conversation is not None else None
     try:
         store = Store(database, busy_timeout=BUSY_SECONDS)
     except UserError as error:
-        if request.newest or request.conversation is not None:
+        if request.newest or name is not None:
             raise
         note(f"the conversation is not saved: {error}")
         return Recording(None, note), Past()
-    conversation, created = None, False
+    conversation = None
     if request.newest:
         conversation = store.newest()
         if conversation is None:
             note("there is no conversation to continue; this one is new")
-    elif request.conversation is not None:
-        try:
-            conversation = store.conversation(request.conversation)
-        except NotFoundError:
-            try:
-                conversation, created = store.get_or_create(request.conversation), True
-            except (StoreBusyError, StoreReadOnlyError) as error:
-                store.close()
-                note(f"the conversation is not saved: {error}")
-                return Recording(None, note), Past()
+    elif name is not None:
+        with suppress(NotFoundError):
+            conversation = store.conversation(name)
     messages = store.path(conversation.id) if conversation is not None else ()
-    return Recording(store, note, conversation, created=created), Past(conversation, messages)
-
-
-def said_now(text: str) -> StoredMessage:
-    """A message of the user as it will stand in the history."""
-    return StoredMessage(0, "", None, "user", "done", text, "", "", None, {}, 0.0)
+    return Recording(store, note, conversation, messages, name=name), Past(conversation)
 
 
 async def _answer(
@@ -127,13 +112,10 @@ async def _answer(
 
     async with serving(console, choice, chat=not request.raw) as served:
         warn_if_slow(console, served)
-        system = past.system(request.system)
-        messages = prompt_of([*past.messages, said_now(request.text)], system)
         turn = Turn(
             said=request.text,
-            prompt=request.text if request.raw else messages,
             params=served.params({**past.params, **request.sampling}),
-            system=system,
+            system=request.system,
             raw=request.raw,
             measure=request.stats or request.form != "plain",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -42,7 +42,17 @@ def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 class SectionedCommand(_Helped):
-    """A command whose options are listed in sections."""
+    """A command whose options are listed in sections. What cannot be an option is text, dash or not."""
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether it has an argument in anybody's own words."""
+        return any(isinstance(each, click.Argument) and isinstance(each.type, Text) for each in self.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put text that begins with a dash behind `--`, with the other arguments."""
+        apart_too = self.takes_text and not ctx.resilient_parsing
+        return super().parse_args(ctx, apart(args, self.get_params(ctx)) if apart_too else args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section; the one of options without a heading comes last."""
@@ -66,6 +76,65 @@ class CommandGroup(_Helped, click.Group):
         if not args and not ctx.resilient_parsing:
             ctx.fail(f"{ctx.info_name} needs a command: {', '.join(self.commands)}")
         return super().parse_args(ctx, args)
+
+
+def apart(args: Sequence[str], parameters: Sequence[click.Parameter]) -> list[str]:
+    """The options first, then `--` and the rest in order. click.UsageError: one could be either.
+
+    An option is one word. Behind a dash, a blank shows that the argument is a sentence, unless what comes
+    before the blank is the name of an option with its value: --stop="a b", -s"Be brief".
+    """
+    names = {name: each for each in parameters if isinstance(each, click.Option) for name in each.opts}
+    options: list[str] = []
+    rest: list[str] = []
+    unclear: list[str] = []
+    waiting = list(args)
+    while waiting:
+        arg = waiting.pop(0)
+        if arg == "--":
+            rest += waiting
+            break
+        if arg[:1] != "-" or arg == "-":
+            rest.append(arg)
+            continue
+        if any(char.isspace() for char in arg):
+            kind = _with_blanks(arg, names)
+            if kind == "text":
+                rest.append(arg)
+                continue
+            if kind == "unclear":
+                unclear.append(arg)
+        options.append(arg)
+        if _wants_value(arg, names) and waiting:
+            options.append(waiting.pop(0))
+    if unclear and not rest:  # beside a prompt it can only be an option
+        raise click.UsageError(
+            f"{unclear[0]!r} can be a text or the option {unclear[0][:2]}; put -- in front of a text, "
+            "or a blank behind an option"
+        )
+    return [*options, "--", *rest] if rest else options
+
+
+def _with_blanks(arg: str, names: Mapping[str, click.Option]) -> Literal["option", "text", "unclear"]:
+    """What an argument is that begins with a dash and holds a blank."""
+    name, sign, _ = arg.partition("=")
+    if arg.startswith("--"):
+        return "option" if sign and not any(char.isspace() for char in name) else "text"
+    option, value = names.get(arg[:2]), arg[2:]
+    return "text" if option is None or option.is_flag or value[0].isspace() else "unclear"
+
+
+def _wants_value(arg: str, names: Mapping[str, click.Option]) -> bool:
+    """Whether the next argument is the value of this option."""
+    if arg.startswith("--"):
+        return "=" not in arg and arg in names and not names[arg].is_flag
+    for place, letter in enumerate(arg[1:], 2):
+        option = names.get(f"-{letter}")
+        if option is None:
+            return False
+        if not option.is_flag:
+            return place == len(arg)
+    return False
 
 
 class Text(click.ParamType[str]):

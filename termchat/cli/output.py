@@ -7,17 +7,23 @@ and never again at shutdown. Text is UTF-8 whatever the locale says.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import select
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 
+if TYPE_CHECKING:
+    import asyncio
+
 CHUNK = 4096
 """Bytes that a pipe takes without blocking once it says it is writable (PIPE_BUF on Linux)."""
+
+HURRY_SECONDS = 0.5
+"""How long the reader may keep a reply waiting that a signal has ended."""
 
 
 class ReaderClosed(Exception):  # noqa: N818 - an end, not a fault
@@ -43,13 +49,65 @@ def guard_descriptors() -> frozenset[int]:
     return frozenset(closed)
 
 
-class Output:
-    """Standard output. Raises ReaderClosed and OutputError."""
+class _Descriptor:
+    """A file descriptor that is written to: by a thread that may wait, or an event loop that may not."""
 
-    def __init__(self, fd: int = 1, *, closed: bool = False) -> None:
+    def __init__(self, fd: int) -> None:
         self.fd = fd
+        self._blocked: asyncio.Future[None] | None = None
+        self._hurry: BaseException | None = None
+
+    def give_up(self, reason: BaseException) -> None:
+        """Raise `reason` out of a `send` that the reader keeps waiting, a moment from now; from the loop."""
+        self._hurry = reason
+        self._fail_soon()
+
+    def _write(self, data: memoryview) -> int:
+        """Bytes written, 0 if there is no room: another program can have made it non-blocking. OSError."""
+        try:
+            return os.write(self.fd, data)
+        except BlockingIOError:
+            return 0
+
+    def _poll(self, timeout: float | None) -> bool:
+        """Whether there is room, or an error to be told of, within so many milliseconds (None: some time)."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        return bool(poll.poll(timeout))
+
+    async def _room(self) -> None:
+        """Wait for room without stopping the event loop."""
+        import asyncio
+
+        if self._poll(0):
+            return
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_writer(self.fd, lambda: None if ready.done() else ready.set_result(None))
+        self._blocked = ready
+        try:
+            self._fail_soon()
+            await ready
+        finally:
+            self._blocked = None
+            loop.remove_writer(self.fd)
+
+    def _fail_soon(self) -> None:
+        blocked, reason = self._blocked, self._hurry
+        if blocked is not None and reason is not None:
+            blocked.get_loop().call_later(
+                HURRY_SECONDS, lambda: None if blocked.done() else blocked.set_exception(reason)
+            )
+
+
+class Output(_Descriptor):
+    """Standard output, or what stands for it by the name `name`. Raises ReaderClosed and OutputError."""
+
+    def __init__(self, fd: int = 1, *, closed: bool = False, name: str = "to standard output") -> None:
+        super().__init__(fd)
         self.closed = closed
         self.is_terminal = not closed and os.isatty(fd)
+        self._name = name
 
     def check(self) -> None:
         """Raise ReaderClosed if it is known already that nobody reads."""
@@ -61,83 +119,73 @@ class Output:
         self.check()
         data = memoryview(text.encode("utf-8", "replace"))
         while data:
-            data = data[self._write(data) :]
+            data = data[self._sent(data) :]
+            if data:
+                self._poll(None)
 
     async def send(self, text: str) -> None:
         """Like `write`, but a slow reader does not stop the event loop."""
         self.check()
         data = memoryview(text.encode("utf-8", "replace"))
         while data:
-            if not _writable(self.fd):
-                await _until_writable(self.fd)
-            data = data[self._write(data[:CHUNK]) :]
+            await self._room()
+            data = data[self._sent(data[:CHUNK]) :]
 
-    def _write(self, data: memoryview) -> int:
+    def _sent(self, data: memoryview) -> int:
         try:
-            return os.write(self.fd, data)
+            return self._write(data)
         except (BrokenPipeError, ConnectionResetError) as error:
             self.closed = True
             raise ReaderClosed from error
-        except BlockingIOError:  # another program made the pipe non-blocking
-            select.select([], [self.fd], [])
-            return 0
         except OSError as error:
             if error.errno == errno.EIO and self.is_terminal:  # the terminal is gone
                 self.closed = True
                 raise ReaderClosed from error
-            raise OutputError(f"cannot write to standard output: {error.strerror}") from error
+            raise OutputError(f"cannot write {self._name}: {error.strerror}") from error
 
     @contextmanager
     def watch(self, closed: Callable[[], object]) -> Iterator[None]:
-        """Call `closed` in the event loop when the reader of a pipe goes, also while nothing is written."""
+        """Call `closed` in the event loop when the reader goes, also while nothing is written.
+
+        Within the block `give_up` holds; after it a `send` has all the time again.
+        """
         import asyncio
 
         loop = asyncio.get_running_loop()
-        is_pipe = _writes_to_pipe(self.fd)
+        watcher = _hangup_of(self.fd)
 
         def gone() -> None:
-            loop.remove_reader(self.fd)
+            assert watcher is not None, "it was found to be ready"
+            loop.remove_reader(watcher.fileno())
             self.closed = True
             closed()
 
-        if is_pipe:  # the writing end becomes "readable" only by the error that its reader has closed
-            loop.add_reader(self.fd, gone)
+        if watcher is not None:
+            loop.add_reader(watcher.fileno(), gone)
         try:
             yield
         finally:
-            if is_pipe:
-                loop.remove_reader(self.fd)
+            self._hurry = None
+            if watcher is not None:
+                loop.remove_reader(watcher.fileno())
+                watcher.close()
 
 
-def _writes_to_pipe(fd: int) -> bool:
-    """Whether it is the writing end of a pipe, and not open for reading what it has written itself."""
-    one_way = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
-    return one_way and stat.S_ISFIFO(os.fstat(fd).st_mode)
+def _hangup_of(fd: int) -> select.epoll | None:
+    """What becomes readable when the other end of a pipe or socket is closed; None where that is unseen."""
+    mode = os.fstat(fd).st_mode
+    if not hasattr(select, "epoll") or not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return None
+    watcher = select.epoll()
+    watcher.register(fd, 0)  # hang-ups and errors are told unasked
+    return watcher
 
 
-def _writable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(0))
-
-
-async def _until_writable(fd: int) -> None:
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_writer(fd, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_writer(fd)
-
-
-class Messages:
-    """Standard error: notes of one line each, and raw text. Never raises: nobody has to read it."""
+class Messages(_Descriptor):
+    """Standard error: notes of one line each, and raw text. Nobody has to read it: no OSError comes out."""
 
     def __init__(self, fd: int = 2) -> None:
-        self.fd = fd
+        super().__init__(fd)
         self.is_terminal = os.isatty(fd)
         self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
 
@@ -150,7 +198,17 @@ class Messages:
         data = memoryview(text.encode("utf-8", "replace"))
         with suppress(OSError):
             while data:
-                data = data[os.write(self.fd, data) :]
+                data = data[self._write(data) :]
+                if data:
+                    self._poll(None)
+
+    async def send(self, text: str) -> None:
+        """Like `raw`, but a slow reader does not stop the event loop."""
+        data = memoryview(text.encode("utf-8", "replace"))
+        with suppress(OSError):
+            while data:
+                await self._room()
+                data = data[self._write(data[:CHUNK]) :]
 
 
 def one_line(text: str) -> str:

@@ -120,9 +120,9 @@ class PlainPresenter:
     async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
         """Show what is new, or keep it until the end."""
         if thinking:
-            self._think(self._thinking_filter.push(thinking) if self._thinking_filter else thinking)
+            await self._think(self._thinking_filter.push(thinking) if self._thinking_filter else thinking)
         if answer:
-            self._close_thinking()
+            await self._console.messages.send(self._end_of_thinking())
             text = self._answer_filter.push(answer) if self._answer_filter else answer
             if self._stream:
                 await self._show(text)
@@ -131,14 +131,14 @@ class PlainPresenter:
 
     async def end(self, reply: Reply) -> None:
         """The rest, and the newline."""
-        self._close_thinking()
+        await self._console.messages.send(self._end_of_thinking())
         rest = self._answer_filter.finish() if self._answer_filter else ""
         self._begun = True
         await self._console.output.send("".join(self._held) + rest + "\n")
 
     def failed(self, failure: Failure) -> None:
         """End the line that was begun."""
-        self._close_thinking()
+        self._console.messages.raw(self._end_of_thinking())
         if self._begun:
             self._console.output.write("\n")
 
@@ -147,18 +147,18 @@ class PlainPresenter:
             self._begun = True
             await self._console.output.send(text)
 
-    def _think(self, text: str) -> None:
+    async def _think(self, text: str) -> None:
         messages = self._console.messages
-        if messages.colour and not self._thinking:
-            messages.raw("\x1b[2m")
+        begin = "\x1b[2m" if messages.colour and not self._thinking else ""
         self._thinking = True
-        messages.raw(text)
+        await messages.send(begin + text)
 
-    def _close_thinking(self) -> None:
-        if self._thinking:
-            self._thinking = False
-            rest = self._thinking_filter.finish() if self._thinking_filter else ""
-            self._console.messages.raw(rest + ("\x1b[0m" if self._console.messages.colour else "") + "\n")
+    def _end_of_thinking(self) -> str:
+        if not self._thinking:
+            return ""
+        self._thinking = False
+        rest = self._thinking_filter.finish() if self._thinking_filter else ""
+        return rest + ("\x1b[0m" if self._console.messages.colour else "") + "\n"
 
 
 class JsonPresenter:
@@ -205,8 +205,7 @@ class JsonLinesPresenter:
         await self._send({"event": "end", **reply.as_dict()})
 
     def failed(self, failure: Failure) -> None:
-        """The error event."""
-        self._console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n")
+        """Nothing: the program's last event, whatever it failed in, is written at its end."""
 
     async def _send(self, event: dict[str, Any]) -> None:
         await self._console.output.send(to_json(event) + "\n")

@@ -16,7 +16,8 @@ from .. import collector
 from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..registry import ResolvedModel
-from ..session import Setup, engine_config, sampling_params, starts_thinking, template_vars
+from ..session import Setup, engine_config, sampling_params, template_vars, thinking_style
+from ..thinking import ThinkingStyle
 from .console import Console
 from .errors import CliError, engine_failure
 from .obtain import obtain
@@ -36,16 +37,16 @@ class Choice:
     @property
     def reference(self) -> str:
         """How to find the model again: its registered name, or its path."""
-        return self.model.name if self.model.entry is not None else str(self.model.path.resolve())
+        return self.model.reference
 
 
 class Serving(NamedTuple):
-    """A loaded model. thinks_at_once: a reply begins inside its thinking part."""
+    """A loaded model. thinking: how it thinks, if it does."""
 
     engine: AsyncEngine
     choice: Choice
     load_ms: float
-    thinks_at_once: bool
+    thinking: ThinkingStyle
 
     @property
     def template_vars(self) -> Mapping[str, Any]:
@@ -127,11 +128,12 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         try:
             engine = await stack.enter_async_context(AsyncEngine(choice.config))
             load_ms = (time.perf_counter() - started) * 1e3
-            thinks = chat and await starts_thinking(engine, template_vars(choice.model))
+            variables = template_vars(choice.model)
+            thinking = await thinking_style(engine, variables) if chat else ThinkingStyle()
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
             raise engine_failure(error, choice.model.name, choice.model.mend) from error
         collector.resume()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")
-        yield Serving(engine, choice, load_ms, thinks)
+        yield Serving(engine, choice, load_ms, thinking)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import select
 import stat
-from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import Literal
 
@@ -17,7 +18,18 @@ PATIENCE_MS = 1000
 LIMIT_BYTES = 64 << 20
 """More than any model's context holds; an endless pipe must not fill the memory."""
 
+PIECE = 1 << 16
+
 Kind = Literal["terminal", "data", "device", "closed"]
+
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark its own begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+"""Byte order marks, which Windows' editors and shells put in front of a text, and what they say."""
 
 
 def kind_of(fd: int, closed: frozenset[int] = frozenset()) -> Kind:
@@ -31,17 +43,81 @@ def kind_of(fd: int, closed: frozenset[int] = frozenset()) -> Kind:
     return "data" if is_data else "device"
 
 
-def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
-    """Everything until the end; `waiting` is called after a second of silence. CliError: it has no end."""
+def read_some(fd: int, size: int = PIECE) -> bytes:
+    """The next bytes, as soon as there are some; none at the end, and only there.
+
+    Another program that shares the description can have made it non-blocking, at any moment, and its flags
+    are that program's: so "nothing yet" is waited out, never changed. OSError.
+    """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    if waiting is not None and not poll.poll(PATIENCE_MS):
-        waiting()
+    while True:
+        poll.poll()
+        try:
+            return os.read(fd, size)
+        except BlockingIOError:  # somebody else was faster
+            continue
+
+
+class Input(io.RawIOBase):
+    """A file descriptor as a stream of bytes; a text whose byte order mark says UTF-16 or 32 comes as UTF-8.
+
+    Wrap it into io.BufferedReader. The descriptor stays open.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._held = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._begun = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+        """Bytes into `buffer`; 0 at the end. OSError."""
+        if not self._begun:
+            self._begin()
+        ended = False
+        while not self._held and not ended:
+            piece = read_some(self._fd)
+            ended = not piece
+            self._held = self._as_utf8(piece, ended)
+        size = min(len(buffer), len(self._held))
+        buffer[:size] = self._held[:size]
+        self._held = self._held[size:]
+        return size
+
+    def _begin(self) -> None:
+        """Read as much as tells which mark there is, and take it away."""
+        head, piece = b"", b"?"
+        while piece and _could_be_mark(head):
+            piece = read_some(self._fd)
+            head += piece
+        encoding, length = _encoding_of(head)
+        if encoding != "utf-8":
+            self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self._held = self._as_utf8(head[length:], ended=not piece)
+        self._begun = True
+
+    def _as_utf8(self, piece: bytes, ended: bool) -> bytes:
+        if self._decoder is None:
+            return piece
+        return self._decoder.decode(piece, ended).encode("utf-8", "replace")
+
+
+def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
+    """Everything until the end; `waiting` is called after a second of silence. CliError: it has no end."""
+    if waiting is not None:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if not poll.poll(PATIENCE_MS):
+            waiting()
     data = bytearray()
     while True:
-        poll.poll()  # a pipe can be non-blocking, set so by another program
         try:
-            piece = os.read(fd, 1 << 16)
+            piece = read_some(fd)
         except OSError as error:
             raise CliError("stdin", f"cannot read standard input: {error.strerror}") from error
         if not piece:
@@ -56,13 +132,18 @@ def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
 
 
 def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
-    """UTF-8 as text without a byte order mark; what is no UTF-8 becomes U+FFFD, and a note says where."""
+    """The text without byte order marks at its head; what is no text becomes U+FFFD, and a note says where.
+
+    UTF-8, unless a mark says that it is UTF-16 or UTF-32.
+    """
+    encoding, length = _encoding_of(data)
     try:
-        text = data.decode("utf-8")
+        text = data[length:].decode(encoding)
     except UnicodeDecodeError as error:
-        note(f"{name} is not valid UTF-8 at byte offset {error.start}; such bytes are replaced by U+FFFD")
-        text = data.decode("utf-8", "replace")
-    return text.removeprefix("\ufeff") if data.startswith(BOM_UTF8) else text
+        kind, at = encoding.removesuffix("-le").removesuffix("-be").upper(), error.start + length
+        note(f"{name} is not valid {kind} at byte offset {at}; such bytes are replaced by U+FFFD")
+        text = data[length:].decode(encoding, "replace")
+    return text.lstrip("\ufeff")
 
 
 def argument_text(value: str, name: str, note: Callable[[str], None]) -> str:
@@ -71,7 +152,7 @@ def argument_text(value: str, name: str, note: Callable[[str], None]) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError:
         return decode(os.fsencode(value), name, note)
-    return value
+    return value.lstrip("\ufeff")
 
 
 def without_line_end(text: str) -> str:
@@ -82,3 +163,13 @@ def without_line_end(text: str) -> str:
 def joined(prompt: str | None, data: str | None) -> str:
     """Instruction first, data second, a blank line between; either can be missing."""
     return "\n\n".join(part for part in (prompt, data) if part)
+
+
+def _encoding_of(data: bytes) -> tuple[str, int]:
+    """What the mark at the head says, and its length; UTF-8 and 0 without one."""
+    return next(((name, len(mark)) for mark, name in MARKS if data.startswith(mark)), ("utf-8", 0))
+
+
+def _could_be_mark(head: bytes) -> bool:
+    """Whether more bytes could still make a (longer) mark of it."""
+    return any(len(head) < len(mark) and mark.startswith(head) for mark, _ in MARKS)

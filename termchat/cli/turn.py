@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine import Finished, Message, SamplingParams, TextDelta, as_dict
+from engine import Finished, SamplingParams, TextDelta
 
+from ..messages import prompt_of, said_now
+from ..outcome import outcome_of
 from ..session import seeded
-from ..thinking import ThinkingSplitter
 from .console import Console
 from .errors import engine_failure
-from .output import ReaderClosed
-from .recording import Recording, Status
+from .recording import Recording
 from .reply import Presenter, Reply
 from .serving import Serving
+from .signals import Interrupted
 
 if TYPE_CHECKING:
     from engine import ResponseStream
@@ -26,15 +26,15 @@ REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "temp
 
 
 class Turn(NamedTuple):
-    """What goes into the engine. said: the user's words, to be saved; raw: the reply is taken as it comes.
+    """What goes into the engine. said: the user's words; system: None is the conversation's own.
 
-    measure: also measure the peak bandwidth, for the figures.
+    raw: without a template, and the reply is taken as it comes. measure: also measure the peak bandwidth, for
+    the figures.
     """
 
     said: str
-    prompt: str | Sequence[Message]
     params: SamplingParams
-    system: str = ""
+    system: str | None = None
     raw: bool = False
     measure: bool = False
 
@@ -43,7 +43,7 @@ class _Parts:
     """Collects what was shown: the answer and the thinking part."""
 
     def __init__(self, turn: Turn, served: Serving) -> None:
-        self._splitter = None if turn.raw else ThinkingSplitter(inside=served.thinks_at_once)
+        self.splitter = None if turn.raw else served.thinking.splitter()
         self._answer: list[str] = []
         self._thinking: list[str] = []
 
@@ -57,14 +57,23 @@ class _Parts:
         """All of the thinking part so far."""
         return "".join(self._thinking)
 
+    @property
+    def ended_thinking(self) -> bool:
+        """Whether the reply ended before its answer began."""
+        return self.splitter is not None and self.splitter.unfinished and bool(self.thinking)
+
     def push(self, text: str) -> tuple[str, str]:
         """New answer and new thinking."""
-        thinking, answer = self._splitter.push(text) if self._splitter is not None else ("", text)
+        thinking, answer = self.splitter.push(text) if self.splitter is not None else ("", text)
         return self._add(answer, thinking)
 
     def finish(self) -> tuple[str, str]:
-        """What was held back."""
-        thinking, answer = self._splitter.finish() if self._splitter is not None else ("", "")
+        """What was held back; all of the reply, if what looked like thinking was none."""
+        if self.splitter is None:
+            return "", ""
+        thinking, answer = self.splitter.finish()
+        if self.splitter.mistaken:
+            self._thinking.clear()
         return self._add(answer, thinking)
 
     def _add(self, answer: str, thinking: str) -> tuple[str, str]:
@@ -78,15 +87,25 @@ async def take_turn(
 ) -> Reply:
     """The reply, when it has been shown and saved; stopped by a signal it is the part that was there.
 
-    CliError: the engine refused or failed. ReaderClosed, OutputError.
+    CliError: the engine refused or failed. ReaderClosed, OutputError, ConversationBusyError. Interrupted: by
+    a signal, while nobody reads.
     """
     params = seeded(turn.params)
     assert params.seed is not None
     name, loop, parts = served.choice.model.name, asyncio.get_running_loop(), _Parts(turn, served)
-    recording.begin(turn.said, model=served.choice.reference, system=turn.system)
-    stream = served.engine.generate(turn.prompt, params, template_vars=served.template_vars)
+    said = await recording.begin(turn.said, model=served.choice.reference, system=turn.system)
+    prompt = turn.said if turn.raw else prompt_of([*said.branch, said_now(turn.said)], said.system)
+    stream = served.engine.generate(prompt, params, template_vars=served.template_vars)
+
+    def stop() -> None:
+        stream.abort()
+        if console.signals.received is not None:
+            reason = Interrupted(console.signals.received)
+            console.output.give_up(reason)
+            console.messages.give_up(reason)
+
     with (
-        console.signals.calling(lambda: loop.call_soon_threadsafe(stream.abort)),
+        console.signals.calling(lambda: loop.call_soon_threadsafe(stop)),
         console.output.watch(stream.abort),
     ):
         reply_id = str(recording.message_id) if recording.message_id is not None else secrets.token_hex(6)
@@ -97,7 +116,7 @@ async def take_turn(
         finally:
             await stream.aclose()
             finished = await stream.result()
-            _save(recording, finished)
+            _save(recording, parts, finished)
         if finished.error is not None:
             raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
@@ -114,9 +133,10 @@ async def take_turn(
             exact=snapshot.exact,
             backend=snapshot.backend,
         )
-        if console.output.closed:
-            raise ReaderClosed
+        console.output.check()
         await presenter.end(reply)
+        if parts.ended_thinking and not stopped:
+            console.messages.note(_only_thought(finished, params))
     return reply
 
 
@@ -127,17 +147,26 @@ async def _relay(stream: ResponseStream, parts: _Parts, presenter: Presenter, re
             recording.append(answer, thinking)
             await presenter.delta(answer, thinking, event.token_ids)
     answer, thinking = parts.finish()
-    if answer or thinking:
+    if parts.splitter is not None and parts.splitter.mistaken:
+        recording.replace(answer, "")
+    elif answer or thinking:
         recording.append(answer, thinking)
+    if answer or thinking:
         await presenter.delta(answer, thinking, ())
 
 
-def _save(recording: Recording, finished: Finished) -> None:
+def _save(recording: Recording, parts: _Parts, finished: Finished) -> None:
     if finished.error is not None and finished.error.code in REFUSALS and not finished.token_ids:
         recording.take_back()
-        return
-    status: Status = "done"
-    if finished.reason in ("error", "aborted"):
-        status = "error" if finished.reason == "error" else "interrupted"
-    metrics = {**as_dict(finished.usage), **as_dict(finished.timings)}
-    recording.finish(status, finished.reason, metrics)
+    else:
+        recording.finish(outcome_of(finished, empty=not (parts.answer or parts.thinking)))
+
+
+def _only_thought(finished: Finished, params: SamplingParams) -> str:
+    """A sentence on a reply that came to no answer."""
+    ends = {
+        "length": f"at the limit of {params.max_tokens} tokens; -n allows more",
+        "context": "where the context was full",
+        "capacity": "where the KV cache was full; --kv-memory gives it more",
+    }
+    return f"the reply ended inside its thinking, {ends.get(finished.reason, 'where the model ended it')}"

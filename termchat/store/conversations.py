@@ -14,6 +14,7 @@ from .database import Database, StoreError
 from .rows import clean, conversation_of, title_of
 
 _SELECT = """SELECT conversation.*,
+    (SELECT role || ' ' || status FROM message WHERE message.id = leaf_id) AS leaf,
     (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS messages FROM conversation"""
 
 _KEEP_DELETED_S = 7 * 24 * 3600
@@ -25,6 +26,17 @@ class ConversationIdError(StoreError):
 
 class NotFoundError(StoreError):
     """There is no such conversation or message."""
+
+
+class ConversationBusyError(StoreError):
+    """Another process is writing a reply where a message was to be added."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(
+            f"another termchat is still answering in the conversation {conversation!r}; "
+            "try again when it is done"
+        )
+        self.conversation = conversation
 
 
 class Conversations:
@@ -47,7 +59,7 @@ class Conversations:
     ) -> Conversation:
         """A new conversation; `id` is drawn if not given. StoreError: the id is taken or not usable."""
         with self.database.write():
-            name = _checked(id) if id is not None else os.urandom(6).hex()
+            name = checked_id(id) if id is not None else os.urandom(6).hex()
             if not self._insert(name, title, model, system, params or {}, forked_from):
                 raise StoreError(f"there is a conversation {name!r} already")
             return self.conversation(name)
@@ -56,7 +68,7 @@ class Conversations:
         """The conversation of exactly this id, new if there is none. StoreError: the id is not usable."""
         with self.database.write() as db:
             # One that was deleted is not brought back by the mere use of its name: it begins anew.
-            db.execute("DELETE FROM conversation WHERE id = ? AND deleted IS NOT NULL", (_checked(id),))
+            db.execute("DELETE FROM conversation WHERE id = ? AND deleted IS NOT NULL", (checked_id(id),))
             self._insert(id, "", model, system, {}, None)
             return self.conversation(id)
 
@@ -126,6 +138,11 @@ class Conversations:
         with self.database.write() as db:
             self._update(db, id, "params = ?", clean(json.dumps(dict(params))))
 
+    def set_unread(self, id: str, unread: bool) -> None:
+        """Note whether something in it was not seen yet."""
+        with self.database.write() as db:
+            self._update(db, id, "unread = ?", unread)
+
     def delete(self, id: str) -> None:
         """Take it out of all lists. `undelete` brings it back for a week; then it goes for good."""
         with self.database.write() as db:
@@ -153,6 +170,16 @@ class Conversations:
         if self.database.query("SELECT 1 FROM conversation WHERE deleted < ? LIMIT 1", *old):
             with self.database.write() as db:
                 db.execute("DELETE FROM conversation WHERE deleted < ?", old)
+
+    def purge_deleted(self) -> int:
+        """Remove all deleted conversations for good, and every trace of them in the file; how many.
+
+        StoreError: they are gone, but traces may be left.
+        """
+        with self.database.write() as db:
+            done = db.execute("DELETE FROM conversation WHERE deleted IS NOT NULL").rowcount
+        self.database.rewrite()  # also for what was deleted before, by whatever version
+        return done
 
     def _insert(
         self, name: str, title: str, model: str, system: str, params: Mapping[str, Any], forked: str | None
@@ -185,7 +212,8 @@ class Conversations:
             raise NotFoundError(f"there is no conversation {name!r}")
 
 
-def _checked(name: str) -> str:
+def checked_id(name: str) -> str:
+    """The name, if a conversation can have it as its id. ConversationIdError."""
     if not 0 < len(name) <= 100 or not name.isprintable() or any(c.isspace() for c in name) or name[0] == "-":
         raise ConversationIdError(
             "a conversation's id has 1 to 100 characters, no blanks, and does not begin with '-'; "

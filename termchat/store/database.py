@@ -27,11 +27,15 @@ class StoreError(UserError):
     """The store cannot do what was asked. Nothing was changed."""
 
 
-class StoreBusyError(StoreError):
+class StoreUnavailableError(StoreError):
+    """The database itself cannot be read or written now: a lock, a full disk, damage, missing rights."""
+
+
+class StoreBusyError(StoreUnavailableError):
     """Another process kept the database locked for longer than we wait."""
 
 
-class StoreReadOnlyError(StoreError):
+class StoreReadOnlyError(StoreUnavailableError):
     """The database may be read but not written."""
 
 
@@ -57,6 +61,7 @@ class Database:
             self._use_wal()
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA foreign_keys = ON")
+            self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten, too
             if version < len(migrations):
                 migrate(self._db, migrations)
 
@@ -64,6 +69,24 @@ class Database:
         """The rows of a SELECT."""
         with self._lock, self._plain_errors():
             return self._db.execute(sql, values).fetchall()
+
+    def version(self) -> int:
+        """A number that changes when another connection has written, this program's own others included."""
+        return int(self.query("PRAGMA data_version")[0][0])
+
+    def rewrite(self) -> None:
+        """Write the file anew, without a trace of what was deleted. StoreError: some of it may be left."""
+        if self.notice is not None:
+            raise StoreReadOnlyError(self.notice)
+        with self._lock, self._plain_errors():
+            self._db.execute("INSERT INTO message_fts(message_fts) VALUES ('optimize')")
+            self._db.execute("VACUUM")
+            left = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if left:
+            raise StoreBusyError(
+                f"another program reads {self.path}, so {self.path.name}-wal may still hold deleted text; "
+                "purge again later"
+            )
 
     @contextmanager
     def write(self, wait: float | None = None) -> Iterator[sqlite3.Connection]:
@@ -218,11 +241,13 @@ def _plain(error: sqlite3.Error, path: Path) -> StoreError:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusyError(f"{path} is locked by another program")
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return StoreError(f"{path} is damaged or no database ({error}); move it away to start a new one")
+        return StoreUnavailableError(
+            f"{path} is damaged or no database ({error}); move it away to start a new one"
+        )
     if code == sqlite3.SQLITE_FULL:
-        return StoreError(f"cannot write {path}: the disk is full")
+        return StoreUnavailableError(f"cannot write {path}: the disk is full")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreReadOnlyError(f"{path} cannot be written, so nothing is saved ({error})")
     if code == sqlite3.SQLITE_ERROR and "no such module: fts5" in str(error):
         return StoreError("this Python's SQLite has no full-text search (FTS5); another Python is needed")
-    return StoreError(f"{path}: {error}")
+    return StoreUnavailableError(f"{path}: {error}")

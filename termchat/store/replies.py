@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..messages import StoredMessage
-from .database import StoreBusyError
+from .database import StoreBusyError, StoreError
 from .rows import clean
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.2
 """From one save to the next, where text comes in small pieces."""
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 15.0
+"""After a save that failed (a full disk), each pause is twice as long as the one before."""
 
 _SHORT_WAIT_S = 0.1  # a stream is not held up by another program's lock: what is not saved now is saved later
 
@@ -43,6 +47,7 @@ class ReplyWriter:
         self._thinking = [message.thinking]
         self._dirty = False
         self._saved = float("-inf")
+        self._pause = 0.0
         self._finished = False
 
     @property
@@ -67,9 +72,14 @@ class ReplyWriter:
         self._dirty = self._dirty or bool(text or thinking)
         self.tick()
 
+    def replace(self, text: str, thinking: str) -> None:
+        """The reply so far is this, and not what was appended; saved like what is appended."""
+        self._text, self._thinking, self._dirty = [text], [thinking], True
+
     def tick(self) -> None:
         """Save what is due. Called now and then while nothing is appended, it saves the tail too."""
-        if not self._dirty or self._finished or self._monotonic() - self._saved < self._every:
+        due = self._saved + max(self._every, self._pause)
+        if not self._dirty or self._finished or self._monotonic() < due:
             return
         self._saved = self._monotonic()
         try:
@@ -80,8 +90,11 @@ class ReplyWriter:
                 )
         except StoreBusyError:
             log.warning("reply %d is not saved yet: the database is locked", self._message.id)
+        except StoreError:
+            self._pause = min(max(2 * self._pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            raise
         else:
-            self._dirty = False
+            self._dirty, self._pause = False, 0.0
 
     def finish(
         self,

@@ -8,9 +8,14 @@ import re
 import sqlite3
 from typing import Any
 
-from ..messages import ROLES, STATUSES, Conversation, StoredMessage
+from ..messages import ROLES, STATUSES, Conversation, Ending, StoredMessage
 
 _TITLE_LENGTH = 60
+_ENDINGS: dict[str, Ending] = {
+    "user done": "unanswered",
+    "assistant interrupted": "interrupted",
+    "assistant error": "error",
+}
 
 
 def conversation_of(row: sqlite3.Row) -> Conversation:
@@ -27,6 +32,8 @@ def conversation_of(row: sqlite3.Row) -> Conversation:
         created=_seconds(row["created"]),
         updated=_seconds(row["updated"]),
         messages=int(row["messages"]),
+        unread="unread" in row.keys() and bool(row["unread"]),  # noqa: SIM118 (a row is no mapping)
+        ending=_ENDINGS.get(_text(row["leaf"]), ""),
     )
 
 

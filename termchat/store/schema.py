@@ -3,8 +3,11 @@
 Step i brings a database from `user_version` i to i + 1. A step that has been released is never changed:
 what comes later is a further step.
 
-conversation  one chat; `leaf_id`: last message of the branch shown; `deleted` is set while it can be undone
+conversation  one chat; `leaf_id`: last message of the branch shown; `deleted` is set while it can be undone;
+              `unread`: a reply ended while another one was shown
 message       a tree by `parent_id`; siblings are edits and regenerated answers; `writer`: who streams into it
+draft         what was typed and not sent, a row for each window (`writer`, as of messages); without a
+              conversation: of one that has no message yet
 message_fts   trigrams of finished messages (one that streams would be indexed again at every flush)
 """
 
@@ -61,4 +64,16 @@ _V1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1,)
+_V2 = (
+    "ALTER TABLE conversation ADD COLUMN unread INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE draft (
+        key TEXT PRIMARY KEY,
+        conversation_id TEXT REFERENCES conversation(id) ON DELETE CASCADE,
+        writer TEXT NOT NULL,
+        text TEXT NOT NULL,
+        updated REAL NOT NULL
+    )""",
+    "CREATE INDEX draft_conversation ON draft(conversation_id)",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)

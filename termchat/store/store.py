@@ -14,16 +14,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from ..messages import ROLES, Conversation, Role, StoredMessage
-from .conversations import Conversations, NotFoundError
+from .conversations import ConversationBusyError, Conversations, NotFoundError
 from .database import Database, StoreBusyError, StoreError
 from .replies import FLUSH_SECONDS, ReplyWriter
 from .rows import clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
 
 log = logging.getLogger(__name__)
+
+
+class BegunTurn(NamedTuple):
+    """A question that is stored, and the reply that will be its answer. branch: the messages above it."""
+
+    conversation: Conversation
+    branch: list[StoredMessage]
+    question: StoredMessage
+    reply: ReplyWriter
 
 
 class Store(Conversations):
@@ -43,6 +52,15 @@ class Store(Conversations):
             with suppress(StoreBusyError):  # the next start does it
                 self.recover()
                 self.purge()
+
+    @property
+    def writer(self) -> str:
+        """The name that marks what is being written through this store. PathError."""
+        return self._writer.name
+
+    def is_alive(self, writer: str) -> bool:
+        """Whether the store of that name is still open, in whatever process."""
+        return is_alive(self._writers, writer)
 
     @property
     def notice(self) -> str | None:
@@ -83,7 +101,7 @@ class Store(Conversations):
         rows = self.database.query(
             "SELECT id, writer, text || thinking = '' AS empty FROM message WHERE status = 'streaming'"
         )
-        return [(row["id"], row["empty"]) for row in rows if not is_alive(self._writers, str(row["writer"]))]
+        return [(row["id"], row["empty"]) for row in rows if not self.is_alive(str(row["writer"]))]
 
     def message(self, message_id: int) -> StoredMessage:
         """One message. NotFoundError."""
@@ -136,11 +154,57 @@ class Store(Conversations):
         """Add a finished message below `parent_id`, or below the leaf; it becomes the leaf.
 
         It is safely stored when this returns. The first one of the user gives the conversation its title.
+        ConversationBusyError: another process is still writing the reply that it would follow.
         """
         with self.database.write():
             conversation = self.conversation(conversation_id)
             parent = conversation.leaf_id if parent_id is None else parent_id
+            if parent is not None and self._being_written(conversation, parent):
+                self.recover()  # its writer has died
+                conversation = self.conversation(conversation_id)
+                parent = conversation.leaf_id if parent_id is None else parent_id
             return self._add(conversation, role, clean(text), parent, model)
+
+    def _being_written(self, conversation: Conversation, message_id: int) -> bool:
+        """Whether it is a reply that a dead process left unfinished. ConversationBusyError: a living one."""
+        rows = self.database.query(
+            "SELECT writer FROM message WHERE id = ? AND status = 'streaming'", message_id
+        )
+        if not rows or self._writer.is_mine(str(rows[0]["writer"])):
+            return False
+        if is_alive(self._writers, str(rows[0]["writer"])):
+            raise ConversationBusyError(conversation.id)
+        return True
+
+    def begin_turn(
+        self, conversation_id: str | None, text: str, *, model: str = "", system: str | None = None
+    ) -> BegunTurn:
+        """Add what the user said below the leaf, and begin the answer to it, in one step.
+
+        conversation_id: created if new; None draws one. system: None leaves the system prompt as it is.
+        What is read here is what the reply stands below, whatever other processes do at the same time.
+        ConversationBusyError: one of them is answering there.
+        """
+        with self.database.write():
+            if conversation_id is None:
+                conversation = self.create_conversation(model=model, system=system or "")
+            else:
+                conversation = self.get_or_create(conversation_id, model=model, system=system or "")
+            if system is not None and clean(system) != conversation.system:
+                self.set_system(conversation.id, system)
+            question = self.add_message(conversation.id, "user", text, model=model)
+            branch = self.path(conversation.id, question.parent_id) if question.parent_id is not None else []
+            reply = self.begin_reply(conversation.id, question.id, model=model)
+            return BegunTurn(self.conversation(conversation.id), branch, question, reply)
+
+    def take_back(self, question_id: int, reply: ReplyWriter) -> None:
+        """Undo `begin_turn`: the message, its answer without a word, and a conversation that has no other."""
+        with self.database.write():
+            question = self.message(question_id)
+            reply.finish("interrupted")
+            self.drop_reply(question_id)
+            if not self.conversation(question.conversation_id).messages:
+                self.delete(question.conversation_id)
 
     def edit(self, message_id: int, text: str) -> StoredMessage:
         """A new version of a message, as its sibling; what followed the old one stays with the old one."""

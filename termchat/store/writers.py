@@ -39,6 +39,10 @@ class Writer:
                 os.close(fd)
         return self._name
 
+    def is_mine(self, name: str) -> bool:
+        """Whether that is this writer's name."""
+        return name == self._name
+
     def close(self) -> None:
         """Give the claim up."""
         if self._name is not None:

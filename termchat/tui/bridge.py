@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
+from ..thinking import ThinkingStyle
 from .background import in_background
 from .loader import Loader, reference_of
 
@@ -60,7 +61,7 @@ class EngineBridge:
         self.entry: ModelEntry | None = None
         self.progress: Progress | None = None
         self.engine: AsyncEngine | None = None
-        self.thinks_at_once = False
+        self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
         self.loading = False
         self.loader = loader
@@ -79,7 +80,7 @@ class EngineBridge:
     @property
     def title(self) -> str:
         """What people call the model."""
-        return self.reference.rpartition("/")[2]
+        return self.model.name if self.model is not None else self.reference.rpartition("/")[2]
 
     @property
     def context_length(self) -> int | None:
@@ -198,7 +199,7 @@ class EngineBridge:
             self.fail(error)
 
     async def _load(self, model: ResolvedModel, first: Coroutine[Any, Any, None] | None = None) -> None:
-        from ..session import starts_thinking
+        from ..session import thinking_style
 
         if first is not None:
             await first
@@ -213,7 +214,7 @@ class EngineBridge:
         if self.state == "closed":
             await engine.__aexit__(None, None, None)
             return
-        self.thinks_at_once = await starts_thinking(engine, self.template_vars())
+        self.thinking = await thinking_style(engine, self.template_vars())
         self.load_seconds = time.perf_counter() - started
         self.engine = engine
         self._become("ready")

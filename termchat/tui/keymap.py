@@ -9,7 +9,7 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding, BindingType
 
 from ..settings import nearest
-from .commands.registry import Command
+from .command import Command
 
 NAMES = {
     "escape": "esc",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Config
@@ -76,9 +74,4 @@ class Loader:
 
 def reference_of(model: ResolvedModel) -> str:
     """How to find a model again: its registered name, or its path."""
-    return model.name if model.entry is not None else _absolute(model.path)
-
-
-@lru_cache(64)  # asked for with every drawing, while the answer comes from the disk
-def _absolute(path: Path) -> str:
-    return str(path.resolve())
+    return model.reference

@@ -7,7 +7,8 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from .commands import COMMANDS, Command
+from .command import Command
+from .commands import COMMANDS
 from .screens.main import MainScreen
 
 

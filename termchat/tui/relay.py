@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Set
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .chat import Chat
@@ -69,7 +69,12 @@ class Relay:
             if isinstance(first, TextDelta):
                 self._take(chat, reply, first)
                 await self._until_finished(chat, reply)
-            self._grow(chat, reply, *reply.finish())
+            rest = reply.finish()
+            if reply.mistaken:
+                self._unsaved.pop(reply.writer, None)
+                self._history.post(partial(_replace, reply.writer, reply.text))
+            else:
+                self._grow(chat, reply, *rest)
             finished = reply.stream.finished
         finally:
             reply.stream.abort()
@@ -131,36 +136,30 @@ class Relay:
 
     async def _end(self, chat: Chat, reply: LiveReply, finished: Finished | None) -> None:
         """Store how a reply ended. finished: None if the program itself failed."""
-        from engine import as_dict
+        from ..outcome import outcome_of
 
-        reason = finished.reason if finished is not None else "error"
-        status: Any = {"error": "error", "aborted": "interrupted"}.get(reason, "done")
+        outcome = outcome_of(finished, empty=not (reply.text or reply.thinking))
         error = finished.error if finished is not None else None
-        metrics = {}
-        if finished is not None:
-            metrics = {**as_dict(finished.usage), **as_dict(finished.timings), "seed": finished.seed}
         broken = error is not None and error.code == "engine_failed"
         if error is not None:
             chat.error = error.message.removesuffix("; restart termchat") if broken else error.message
             chat.full = error.code in ("prompt_too_long", "never_fits")
-            if not reply.text and not reply.thinking:
-                status = "interrupted"  # an empty reply is no reply: it goes
-        elif reason == "context":
+        elif outcome.reason == "context":
             chat.full = True
         assert chat.tree is not None, "its replies are in it"
         before = chat.tree[reply.message_id]
         self._save()
         try:
-            row = await self._history.call(lambda store: reply.writer.finish(status, reason, metrics))
+            row = await self._history.call(lambda store: reply.writer.finish(*outcome))
         except (UserError, OSError) as failure:
             self._listener.notify_user(f"the reply is not saved: {failure}", error=True)
             row = replace(
                 before,
                 text=reply.text,
                 thinking=reply.thinking,
-                status=status,
-                finish_reason=reason,
-                metrics=metrics,
+                status=outcome.status,
+                finish_reason=outcome.reason,
+                metrics=outcome.metrics,
             )
         chat.live.pop(reply.message_id, None)
         if row is not None:
@@ -179,6 +178,10 @@ class Relay:
 
 def _append(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None:
     writer.append(text, thinking)
+
+
+def _replace(writer: ReplyWriter, text: str, store: Store) -> None:
+    writer.replace(text, "")
 
 
 def _tick(writers: list[ReplyWriter], store: Store) -> None:

@@ -58,7 +58,15 @@ class LiveReply:
 
     def finish(self) -> tuple[str, str]:
         """What was held back, at the end."""
-        return self._add(*(self._splitter.finish() if self._splitter is not None else ("", "")))
+        thinking, answer = self._splitter.finish() if self._splitter is not None else ("", "")
+        if self.mistaken:
+            self._thinking.clear()
+        return self._add(thinking, answer)
+
+    @property
+    def mistaken(self) -> bool:
+        """After `finish`: what was taken for thinking is text, all of it."""
+        return self._splitter is not None and self._splitter.mistaken
 
     def _add(self, thinking: str, answer: str) -> tuple[str, str]:
         if answer:

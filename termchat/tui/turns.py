@@ -179,7 +179,7 @@ class Turns:
             streams = engine.generate_many(prompt, params, n=count, template_vars=variables)
         replies = []
         for (writer, row), stream in zip(begun, streams, strict=True):
-            splitter = ThinkingSplitter(inside=bridge.thinks_at_once)
+            splitter = bridge.thinking.splitter()
             reply = LiveReply(writer, row, bridge, stream, splitter)
             chat.live[row.id] = reply
             chat.put(row)

@@ -152,6 +152,20 @@ def test_a_flag_goes_over_the_config_over_the_registry_over_the_model() -> None:
     }
 
 
+def test_greedy_is_the_models_own_first_choice_unless_the_user_says_more() -> None:
+    registry = {"temperature": 0.2, "repetition_penalty": 1.1}
+    chosen = resolve_sampling({"temperature": 0.5}, {}, registry)
+    assert chosen["repetition_penalty"].value == 1.1
+    for flags, config in (
+        ({"temperature": 0}, {}),
+        ({}, {"temperature": 0.0}),
+        ({"temperature": 0.0}, {"temperature": 1}),
+    ):
+        assert set(resolve_sampling(flags, config, registry)) == {"temperature"}
+    kept = resolve_sampling({"temperature": 0}, {"repetition_penalty": 1.3}, registry)
+    assert kept["repetition_penalty"].value == 1.3
+
+
 def test_a_key_is_set_and_all_else_stays(file: Path) -> None:
     load(file, EXAMPLE)
     file.chmod(0o644)

@@ -1,8 +1,11 @@
 // The C functions that kernels/native/library.py calls.
+#include <cstddef>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "bandwidth.hpp"
@@ -30,15 +33,66 @@ struct Model {
 std::mutex models_mutex;
 int models = 0;
 
+// What a call of Python's came to (library.py): only these cross the border, never an exception.
+enum Outcome : int { kDone = 0, kWrongStep = 1, kNoMemory = 2, kFailed = 3 };
+
+Outcome told(Outcome outcome, const char* text, char* message, int size) {
+    strncpy(message, text, (size_t)size - 1);
+    message[size - 1] = 0;
+    return outcome;
+}
+
+// `call` returns what is wrong with its arguments, empty if nothing.
+template <class Call>
+Outcome guarded(char* message, int size, Call call) {
+    try {
+        std::string wrong = call();
+        return wrong.empty() ? kDone : told(kWrongStep, wrong.c_str(), message, size);
+    } catch (const std::bad_alloc&) {
+        return told(kNoMemory, "no memory is left", message, size);
+    } catch (const std::exception& error) {
+        return told(kFailed, error.what(), message, size);
+    } catch (...) {
+        return told(kFailed, "an exception of an unknown type", message, size);
+    }
+}
+
+// Fields in order, where they lie and how large they are: for Python to compare with its own.
+std::string layout() {
+    std::string result;
+    auto add = [&](const char* field, size_t offset, size_t bytes) {
+        result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
+    };
+#define FIELD(structure, name) add(#structure "." #name, offsetof(structure, name), sizeof(structure::name))
+#define FIELDS_3(structure, a, b, c) FIELD(structure, a), FIELD(structure, b), FIELD(structure, c)
+#define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
+    FIELDS_4(Source, format, rows, codes, codes_row), FIELDS_4(Source, codes_group, scales, scales_row, scales_group);
+    FIELDS_4(Source, minima, minima_row, minima_group, mapped);
+    FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, limit, number);
+    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
+    FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
+    FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
+    FIELDS_4(Step, rows, samples, sequences, table_width), FIELDS_3(Step, tokens, positions, slots);
+    FIELDS_3(Step, sequence, tables, sample_rows), FIELDS_3(Step, temperature, top_p, min_p);
+    FIELDS_4(Step, repetition, presence, frequency, bias_values), FIELDS_3(Step, top_k, seen_offsets, seen_ids);
+    FIELDS_3(Step, seen_counts, bias_offsets, bias_ids), FIELDS_3(Step, seeds, positions_drawn, sampled);
+#undef FIELDS_4
+#undef FIELDS_3
+#undef FIELD
+    return result;
+}
+
 }  // namespace
 }  // namespace native
 
 using namespace native;
 
-// Sizes of the structures that Python mirrors, a byte each.
-EXPORT int64_t native_layout() {
-    return (int64_t)sizeof(Source) | (int64_t)sizeof(Op) << 8 | (int64_t)sizeof(Buffer) << 16 |
-           (int64_t)sizeof(Limits) << 24 | (int64_t)sizeof(Step) << 32;
+// The structures that Python mirrors, a line for each field.
+EXPORT const char* native_layout() try {
+    static const std::string text = layout();
+    return text.c_str();
+} catch (const std::bad_alloc&) {
+    return "";
 }
 
 // Null: this machine or build does not have these kernels.
@@ -49,12 +103,14 @@ EXPORT const char* native_kernels_name(const Kernels* kernels) { return kernels-
 // For the weights and values of the next model; its first program ends it, and so does closing it.
 EXPORT void native_reserve(int64_t bytes) { reserve((size_t)bytes); }
 
+// Null: no memory. That holds for the other functions that make something, too.
 EXPORT Model* native_model(const Kernels* kernels, int threads) {
-    std::lock_guard<std::mutex> lock(models_mutex);
-    models++;
-    Model* model = new Model;
+    Model* model = new (std::nothrow) Model;
+    if (!model) return nullptr;
     model->kernels = kernels;
     model->threads = threads;
+    std::lock_guard<std::mutex> lock(models_mutex);
+    models++;
     return model;
 }
 
@@ -65,7 +121,6 @@ EXPORT void native_close(Model* model) {
     if (--models == 0) Team::instance().dismiss();
 }
 
-// Null: no memory. That holds for the other functions that make something, too.
 // The sources have to stay where they are until `native_fill`.
 EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int count, int columns) try {
     model->matrices.push_back(std::make_unique<Matrix>(sources, count, columns, model->arena));
@@ -76,8 +131,11 @@ EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int coun
 
 // Copies the sources of all matrices made since the last call. Memory is the limit, not arithmetic, and the caller's
 // other threads have things to do meanwhile: one CPU is left to them.
-EXPORT void native_fill(Model* model) {
-    for (const auto& matrix : model->matrices) matrix->fill(model->threads > 1 ? model->threads - 1 : 1);
+EXPORT int native_fill(Model* model, char* message, int size) {
+    return guarded(message, size, [&] {
+        for (const auto& matrix : model->matrices) matrix->fill(model->threads > 1 ? model->threads - 1 : 1);
+        return std::string();
+    });
 }
 
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
@@ -92,8 +150,9 @@ EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int 
 
 EXPORT int64_t native_cache_bytes(const PagedCache* cache) { return (int64_t)cache->bytes(); }
 
-EXPORT void native_copy_blocks(Model* model, const int32_t* sources, const int32_t* targets, int count) {
-    model->cache->copy_blocks(sources, targets, count);
+EXPORT int native_copy_blocks(Model* model, const int32_t* sources, const int32_t* targets, int count, char* message,
+                              int size) {
+    return guarded(message, size, [&] { return model->cache->copy_blocks(sources, targets, count); });
 }
 
 EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const Buffer* buffers, int buffer_count,
@@ -106,20 +165,16 @@ EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const 
     return nullptr;
 }
 
-// 0, or 1 with a sentence in `message` about what is wrong with the step.
+// An Outcome; a sentence in `message` says what is wrong.
 EXPORT int native_run(Program* program, const Step* step, char* message, int size) {
-    std::string wrong = program->run(*step);
-    if (wrong.empty()) return 0;
-    strncpy(message, wrong.c_str(), (size_t)size - 1);
-    message[size - 1] = 0;
-    return 1;
+    return guarded(message, size, [&] { return program->run(*step); });
 }
 
 EXPORT void* native_buffer(Program* program, int index) { return program->storage(index); }
 
-// Bytes a second; 0: no memory.
+// Bytes a second, of reading the model's weights, at most so many of them; 0: it has none, or there is no memory.
 EXPORT double native_read_bandwidth(const Model* model, int64_t bytes) try {
-    return read_bandwidth(*model->kernels, (size_t)bytes, model->threads);
-} catch (const std::bad_alloc&) {
+    return read_bandwidth(*model->kernels, model->matrices, (size_t)bytes, model->threads);
+} catch (const std::exception&) {
     return 0;
 }

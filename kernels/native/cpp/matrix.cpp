@@ -56,6 +56,25 @@ void fill_plain(T* tile, const Source& source, int64_t row, int lane, int column
     for (int k = 0; k < columns; k++) memcpy(tile + (size_t)k * kLanes + lane, values + k * source.codes_group, sizeof(T));
 }
 
+// Bytes of one row's codes in a group, or of one value of a plain format.
+int64_t bytes_of_codes(Format format) {
+    switch (format) {
+        case Format::q4: return 16;
+        case Format::q8: return 32;
+        case Format::f32: return 4;
+        default: return 2;
+    }
+}
+
+// The pages that hold nothing but the source: from its first code to its last one, whatever the strides.
+void give_back_codes(const Source& source, int columns) {
+    Format format = (Format)source.format;
+    int64_t steps = (is_quantized(format) ? groups_of(columns) : columns) - 1;
+    if (source.rows < 1 || source.codes_row < 0 || source.codes_group < 0) return;
+    int64_t last = (source.rows - 1) * source.codes_row + steps * source.codes_group;
+    give_back(source.codes, source.codes + last + bytes_of_codes(format));
+}
+
 // One task fills a few tiles; rows past the end of the segment stay zero.
 class Repack : public Job {
 public:
@@ -119,20 +138,8 @@ void Matrix::fill(int threads) {
     Repack job(sources_.data(), segments_, tiles_, columns_);
     Team::instance().run(job, threads);
     for (const Source& source : sources_)
-        if (source.mapped) give_back(source.codes, (size_t)(source.rows * source.codes_row));
+        if (source.mapped) give_back_codes(source, columns_);
     sources_.clear();
-}
-
-bool Matrix::quantized() const {
-    for (const Segment& segment : segments_)
-        if (is_quantized(segment.format)) return true;
-    return false;
-}
-
-bool Matrix::plain() const {
-    for (const Segment& segment : segments_)
-        if (!is_quantized(segment.format)) return true;
-    return false;
 }
 
 void Matrix::row(int index, float* out) const {

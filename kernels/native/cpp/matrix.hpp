@@ -36,12 +36,9 @@ public:
 
     void fill(int threads);                    // copies the sources, on the team; the first call alone
 
-    int rows() const { return rows_; }
     int columns() const { return columns_; }
     int tiles() const { return tiles_; }
     const std::vector<Segment>& segments() const { return segments_; }
-    bool quantized() const;                    // some segment wants quantized rows
-    bool plain() const;                        // some segment wants float rows
     void row(int index, float* out) const;     // one row as float32
 
 private:

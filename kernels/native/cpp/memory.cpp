@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 
 namespace native {
@@ -73,7 +73,7 @@ void reserve(size_t bytes) {
     r.enough = false;
     try {
         r.populating = std::thread(populate, r.next, r.end);
-    } catch (const std::system_error&) {  // no thread to be had: the pages come when they are written
+    } catch (const std::exception&) {  // no thread to be had: the pages come when they are written
     }
 }
 
@@ -118,9 +118,11 @@ void* Arena::allocate(size_t bytes) {
     return piece;
 }
 
-void give_back(const void* begin, size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)begin / page * page;
-    madvise((void*)first, (size_t)begin + bytes - first, MADV_DONTNEED);
+// madvise itself would round the length up: the page behind the end may be anybody's, and would become zeros.
+void give_back(const void* begin, const void* end) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t first = rounded((size_t)begin, page), last = (size_t)end / page * page;
+    if (first < last) madvise((void*)first, last - first, MADV_DONTNEED);
 }
 
 }  // namespace native

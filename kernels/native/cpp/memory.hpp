@@ -36,7 +36,8 @@ void reserve(size_t bytes);
 // Frees what no arena has taken. The end of any arena does the same.
 void end_reserve();
 
-// Takes the pages of a read-only file mapping out of this process; whoever reads them again gets them back.
-void give_back(const void* begin, size_t bytes);
+// Takes the pages that lie whole between the two out of this process; they belong to a read-only file mapping, so
+// whoever reads them again gets them back.
+void give_back(const void* begin, const void* end);
 
 }  // namespace native

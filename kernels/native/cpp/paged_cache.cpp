@@ -53,12 +53,17 @@ void PagedCache::write(const Kernels& kernels, int layer, int slot, const float*
     }
 }
 
-void PagedCache::copy_blocks(const int32_t* sources, const int32_t* targets, int count) {
+std::string PagedCache::copy_blocks(const int32_t* sources, const int32_t* targets, int count) {
+    for (int i = 0; i < count; i++)
+        for (int block : {sources[i], targets[i]})
+            if (block < 0 || block >= blocks)
+                return "a block to copy is " + std::to_string(block) + ", outside 0 to " + std::to_string(blocks - 1);
     size_t bytes = (size_t)block_stride * (half ? 2 : 4);
     // All sources are read before the first target is written: a block may be both.
     std::vector<char> kept(bytes * (size_t)count);
     for (int i = 0; i < count; i++) memcpy(kept.data() + i * bytes, base_ + sources[i] * bytes, bytes);
     for (int i = 0; i < count; i++) memcpy(base_ + targets[i] * bytes, kept.data() + i * bytes, bytes);
+    return "";
 }
 
 }  // namespace native

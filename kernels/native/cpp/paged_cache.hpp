@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kernels.hpp"
 #include "memory.hpp"
@@ -34,7 +35,7 @@ public:
 
     // Stores k and v [kv_heads * head_dim] of one token; float16 rounds to nearest even.
     void write(const Kernels& kernels, int layer, int slot, const float* k, const float* v);
-    void copy_blocks(const int32_t* sources, const int32_t* targets, int count);
+    std::string copy_blocks(const int32_t* sources, const int32_t* targets, int count);  // what is wrong, or nothing
     size_t bytes() const { return arena_.bytes(); }
 
 private:

@@ -15,6 +15,8 @@ int divided(int n, int unit) { return (n + unit - 1) / unit; }
 bool is_row_operation(OpKind kind) { return kind <= OpKind::quantize; }
 bool is_linear(OpKind kind) { return kind == OpKind::linear || kind == OpKind::gated_linear; }
 
+int least(int known, int limit) { return known ? std::min(known, limit) : limit; }
+
 size_t bytes_of(const Buffer& buffer, int rows) {
     if (buffer.planes == 0) return (size_t)row_stride(buffer.columns) * sizeof(float) * (size_t)rows;
     size_t group = buffer.planes == 1 ? sizeof(Activation<1>) : sizeof(Activation<2>);
@@ -37,8 +39,8 @@ Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int o
     int heads = 0;
     for (const Op& op : ops_) {
         if (op.kind == OpKind::attention) heads = std::max(heads, op.x.columns / cache->head_dim);
-        if (op.kind == OpKind::embedding) table_ = op.limit;
-        if (op.kind == OpKind::rope) positions_ = op.limit;
+        if (op.kind == OpKind::embedding) table_ = least(table_, op.limit);
+        if (op.kind == OpKind::rope) positions_ = least(positions_, op.limit);
         if (op.kind == OpKind::sample) {
             logits_ = rows_of(op.x);
             vocabulary_ = op.x.columns;
@@ -116,6 +118,8 @@ std::string Program::check(const Step& s) const {
             if (table[j] < 0 || table[j] >= cache_->blocks) return beyond("a block", table[j], cache_->blocks);
         needed = 0;
     }
+    if (s.samples && (s.seen_offsets[0] != 0 || s.bias_offsets[0] != 0))
+        return "offsets of seen or biased tokens do not begin at 0";
     for (int i = 0; i < s.samples; i++) {
         if (s.sample_rows[i] < 0 || s.sample_rows[i] >= s.rows) return beyond("a sample row", s.sample_rows[i], s.rows);
         if (s.seen_offsets[i + 1] < s.seen_offsets[i] || s.bias_offsets[i + 1] < s.bias_offsets[i])

@@ -29,7 +29,6 @@ public:
     std::string run(const Step& step);
 
     void* storage(int buffer) const { return storage_[(size_t)buffer]; }
-    size_t bytes() const { return arena_.bytes(); }
 
     int stages() const override { return (int)stages_.size(); }
     int tasks(int stage) override;

@@ -1,6 +1,6 @@
 #include "team.hpp"
 
-#include <system_error>
+#include <utility>
 
 #include "prefetch.hpp"
 
@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kTaskBits = 20;
 constexpr uint64_t kTaskMask = (1u << kTaskBits) - 1;
+constexpr int kMostClaims = (1 << kTaskBits) - 1;
 constexpr uint64_t kStageMask = (1u << 24) - 1;
 constexpr int kSpins = 40000;  // 50 to 200 microseconds, by processor, before a thread goes to sleep
 // Looks for each pause. A hypervisor takes pauses that follow each other for a wait in vain, and stops the CPU a while.
@@ -61,31 +62,36 @@ void Team::dismiss() {
     wake_.notify_all();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    most_ = kMostThreads;
     quit_ = false;
 }
 
-// Fewer threads than asked for are no error: the caller alone can do a job.
-void Team::hire(int threads) {
-    if (limit_.load(std::memory_order_relaxed) != threads) {
-        std::lock_guard<std::mutex> lock(sleep_mutex_);
-        limit_.store(threads, std::memory_order_relaxed);
-        wake_.notify_all();
-    }
+// Fewer threads than asked for are no error: the caller alone can do a job. Returns how many there are, the caller
+// among them.
+int Team::hire(int threads) {
+    threads = threads < most_ ? threads : most_;
     try {
         while ((int)threads_.size() < threads - 1) {
             int worker = (int)threads_.size() + 1;
             threads_.emplace_back([this, worker] { work(worker); });
         }
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // no thread, or no memory for one; not asked again for each job
+        most_ = threads = (int)threads_.size() + 1;
     }
+    return threads;
 }
 
 void Team::run(Job& job, int threads) {
-    threads = threads < kMostThreads ? threads : kMostThreads;
     std::lock_guard<std::mutex> lock(run_mutex_);
-    hire(threads);
+    threads = hire(threads > 1 ? threads : 1);
+    if (limit_.load(std::memory_order_relaxed) != threads) {
+        std::lock_guard<std::mutex> sleeping(sleep_mutex_);
+        limit_.store(threads, std::memory_order_relaxed);
+        wake_.notify_all();
+    }
     job_ = &job;
     stage_ = -1;
+    failed_.store(false, std::memory_order_relaxed);
     running_.store(true, std::memory_order_relaxed);
     advance(0);
     Ahead ahead;
@@ -94,6 +100,7 @@ void Team::run(Job& job, int threads) {
         if (claim_and_run(stage, 0, ahead)) stage = latest_.load(std::memory_order_acquire);
         else stage = wait_beyond(stage, ahead);
     }
+    if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void Team::work(int worker) {
@@ -131,12 +138,38 @@ int Team::claim(uint64_t stage, int worker) {
 bool Team::claim_and_run(uint64_t stage, int worker, Ahead& ahead) {
     int finished = 0;
     // Until this thread reports its tasks the stage cannot change, but before its first one it can.
-    for (int task; (task = claim(stage, worker)) >= 0; finished++) job_->run(stage_, task, worker);
+    for (int claimed; (claimed = claim(stage, worker)) >= 0; finished++) run_tasks(claimed, worker);
     if (finished == 0) return false;
     ahead = job_->ahead(stage_, worker);
-    int tasks = tasks_;
-    if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == tasks) advance(worker);
+    int claims = claims_;
+    if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == claims) advance(worker);
     return true;
+}
+
+void Team::run_tasks(int claimed, int worker) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+        int64_t begin = (int64_t)claimed * per_claim_, end = begin + per_claim_ < tasks_ ? begin + per_claim_ : tasks_;
+        for (int64_t task = begin; task < end; task++) job_->run(stage_, (int)task, worker);
+    } catch (...) {
+        fail();
+    }
+}
+
+// The stage can't end before the thread that failed has reported its task, so whoever ends it sees the failure.
+void Team::fail() {
+    if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+}
+
+// Of the stage; -1: the job has failed.
+int Team::count_tasks() {
+    if (failed_.load(std::memory_order_relaxed)) return -1;
+    try {
+        return job_->tasks(stage_);
+    } catch (...) {
+        fail();
+        return -1;
+    }
 }
 
 // Called by whoever did the last task of a stage: all others only watch for the next one. A stage of one task is not
@@ -144,19 +177,22 @@ bool Team::claim_and_run(uint64_t stage, int worker, Ahead& ahead) {
 void Team::advance(int worker) {
     done_.store(0, std::memory_order_relaxed);
     while (++stage_ < job_->stages()) {
-        tasks_ = job_->tasks(stage_);
-        if (tasks_ > 1) return publish(tasks_);
-        if (tasks_ == 1) job_->run(stage_, 0, worker);
+        tasks_ = count_tasks();
+        if (tasks_ < 0) break;
+        per_claim_ = tasks_ / kMostClaims + 1;
+        claims_ = (tasks_ + per_claim_ - 1) / per_claim_;
+        if (claims_ > 1) return publish(claims_);
+        if (claims_ == 1) run_tasks(0, worker);
     }
     running_.store(false, std::memory_order_release);
     publish(0);
 }
 
-void Team::publish(int tasks) {
+void Team::publish(int claims) {
     uint64_t stage = (latest_.load(std::memory_order_relaxed) + 1) & kStageMask;
     int threads = limit_.load(std::memory_order_relaxed);
     for (int i = 0; i < threads; i++)
-        shares_[i].tasks.store(packed(stage, share(i, threads, tasks), share(i + 1, threads, tasks)),
+        shares_[i].tasks.store(packed(stage, share(i, threads, claims), share(i + 1, threads, claims)),
                                std::memory_order_relaxed);
     latest_.store(stage, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -19,11 +20,13 @@ struct Ahead {
 };
 
 // Work in stages; the tasks of a stage run in any order on any thread, a stage starts when the one before is done.
+// What a task or the count of a stage's tasks throws ends the job, on whatever thread: the tasks that were not begun
+// are left out.
 class Job {
 public:
     virtual ~Job() = default;
     virtual int stages() const = 0;
-    virtual int tasks(int stage) = 0;  // at most Team::kMostTasks; 0 skips the stage
+    virtual int tasks(int stage) = 0;  // 0 skips the stage
     virtual void run(int stage, int task, int worker) = 0;
     // What a worker can fetch while it waits for the others to end this stage.
     virtual Ahead ahead(int /*stage*/, int /*worker*/) const { return {}; }
@@ -34,7 +37,6 @@ public:
 // has looked in: a thread that the system has put aside holds up at most the one task it has claimed.
 class Team {
 public:
-    static constexpr int kMostTasks = (1 << 20) - 1;
     static constexpr int kMostThreads = 1024;
 
     // Where the share of a worker begins, of so many tasks.
@@ -42,19 +44,23 @@ public:
 
     static Team& instance();  // never destroyed: a thread may still run when the process exits
 
-    // Runs a job on the calling thread and up to threads - 1 others. Callers queue up.
+    // Runs a job on the calling thread and up to threads - 1 others: as many as the system gives. Callers queue up.
+    // Throws the first exception of the job.
     void run(Job& job, int threads);
 
     // Ends the threads; the next job starts new ones.
     void dismiss();
 
 private:
-    void hire(int threads);
+    int hire(int threads);
     void work(int worker);
     int claim(uint64_t stage, int worker);
     bool claim_and_run(uint64_t stage, int worker, Ahead& ahead);
+    void run_tasks(int claimed, int worker);
+    int count_tasks();
+    void fail();
     void advance(int worker);
-    void publish(int tasks);
+    void publish(int claims);
     uint64_t wait_beyond(uint64_t stage, Ahead ahead);
 
     // Number of the stage (24 bits) | end (20 bits) | begin (20 bits) of the tasks that nobody has claimed. A claim is
@@ -70,9 +76,13 @@ private:
     std::atomic<bool> running_{false};
     Job* job_ = nullptr;             // written before the stage is published, read after a task of it is claimed
     int stage_ = 0, tasks_ = 0;      // likewise
+    int claims_ = 0, per_claim_ = 1; // likewise: what threads claim are runs of so many tasks
+    std::atomic<bool> failed_{false};
+    std::exception_ptr failure_;     // written by the first that fails, read when the job is over
     std::mutex run_mutex_, sleep_mutex_;
     std::condition_variable wake_;
     std::vector<std::thread> threads_;
+    int most_ = kMostThreads;        // with the caller; fewer once the system has refused one
     std::atomic<bool> quit_{false};
     Share shares_[kMostThreads];
 };

@@ -1,10 +1,10 @@
 """Everything the user can do, as one list: for slash commands, palette, keys and help."""
 
+from ..command import Command
 from .chats import CHATS
 from .files import FILES
 from .messages import MESSAGES
 from .models import MODELS
-from .registry import Command
 from .replies import REPLIES
 from .settings import SETTINGS
 from .stopping import STOPPING
@@ -23,4 +23,4 @@ COMMANDS: tuple[Command, ...] = (
     *VIEW,
 )
 
-__all__ = ["COMMANDS", "Command"]
+__all__ = ["COMMANDS"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...store import search
+from ..command import Command, CommandError
 from ..compact import drop_oldest, summarise
 from ..screens.dialogs import AskLine, AskText, Choose
 from ..screens.picker import Item, Picker
-from .registry import Command, CommandError
 from .sending import submit
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from ...files import TextError, read_text
 from ...store import Store, export, export_file, import_json
+from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

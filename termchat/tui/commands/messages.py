@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...store import StoredMessage
+from ..command import Command, CommandError
 from .chats import fork
-from .registry import Command, CommandError
 from .replies import last_reply, regenerate
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...registry import ModelStatus
+from ..command import Command, CommandError
 from ..format import size
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
 from .loading import load, replies, unload, using
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

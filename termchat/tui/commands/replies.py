@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...store import StoredMessage
+from ..command import Command, CommandError
 from .loading import model_answers
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

@@ -8,8 +8,8 @@ from ...errors import UserError
 from ..attach import expand, mentioned
 from ..background import in_background
 from ..chat import Chat
+from ..command import find, is_command
 from .loading import model_answers
-from .registry import find, is_command
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

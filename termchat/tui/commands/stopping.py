@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..chat import Chat
-from .registry import Command, CommandError
+from ..command import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

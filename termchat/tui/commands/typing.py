@@ -15,9 +15,9 @@ from textual.content import Content
 from ...sanitize import sanitize
 from .. import attach
 from ..background import in_background
+from ..command import Command, CommandError
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

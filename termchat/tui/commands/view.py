@@ -10,11 +10,11 @@ from textual.content import Content
 from ...config import set_value
 from ...settings import nearest
 from ..background import in_background
+from ..command import Command, CommandError
 from ..screens.help import HelpScreen
 from ..screens.layout import LIST_COLUMNS
 from ..screens.picker import Item, Picker, matching
 from ..widgets.chat_list import ChatList
-from .registry import Command, CommandError
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ..commands.registry import Command
+from ..command import Command
 from ..keymap import Keys
 from .dialogs import Dialog
 

@@ -16,7 +16,8 @@ from ...widgets.prompt import Prompt
 from ...widgets.still import Still
 from ..bridge import EngineBridge
 from ..chat import Chat
-from ..commands import COMMANDS, Command
+from ..command import Command
+from ..commands import COMMANDS
 from ..commands.sending import submit
 from ..keymap import bindings
 from ..reply import LiveReply

@@ -89,7 +89,13 @@ def test_steps_outside_limits_tables_and_cache_are_refused(program, helpers):
             good, sampling=dataclasses.replace(seen, seen_offsets=np.array([0, 2], np.int32))
         ),
         "backwards": dataclasses.replace(
-            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([2, 1], np.int32))
+            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([0, -1], np.int32))
+        ),
+        "begin at 0": dataclasses.replace(
+            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([-5, 0], np.int32))
+        ),
+        "do not begin": dataclasses.replace(
+            good, sampling=dataclasses.replace(seen, bias_offsets=np.array([-1, 0], np.int32))
         ),
         "2 values where 3": change(slots=[0, 1]),
     }
@@ -97,6 +103,65 @@ def test_steps_outside_limits_tables_and_cache_are_refused(program, helpers):
         with pytest.raises(ValueError, match=words):
             program.run(batch)
     assert program.run(good).tokens.shape == (1,)
+
+
+def test_C9_the_shortest_rotation_bounds_the_positions(native, helpers):
+    """A forward may have several tables, and the last one is not the shortest."""
+    backend = native()
+    table = backend.place_matrix(Plain(np.eye(10, 16, dtype=np.float32), "f32"))
+    angles = np.zeros((50, 8), np.float32)
+    short, long = (backend.place_rotation(angles[:n], angles[:n], "half") for n in (20, 50))
+
+    def forward(ops, inputs):
+        x = ops.embedding(table, inputs.tokens)
+        turned = ops.rope(ops.rope(x, inputs.positions, short), inputs.positions, long)
+        return ops.sample(ops.gather(turned, inputs.sample_rows), inputs.sampling)
+
+    program = backend.capture(forward, helpers.LIMITS)
+    good = helpers.batch([([1], 19, [0])])
+    program.run(good)
+    with pytest.raises(ValueError, match="a position is 20, outside 0 to 19"):
+        program.run(dataclasses.replace(good, positions=np.array([20], np.int32)))
+
+
+def test_C9_a_stage_has_as_many_tasks_as_it_wants(native, helpers):
+    """Rows of as many sequences with many key heads: 1.2 million tasks, more than 20 bits can count."""
+    heads, rows = 4096, 300
+    backend = native()
+    backend.allocate_cache(helpers.cache(blocks=1, block_size=16, kv_heads=heads, head_dim=2))
+    values = np.random.default_rng(0).integers(-99, 99, (1, 2 * heads)).astype(np.float32)
+    table = backend.place_matrix(Plain(values, "f32"))
+
+    def forward(ops, inputs):
+        x = ops.embedding(table, inputs.tokens)
+        ops.kv_write(0, x, x, inputs.slots)
+        mixed = ops.paged_attention(0, x, inputs, scale=1.0)
+        return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
+
+    program = backend.capture(forward, Limits(rows, samples=rows, sequences=rows, blocks_per_sequence=1))
+    one = np.zeros(rows, np.int32)
+    batch = helpers.batch([([0], 0, [0])] * rows)
+    batch = dataclasses.replace(batch, slots=one, tokens=one)
+    mixed = program.run(batch, logits=True).logits
+    assert np.array_equal(mixed, np.repeat(values, rows, axis=0))
+
+
+def test_C9_a_library_of_another_layout_is_refused(monkeypatch):
+    """Fields of the same size that change places are noticed, and structures may grow."""
+    from kernels.native import library
+
+    swapped = (*library.STEP_ARRAYS[1::-1], *library.STEP_ARRAYS[2:])
+    monkeypatch.setattr(library, "STEP_ARRAYS", swapped)
+    with pytest.raises(OSError, match="was built from other sources"):
+        library.load.__wrapped__()
+
+
+def test_blocks_outside_the_cache_are_not_copied(native, helpers):
+    backend = native()
+    backend.allocate_cache(helpers.cache(blocks=4))
+    for sources, targets in (([0], [4]), ([-1], [0])):
+        with pytest.raises(ValueError, match="a block to copy is"):
+            backend.copy_blocks(np.array(sources), np.array(targets))
 
 
 def test_other_integer_types_and_strides_are_converted(program, helpers):
@@ -188,7 +253,7 @@ def test_models_on_threads_of_their_own_share_the_team(native, helpers):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the threads in /proc")
-def test_closing_frees_the_threads_and_opening_again_works(native):
+def test_closing_frees_the_threads_and_opening_again_works(native, helpers):
     def team():
         threads = []
         for task in Path("/proc/self/task").iterdir():
@@ -205,6 +270,7 @@ def test_closing_frees_the_threads_and_opening_again_works(native):
 
     for _ in range(3):
         backend = native(threads=5)
+        backend.place_matrix(helpers.weight(np.random.default_rng(0), "f32", 64, 64))
         assert backend.read_bandwidth(1 << 20) > 0
         assert team_becomes(4)
         backend.close()

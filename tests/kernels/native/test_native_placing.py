@@ -1,15 +1,17 @@
 """Weights on their way into tiles: when they are read, and what becomes of the pages of a mapped file."""
 
+import ctypes
 import mmap
 import sys
 import weakref
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from kernels.native import reserve
-from kernels.weights import Packed
+from kernels.weights import Packed, Plain
 
 ROWS, COLUMNS = 2048, 1024
 BYTES = ROWS * COLUMNS // 32 * 20
@@ -30,7 +32,7 @@ def path(tmp_path, helpers):
     blocks[..., 2:4] = weight.minima[..., None].view(np.uint8)
     blocks[..., 4:] = weight.codes
     path = tmp_path / "weights"
-    path.write_bytes(bytes(64) + blocks.tobytes() + bytes(64))
+    path.write_bytes(bytes(64) + blocks.tobytes())
     return path
 
 
@@ -60,6 +62,51 @@ def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(native, hel
     assert resident(path) < 0.1 * BYTES
     assert helpers.same_bits(from_file, product(native, helpers, in_blocks(content, 64)))
     assert mapped[:] == content
+
+
+def in_groups(buffer, form, rows, offset):
+    """A matrix of 32 columns in the layouts of GGUF."""
+    if form == "bf16":
+        return Plain(np.frombuffer(buffer, np.uint16, rows * 32, offset).reshape(rows, 32), "bf16")
+    head, width = (4, 20) if form == "q4" else (2, 34)
+    data = np.frombuffer(buffer, np.uint8, rows * width, offset).reshape(rows, 1, width)
+    scales = data[..., :2].view(np.float16)[..., 0]
+    if form == "q4":
+        return Packed("q4", (rows, 32), data[..., head:], scales, data[..., 2:4].view(np.float16)[..., 0])
+    return Packed("q8", (rows, 32), data[..., head:].view(np.int8), scales)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="maps at chosen addresses")
+@pytest.mark.parametrize(("form", "width"), [("q4", 20), ("q8", 34), ("bf16", 64)])
+@pytest.mark.parametrize("before", [0, 2, 64])
+def test_C1_memory_behind_a_tensor_that_ends_its_file_stays(native, form, width, before, tmp_path):
+    """The tensor ends on a page border, and what follows the mapping belongs to somebody else."""
+    page, pages = mmap.PAGESIZE, width  # whole groups and whole pages
+    size = pages * page
+    rows, before = (size - before) // width, before + (size - before) % width
+    path = tmp_path / "weights"
+    path.write_bytes(np.random.default_rng(5).integers(0, 60, size, np.uint8).tobytes())
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, *[ctypes.c_size_t] * 5]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    private, fixed, anonymous = 2, 16, 32
+    base = libc.mmap(None, size + 2 * page, 3, private | anonymous, ctypes.c_size_t(-1).value, 0)
+    try:
+        assert base and base != ctypes.c_void_p(-1).value
+        ctypes.memset(base, 0xA5, size + 2 * page)
+        with path.open("rb") as file:
+            assert libc.mmap(base + page, size, 1, private | fixed, file.fileno(), 0) == base + page
+        weight = in_groups((ctypes.c_uint8 * size).from_address(base + page), form, rows, before)
+        backend = native()
+        with mock.patch("kernels.native.backend._in_file", lambda array: True):  # else only mmap objects are
+            backend.place_matrix(weight)
+        backend.fill()
+        assert set(ctypes.string_at(base + page + size, page)) == {0xA5}, "the page behind became zeros"
+        assert set(ctypes.string_at(base, page)) == {0xA5}
+        assert ctypes.string_at(base + page, size) == path.read_bytes()
+        del weight
+    finally:
+        libc.munmap(base, size + 2 * page)
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_COPY, mmap.ACCESS_WRITE])

@@ -78,7 +78,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
     ]
     data = lines({"prompt": "a"}) + b"\n" + b"".join(bad) + lines({"prompt": "b"})
     outcome = termchat("batch", "-", stdin=data)
-    assert outcome.code == 0, outcome.err
+    assert outcome.code == 1, outcome.err
     found = results(outcome.out)
     assert sorted(found) == [0, *range(2, 2 + len(bad) + 1)]  # the blank line 1 is no line
     assert sorted((found[0]["text"], found[2 + len(bad)]["text"])) == ["One.", "Two."]
@@ -111,7 +111,8 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
 def test_what_the_engine_refuses_is_that_lines_error(termchat, scripted):
     scripted("One.", "Two.", context=64)
     outcome = termchat("batch", "-", stdin=lines({"prompt": "a"}, {"prompt": "word " * 100}, {"prompt": "b"}))
-    assert outcome.code == 0
+    assert outcome.code == 1
+    assert "2 answered, 1 failed" in outcome.err
     found = results(outcome.out)
     assert found[1]["error"]["code"] == "prompt_too_long"
     assert "text" in found[0]

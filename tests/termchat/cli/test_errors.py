@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import os
@@ -18,7 +19,8 @@ from engine.testing import ScriptedModel
 from engine.types import ErrorCode
 from termchat.cli import errors
 from termchat.cli.errors import CODES, EXIT_CODES
-from termchat.store import Store
+from termchat.store import Store, StoreError
+from termchat.thinking import ThinkingStyle
 
 ROOT = Path(__file__).parents[3]
 TABLE = (ROOT / "docs" / "errors.md").read_text()
@@ -232,6 +234,48 @@ def long_bench(s):
     return s.termchat("bench", "--prompt-tokens", "50")
 
 
+def answered_elsewhere(s, *arguments):
+    """While another store, as of another process, is writing a reply in the conversation."""
+    with Store(s.home / "data" / "termchat" / "termchat.db") as store:
+        turn = store.begin_turn("mine", "Hello")
+        turn.reply.append("half a re")
+        sleep = asyncio.sleep
+
+        async def ended(seconds):
+            turn.reply.finish()
+            await sleep(seconds)
+
+        if "--patient" in arguments:
+            s.patch("asyncio.sleep", ended)
+        else:
+            s.patch("termchat.cli.recording.BUSY_SECONDS", 0.0)
+        s.patch("termchat.cli.recording.NOTE_SECONDS", -1.0)
+        s.scripted("x")
+        return s.termchat("--cid", "mine", "Hi")
+
+
+def only_thoughts(s, *arguments, stdin=None, batch=False):
+    async def inside(*_):
+        return ThinkingStyle(inside=True)
+
+    s.patch("termchat.cli.serving.thinking_style", inside)
+    s.scripted("Well, then, let me see")
+    return s.termchat(*(["batch", "-"] if batch else []), "-n", "3", *arguments, stdin=stdin)
+
+
+def saved_late(s):
+    begin, failures = Store.begin_turn, iter([StoreError("the disk is full")])
+
+    def begin_turn(self, *arguments, **more):
+        for failure in failures:
+            raise failure
+        return begin(self, *arguments, **more)
+
+    s.patch("termchat.store.Store.begin_turn", begin_turn)
+    s.scripted("x")
+    return s.termchat("Hi")
+
+
 def fault(s):
     s.scripted("x")
     s.patch("termchat.cli.oneshot.open_recording", raised(ZeroDivisionError("x")))
@@ -313,6 +357,10 @@ PRODUCERS = {
     ("output", "another batch is writing to {file}"): busy_result_file,
     ("input", "cannot read {file}: {reason}"): input_breaks,
     ("stdin", "cannot read standard input: {reason}"): stdin_breaks,
+    (
+        "busy",
+        "another termchat is still answering in the conversation '{id}'; try again when it is done",
+    ): answered_elsewhere,
     ("store", "there is no conversation '{id}'"): lambda s: s.termchat("history", "show", "zzz"),
     ("store", "{file} is damaged or no database ({reason}); {advice}"): foreign_database,
     ("path", "cannot create the folder {path}: {reason}"): lambda s: file_for_folder(s, "history", "list"),
@@ -342,7 +390,8 @@ def test_each_error_of_the_table(situation, monkeypatch, row):
         )
     outcome = PRODUCERS[row](situation)
     expected = pattern(message)
-    if outcome.code == 0:  # one line of a batch, which itself is done
+    if '"index"' in outcome.out:  # one line of a batch, which goes on
+        assert outcome.code == 1
         error = json.loads(outcome.out)["error"]
         assert error["code"] == code
         assert expected.fullmatch(error["message"])
@@ -426,6 +475,14 @@ def no_template(s):
 NOTE_PRODUCERS = {
     "{model} has no chat template; the form of ChatML is used": no_template,
     "reading standard input": idle_pipe,
+    "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(
+        s, "--patient"
+    ),
+    "the reply ended inside its thinking, {where}": lambda s: only_thoughts(s, "Hi"),
+    "replies that ended inside their thinking: {n}; -n allows more": lambda s: only_thoughts(
+        s, stdin=b'{"prompt": "Hi"}\n', batch=True
+    ),
+    "the conversation is saved after all": saved_late,
     "{name} is not valid UTF-8 at byte offset {n}; such bytes are replaced by U+FFFD": lambda s: (
         s.scripted("x"),
         s.termchat(stdin=b"\xff"),

@@ -18,6 +18,7 @@ from termchat.cli.main import run
 from termchat.cli.output import Messages, Output
 from termchat.cli.serving import warn_if_slow
 from termchat.store import Store
+from termchat.thinking import ThinkingStyle
 
 END = 0  # the lowest of the model's end tokens, which a script ends with
 
@@ -162,10 +163,10 @@ def test_thinking_in_events(termchat, scripted):
 
 
 def test_a_reply_that_begins_inside_its_thinking_part(termchat, scripted, monkeypatch):
-    async def yes(*_):
-        return True
+    async def inside(*_):
+        return ThinkingStyle(inside=True)
 
-    monkeypatch.setattr("termchat.cli.serving.starts_thinking", yes)
+    monkeypatch.setattr("termchat.cli.serving.thinking_style", inside)
     scripted("hm</think>\n\nYes.")
     outcome = termchat("Hi")
     assert (outcome.out, outcome.err) == ("Yes.\n", "hm\n")

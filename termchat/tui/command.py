@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ...errors import UserError
-from ...settings import nearest
+from ..errors import UserError
+from ..settings import nearest
 
 if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+    from .screens.main import MainScreen
 
 Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
 
