@@ -122,10 +122,10 @@ class Registry:
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
         for source in entry.sources:
-            if isinstance(source, LocalSource) and source.path.exists():
+            if isinstance(source, LocalSource) and os.path.exists(source.path):
                 return source.path
         path = self.target(entry)
-        if path is None or not path.is_file():
+        if path is None or not os.path.isfile(path):  # False, too, where it may not be looked at
             return None
         return path if entry.size is None or path.stat().st_size == entry.size else None
 
@@ -137,7 +137,7 @@ class Registry:
         """Whether anything is here under the model's name, though it may be damaged."""
         entry = self.entry(name)
         target = self.target(entry)
-        return self.path_of(entry) is not None or (target is not None and target.is_file())
+        return self.path_of(entry) is not None or (target is not None and os.path.isfile(target))
 
     def resolve(self, name: str | None = None) -> ResolvedModel:
         """The model of a registered name, or of a path to a file or folder; the default model for None.
