@@ -3,8 +3,19 @@
 from glob import glob
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_py import build_py
+
+
+class BuildPython(build_py):
+    """`termchat._data` is this folder, and has data only: this file is no module of it."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Modules of a package, as (package, module, file)."""
+        return [] if package == "termchat._data" else list(super().find_package_modules(package, package_dir))
+
 
 setup(
+    cmdclass={"build_py": BuildPython},
     # termchat._data is this folder (models.toml, themes): see package-dir in pyproject.toml.
     packages=[*find_packages(include=["termchat*", "engine*", "kernels*"]), "termchat._data"],
     ext_modules=[

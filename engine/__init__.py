@@ -25,20 +25,25 @@ from .types import (
 )
 
 if TYPE_CHECKING:
+    from .bandwidth import Peak
     from .client import AsyncEngine, ModelInfo
     from .loading.hub import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .reserve import reserve_memory
+    from .selection import Selection, select_backend
     from .stream import ResponseStream
 
 _LAZY = {
     "AsyncEngine": "client",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "client",
+    "Peak": "bandwidth",
     "ResponseStream": "stream",
+    "Selection": "selection",
     "model_name": "loading.hub",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
+    "select_backend": "selection",
 }
 """Public name -> the module it is in."""
 
@@ -54,8 +59,10 @@ __all__ = [
     "MemoryPlan",
     "Message",
     "ModelInfo",
+    "Peak",
     "ResponseStream",
     "SamplingParams",
+    "Selection",
     "TextDelta",
     "Timings",
     "TokenLogprob",
@@ -64,6 +71,7 @@ __all__ = [
     "model_name",
     "plan_memory",
     "reserve_memory",
+    "select_backend",
 ]
 
 

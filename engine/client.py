@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from kernels.interface import Float32
 
+from .bandwidth import Peak
 from .commands import Abort, Call, Stop, Submit
 from .config import EngineConfig
 from .core import EngineCore
@@ -33,8 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What an application wants to know of the loaded model. defaults: sampling settings its files ask
-    for.
+    """What an application wants to know of the loaded model.
+
+    defaults: sampling settings its files ask for. notes: sentences about what is not as one would expect.
+    place: what its peak bandwidth depends on: processor, memory, threads, size of the weights; "" if it has
+    none.
     """
 
     name: str
@@ -42,6 +46,8 @@ class ModelInfo:
     context_length: int
     has_chat_template: bool
     defaults: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    place: str = ""
 
 
 class AsyncEngine:
@@ -95,6 +101,8 @@ class AsyncEngine:
             model.context_length,
             model.chat_template is not None,
             dict(model.defaults),
+            model.notes,
+            model.place,
         )
 
     def generate(
@@ -172,9 +180,18 @@ class AsyncEngine:
         self._core.post(Call(set_focus))
 
     async def bandwidth_peak(self) -> float | None:
-        """Measured peak read bandwidth in GB/s; measured at the first call, between two steps."""
+        """The best peak read bandwidth known in GB/s, measured anew if nothing runs; None: there is none."""
         peak = await self.run_between_steps(self._core.measure_peak)
-        return None if peak is None else peak / 1e9
+        return None if peak is None else peak.gbs
+
+    @property
+    def peak(self) -> Peak | None:
+        """The best peak known, from any thread; nothing is measured."""
+        return self._core.peak.best
+
+    def tell_peak(self, peak: Peak) -> None:
+        """A peak that was measured earlier, at the same `ModelInfo.place`."""
+        self._core.post(Call(partial(self._core.peak.tell, peak)))
 
     async def run_between_steps(self, function: Callable[[], T]) -> T:
         """Run a short function on the engine thread and return what it returns or raises."""

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 from kernels.interface import Float32
 
+from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
 from .chunking import ChunkBudget
 from .commands import Abort, Call, Command, Stop, Submit
@@ -58,7 +59,7 @@ class EngineCore:
         self._closed = False
         self._requests: dict[int, Request] = {}
         self._failure: EngineError | None = None
-        self._peak: float | None = None
+        self.peak = PeakBandwidth()
         self._published = 0.0
         self._changed = False  # a request began or ended since the last snapshot
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -80,11 +81,12 @@ class EngineCore:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def measure_peak(self) -> float | None:
-        """Peak read bandwidth in bytes a second, measured once; on the engine thread, between steps."""
-        if self._peak is None:
-            self._peak = self.model.runner.read_bandwidth()
-        return self._peak
+    def measure_peak(self) -> Peak | None:
+        """The peak read bandwidth, measured anew if nothing runs; on the engine thread, between steps."""
+        if not self._requests:
+            self.peak.measure(self.model.runner)
+        self.peak.achieved(self.metrics.best_alone)
+        return self.peak.best
 
     def _run(self) -> None:
         try:
@@ -115,6 +117,7 @@ class EngineCore:
                 log.exception("engine step failed")
                 self._fail(error)
             if self._changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+                self.metrics.look_around()
                 self._publish(self._state)
             self._flush()
         self._close("closed", None)
@@ -294,4 +297,4 @@ class EngineCore:
             self.snapshot = replace(self.snapshot, state=state)
             return
         requests = list(self._requests.values())
-        self.snapshot = take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self._peak)
+        self.snapshot = take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self.peak)

@@ -1,12 +1,21 @@
-"""What a model will take of the memory, from the headers of its files: nothing is loaded."""
+"""What a model takes of the memory: the size of its KV cache, and all of it from the headers of its files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.interface import CacheShape
+
 from .config import EngineConfig
-from .loading.checkpoint import open_checkpoint
-from .roofline import free_memory, plan_cache
+from .models.spec import ModelSpec
+from .types import EngineError
+
+KV_SHARE_OF_MEMORY = 0.25
+"""Part of the free memory that the KV cache may take when nobody says how much."""
+
+MOST_BLOCKS = 1 << 20
+"""Of a cache whose size nobody asked for: a file that declares a tiny model with a huge context gets no more.
+Each block takes some bookkeeping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +37,44 @@ class MemoryPlan:
         return self.blocks // -(-tokens // self.block_size)
 
 
+def plan_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free: int) -> CacheShape:
+    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a quarter of the `free` bytes.
+
+    Never more than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block
+    fits.
+    """
+    dtype = "float16" if config.kv_dtype == "auto" else config.kv_dtype
+    one = CacheShape(spec.layers, 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    blocks = config.kv_blocks
+    if blocks is None:
+        memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
+        useful = config.sequences * -(-context_length // config.block_size)
+        blocks = min(memory // one.nbytes, useful, MOST_BLOCKS)
+        if blocks < 1:
+            raise EngineError(
+                "out_of_memory",
+                f"the KV cache needs at least {one.nbytes:,} bytes for one block, "
+                f"but kv_memory is {memory:,} bytes",
+            )
+    return CacheShape(spec.layers, blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+
+
 def plan_memory(config: EngineConfig) -> MemoryPlan:
     """The plan an engine of this configuration would follow. EngineError: model_invalid, out_of_memory."""
+    from kernels.backends import free_bytes
+
+    from .loading.checkpoint import open_checkpoint
+    from .selection import select_backend
+
     assert not hasattr(config.model, "load"), "a plan is for a model with files"
     checkpoint = open_checkpoint(str(config.model), config.quantization)
     context = checkpoint.context_length(config.context_length)
-    shape = plan_cache(config, checkpoint.spec, context)
+    try:
+        selection = select_backend(config)
+        free = free_bytes(selection.name, selection.settings)
+    except ValueError as error:
+        raise EngineError("model_invalid", str(error)) from error
+    shape = plan_cache(config, checkpoint.spec, context, free)
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.quantization,
@@ -43,5 +84,5 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         blocks=shape.blocks,
         block_size=shape.block_size,
         context_length=context,
-        free_bytes=free_memory(),
+        free_bytes=free,
     )

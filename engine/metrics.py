@@ -8,13 +8,20 @@ Undefined values are None, never 0 or infinity.
 from __future__ import annotations
 
 import math
+import os
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+
+from kernels.machine import runnable
 
 from .types import Timings
 
 WINDOW_SECONDS = 2.0
 """Span over which the rates of a snapshot are taken."""
+
+_NEWEST = 0.1
+"""Weight of the newest look at the other programs: 20 looks a second make an average of half a second."""
 
 RECENT = 128
 """Steps and requests whose latencies a snapshot can show."""
@@ -73,6 +80,18 @@ def from_times(
     )
 
 
+def rate_within(token_times: Sequence[float], window: tuple[float, float] | None) -> float | None:
+    """Tokens a second of one request in the window of `EngineMetrics.window`; the parts make up its total.
+
+    None where the request has no token in it. token_times: ascending, in seconds.
+    """
+    if window is None:
+        return None
+    first, last = window
+    count = bisect_right(token_times, last) - bisect_right(token_times, first)
+    return count / (last - first) if count else None
+
+
 class EngineMetrics:
     """Running figures of the whole engine, fed once a step. Times in seconds, traffic in bytes."""
 
@@ -82,6 +101,8 @@ class EngineMetrics:
         self.tokens_total = 0
         self.decode_bytes = 0
         self.decode_seconds = 0.0
+        self.crowding = 0.0
+        self.best_alone = 0.0  # bytes a second of the fastest decode step of one conversation
         self.first_tokens: deque[Timings] = deque(maxlen=RECENT)
         self.intervals: deque[float] = deque(maxlen=RECENT)
         self.interval_count = 0
@@ -103,8 +124,15 @@ class EngineMetrics:
         if decode:
             self.decode_bytes += traffic
             self.decode_seconds += seconds
+            if rows == 1 and seconds > 0:  # of several, some reads may have come from caches
+                self.best_alone = max(self.best_alone, traffic / seconds)
             self._recent_decode.append((now, traffic, seconds))
         self._trim(now)
+
+    def look_around(self) -> None:
+        """Take in how many threads of all programs want to run now; called now and then while steps run."""
+        beyond = max(0, runnable() - (os.cpu_count() or 1))
+        self.crowding += (beyond - self.crowding) * _NEWEST
 
     def first_token(self, submit: float, scheduled: float | None, now: float) -> None:
         """Take in the first token of a request."""
@@ -113,15 +141,22 @@ class EngineMetrics:
     def idle(self) -> None:
         """Nothing runs: the next token is not an interval after the last one."""
         self._last_commit = None
+        self.crowding = 0.0
         self.last_step_rows = 0
+
+    def window(self, now: float) -> tuple[float, float] | None:
+        """First and last commit of the last moments; rates count tokens after the first. None when idle."""
+        self._trim(now)
+        if len(self._recent) < 2 or self._recent[-1][0] <= self._recent[0][0]:
+            return None
+        return self._recent[0][0], self._recent[-1][0]
 
     def tokens_per_second(self, now: float) -> float | None:
         """Tokens of all conversations a second over the last moments; None when idle."""
-        self._trim(now)
-        if len(self._recent) < 2:
+        window = self.window(now)
+        if window is None:
             return None
-        span = self._recent[-1][0] - self._recent[0][0]
-        return sum(tokens for _, tokens in list(self._recent)[1:]) / span if span > 0 else None
+        return sum(tokens for _, tokens in list(self._recent)[1:]) / (window[1] - window[0])
 
     def bandwidth_gbs(self, now: float) -> float | None:
         """Achieved traffic of recent decode steps, in GB/s."""

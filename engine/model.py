@@ -12,7 +12,10 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
+    from kernels.interface import Backend
+
     from .loading.checkpoint import Checkpoint
+    from .roofline import Traffic
     from .tokenization import Tokenizer
 
 
@@ -21,7 +24,8 @@ class LoadedModel:
     """Runner, tokenizer and limits of a model.
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
-    files ask for (names of SamplingParams).
+    files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
+    place: what the peak bandwidth depends on, see `ModelInfo`.
     """
 
     name: str
@@ -34,6 +38,8 @@ class LoadedModel:
     end_ids: frozenset[int]
     chat_template: str | None
     defaults: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    place: str = ""
 
 
 class ModelSource(Protocol):
@@ -53,26 +59,30 @@ def load_model(config: EngineConfig) -> LoadedModel:
         source: ModelSource = config.model
         return source.load(config)
     from kernels.backends import open_backend
-    from kernels.interface import BackendSettings, Limits
+    from kernels.interface import Limits
 
     from .loading.checkpoint import open_checkpoint
+    from .memory_plan import plan_cache
     from .models.decoder import decoder
-    from .models.weights import place
-    from .roofline import Traffic, plan_cache
+    from .models.weights import place_rotation, place_tensors
+    from .roofline import Traffic
     from .scheduler import SCORED_ROWS
+    from .selection import select_backend
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     spec = checkpoint.spec
     context = checkpoint.context_length(config.context_length)
+    selection = select_backend(config)
     try:
-        backend = open_backend(
-            config.backend, BackendSettings(config.device, config.dtype, config.threads, config.cpu_isa)
-        )
+        backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
-        weights = place(spec, checkpoint.tensors, backend, context)
-        shape = plan_cache(config, spec, context)
+        weights = place_tensors(spec, checkpoint.tensors, backend)
+        shape = plan_cache(config, spec, context, backend.free_bytes())
+        # A file may declare any context: what is made for positions follows what the cache can hold of them.
+        positions = min(context, shape.blocks * shape.block_size)
+        weights = place_rotation(spec, weights, backend, positions)
         backend.allocate_cache(shape)
         limits = Limits(
             rows=config.max_batch_tokens,
@@ -91,10 +101,10 @@ def load_model(config: EngineConfig) -> LoadedModel:
     except BaseException:
         backend.close()
         raise
-    traffic = Traffic(weights.streamed_bytes, shape.bytes_per_token)
+    traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size),
+        runner=ModelRunner(backend, program, traffic, config.block_size, weights.tables),
         tokenizer=tokenizer,
         vocabulary=spec.vocabulary,
         context_length=context,
@@ -105,7 +115,17 @@ def load_model(config: EngineConfig) -> LoadedModel:
         ),
         chat_template=checkpoint.chat_template,
         defaults=checkpoint.defaults,
+        notes=selection.notes,
+        place=_place(backend, traffic),
     )
+
+
+def _place(backend: Backend, traffic: Traffic) -> str:
+    """Weights of about the same size, which is what caches look at, share a peak."""
+    from kernels.machine import processor, total_memory
+
+    size = traffic.weight_bytes.bit_length()
+    return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
 
 
 def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

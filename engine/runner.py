@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.interface import Backend, Batch, Float32, Program
 
+from .models.rope import RotationTables
 from .roofline import Traffic
 from .sampling import SamplingBatchBuilder
 from .scheduler import StepPlan
@@ -45,7 +46,15 @@ class Runner(Protocol):
 class ModelRunner:
     """Runs a captured program on a backend."""
 
-    def __init__(self, backend: Backend, program: Program, traffic: Traffic, block_size: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        program: Program,
+        traffic: Traffic,
+        block_size: int,
+        tables: RotationTables | None = None,
+    ) -> None:
+        """tables: of the program, if they are made as positions come."""
         self.backend = backend.name
         self.exact = backend.exact
         self.traffic = traffic
@@ -53,6 +62,7 @@ class ModelRunner:
         self._backend = backend
         self._program = program
         self._block_size = block_size
+        self._tables = tables
         self._sampling = SamplingBatchBuilder()
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
@@ -60,6 +70,8 @@ class ModelRunner:
         if plan.copies:
             pairs = np.array(plan.copies, np.int32)
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+        if self._tables is not None:
+            self._tables.reach(max(row.start + row.count for row in plan.rows))
         output = self._program.run(self._batch(plan), logits=logits)
         return StepResult(output.tokens.tolist(), output.logits)
 

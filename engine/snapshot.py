@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Literal
 
+from .bandwidth import PeakBandwidth
 from .blocks import BlockPool
-from .metrics import EngineMetrics, percentile
+from .metrics import EngineMetrics, percentile, rate_within
 from .model import LoadedModel
 from .request import Request
 from .scheduler import Scheduler
@@ -21,10 +22,13 @@ def take_snapshot(
     scheduler: Scheduler,
     metrics: EngineMetrics,
     requests: list[Request],
-    peak: float | None,
+    peak: PeakBandwidth,
 ) -> EngineSnapshot:
-    """The engine's state between two steps. peak: measured read bandwidth in bytes a second."""
+    """The engine's state between two steps."""
     now = time.perf_counter()
+    window, achieved = metrics.window(now), metrics.bandwidth_gbs(now)
+    peak.achieved(metrics.best_alone)
+    best = peak.best
     pool = scheduler.pool
     latest = metrics.first_tokens[-1] if metrics.first_tokens else None
     intervals = [seconds * 1e3 for seconds in metrics.intervals]
@@ -58,11 +62,17 @@ def take_snapshot(
         itl_recent_ms=tuple(intervals),
         itl_count=metrics.interval_count,
         tokens_per_second=metrics.tokens_per_second(now),
-        bandwidth_gbs=metrics.bandwidth_gbs(now),
-        bandwidth_peak_gbs=None if peak is None else peak / 1e9,
+        crowding=metrics.crowding,
+        decode_bytes=metrics.decode_bytes,
+        decode_seconds=metrics.decode_seconds,
+        bandwidth_gbs=achieved,
+        bandwidth_peak_gbs=None if best is None else max(best.gbs, achieved or 0.0),
+        bandwidth_peak_quiet=best is None or best.quiet,
         bytes_per_token=model.runner.traffic.token_bytes(),
         memory_bytes=model.runner.weight_bytes + written,
-        conversations=tuple(_row(request, pool) for request in requests if request.sequence is not None),
+        conversations=tuple(
+            _row(request, pool, window) for request in requests if request.sequence is not None
+        ),
     )
 
 
@@ -81,18 +91,17 @@ def utilisation(pool: BlockPool, scheduler: Scheduler) -> float | None:
     return 1 - unused / allocated
 
 
-def _row(request: Request, pool: BlockPool) -> ConversationRow:
+def _row(request: Request, pool: BlockPool, window: tuple[float, float] | None) -> ConversationRow:
     sequence, times = request.live, request.token_times
     if not sequence.table.blocks:  # not admitted yet, or preempted
         state: Literal["waiting", "prefill", "decode"] = "waiting"
     else:
         state = "decode" if times else "prefill"
-    elapsed = times[-1] - times[0] if len(times) > 1 else 0.0
     return ConversationRow(
         id=request.id,
         state=state,
         tokens=len(sequence.tokens),
-        tokens_per_second=(len(times) - 1) / elapsed if elapsed > 0 else None,
+        tokens_per_second=rate_within(times, window),
         ttft_ms=(times[0] - request.submitted) * 1e3 if times else None,
         blocks=len(sequence.table.blocks),
         shared_blocks=pool.shared(sequence.table),

@@ -216,7 +216,11 @@ Event = TextDelta | Finished
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """One live request in a snapshot. state: waiting, prefill or decode."""
+    """One live request in a snapshot.
+
+    state: waiting, prefill or decode. tokens: prompt and reply so far. tokens_per_second: over the
+    same 2 s as the engine's.
+    """
 
     id: int
     state: Literal["waiting", "prefill", "decode"]
@@ -240,7 +244,9 @@ class EngineSnapshot:
     itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first, the last of
     itl_count.
     bandwidth_gbs: achieved memory traffic of recent decode steps in GB/s; bandwidth_peak_gbs: the measured
-    peak.
+    peak, never below it; bandwidth_peak_quiet: not only measured while other programs used the machine.
+    decode_bytes, decode_seconds: traffic and time of all decode steps there were.
+    crowding: threads of all programs that wanted to run beyond the processors there are, lately on average.
     memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
@@ -275,8 +281,12 @@ class EngineSnapshot:
     itl_recent_ms: tuple[float, ...] = ()
     itl_count: int = 0
     tokens_per_second: float | None = None
+    crowding: float = 0.0
+    decode_bytes: int = 0
+    decode_seconds: float = 0.0
     bandwidth_gbs: float | None = None
     bandwidth_peak_gbs: float | None = None
+    bandwidth_peak_quiet: bool = True
     bytes_per_token: int | None = None
     memory_bytes: int | None = None
     conversations: tuple[ConversationRow, ...] = ()

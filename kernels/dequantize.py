@@ -28,7 +28,12 @@ def _packed(weight: Packed, rows: slice) -> Float32:
         np.multiply(codes & 15, scales, out=values[..., :half])
         np.multiply(codes >> 4, scales, out=values[..., half:])
         values += weight.minima[rows].astype(np.float32)[..., None]
-    return values.reshape(len(values), -1)[:, : weight.shape[1]]
+    result = values.reshape(len(values), -1)[:, : weight.shape[1]]
+    if weight.kept is not None:
+        start, stop, _ = rows.indices(weight.shape[0])
+        first, last = np.searchsorted(weight.kept.rows, (start, stop))
+        result[weight.kept.rows[first:last] - start] = weight.kept.values[first:last]
+    return result
 
 
 def dequantize(weight: Weight, start: int = 0, stop: int | None = None) -> Float32:

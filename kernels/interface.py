@@ -215,11 +215,13 @@ class Backend(Protocol):
 
     name: what the user sees. device: where it computes, for people. exact: the numerics contract holds here
     (found by `self_check` where it can't be promised). weight_bytes, cache_bytes: memory in use.
+    shares_arrays: it computes in main memory, and reads rotation tables where they lie.
     """
 
     name: str
     device: str
     exact: bool
+    shares_arrays: bool
     weight_bytes: int
     cache_bytes: int
 
@@ -230,7 +232,13 @@ class Backend(Protocol):
         """A float32 vector: norm weights, biases."""
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Handle:
-        """Tables [positions, head_dim / 2] for `Operations.rope`."""
+        """Tables [positions, head_dim / 2] for `Operations.rope`, contiguous float32.
+
+        With `shares_arrays` a line need not be there before the step that reads it. No part of weight_bytes.
+        """
+
+    def free_bytes(self) -> int:
+        """Bytes of the device's memory that can be taken now."""
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory. MemoryError: it does not fit."""
@@ -242,7 +250,7 @@ class Backend(Protocol):
         """Prepare a forward for steps up to these limits."""
 
     def read_bandwidth(self, nbytes: int) -> float:
-        """Measured peak in bytes a second: best of a few plain reads of a buffer of this size."""
+        """Measured peak in bytes a second: best of a few plain reads of about so many bytes of weights."""
 
     def close(self) -> None:
         """Free threads and memory; nothing may be called afterwards."""

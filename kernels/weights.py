@@ -8,7 +8,7 @@ the columns, the last group is filled up with codes that are worth nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,16 @@ class Plain:
         return int(self.values.nbytes)
 
 
+class Kept(NamedTuple):
+    """Rows of a packed matrix whose values are too small for float16 scales.
+
+    rows: their numbers, ascending. values: float32 [n, columns].
+    """
+
+    rows: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A quantized matrix.
@@ -47,7 +57,7 @@ class Packed:
     q4: codes uint8 [rows, groups, 16]; byte i of a group holds column i in its low and column i + 16 in its
     high nibble; value = code * scale + minimum. q8: codes int8 [rows, groups, 32]; value = code * scale, no
     minima.
-    scales, minima: float16 [rows, groups].
+    scales, minima: float16 [rows, groups]. kept: rows that hold instead of what the codes say.
     """
 
     format: Literal["q4", "q8"]
@@ -55,6 +65,7 @@ class Packed:
     codes: NDArray[Any]
     scales: NDArray[np.float16]
     minima: NDArray[np.float16] | None = None
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
@@ -68,9 +79,34 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scales and minima."""
+        """Bytes of codes, scales, minima and rows that are kept."""
         minima = 0 if self.minima is None else self.minima.nbytes
-        return int(self.codes.nbytes + self.scales.nbytes + minima)
+        kept = 0 if self.kept is None else self.kept.values.nbytes
+        return int(self.codes.nbytes + self.scales.nbytes + minima + kept)
+
+    def part(self, start: int, stop: int) -> Packed:
+        """Some of its rows, by their codes."""
+        minima = None if self.minima is None else self.minima[start:stop]
+        shape = (stop - start, self.shape[1])
+        return Packed(self.format, shape, self.codes[start:stop], self.scales[start:stop], minima)
 
 
 Weight = Plain | Packed
+
+
+def blocks_of_rows(weight: Weight) -> list[Weight]:
+    """The weight as blocks of rows, one below the other, that each have a single form."""
+    if isinstance(weight, Plain) or weight.kept is None:
+        return [weight]
+    blocks: list[Weight] = []
+    end, rows = 0, weight.kept.rows
+    runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) > 1) + 1)
+    for run in runs:
+        start, stop = int(rows[run[0]]), int(rows[run[-1]]) + 1
+        if start > end:
+            blocks.append(weight.part(end, start))
+        blocks.append(Plain(weight.kept.values[run[0] : run[-1] + 1], "f32"))
+        end = stop
+    if end < weight.shape[0]:
+        blocks.append(weight.part(end, weight.shape[0]))
+    return blocks

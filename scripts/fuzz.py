@@ -1,33 +1,41 @@
-"""Mutated model headers and settings: each loads or is refused with one sentence, quickly, in little memory.
+"""Mutated models and settings: each loads or is refused with one sentence, quickly, in little memory.
 
-    python scripts/fuzz.py --model MODEL.gguf [--headers 20000] [--settings 5000] [--seed N]
+    python scripts/fuzz.py [--model MODEL.gguf] [--models 20000] [--settings 5000] [--seed N]
 
-Headers are mutations of a small GGUF file and of the given model's own header; settings are mutations of
-config.toml, models.toml and theme files. Exits with 1 and the seed of the first file that raises anything but
-the error for users, takes longer than 2 s, or makes the process grow by more than 200 MB.
+Models are mutations of small GGUF files and folders (headers, tokenizers, templates, weights), and of the
+header of the given model; each is opened, its tokenizer used and its weights placed. Settings are mutations
+of config.toml, models.toml and theme files. Exits with 1 and the seed of the first one that raises anything
+but the error for users, says so in more than one line, writes to standard error, takes longer than 2 s of the
+processor or 60 s, or makes the process grow by more than 500 MB.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import re
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from engine import EngineError
-from engine.loading.checkpoint import open_checkpoint
+from fuzz_models import Files, folder_model, gguf_model, mutate_values, start
+
 from termchat.config import Config
 from termchat.paths import Paths
 from termchat.registry import Registry
 from termchat.themes import load_themes
 
 SECONDS = 2.0
-GROWTH = 200 << 20
+PATIENCE = 60.0
+GROWTH = 500 << 20
 ROOT = Path(__file__).resolve().parent.parent
 
 CONFIG = b"""model = "smollm2-135m"
@@ -68,112 +76,130 @@ def mutate(rng: random.Random, data: bytes, until: int) -> bytes:
     return bytes(result)
 
 
+class MisbehaviourError(Exception):
+    """A file did what no file may do."""
+
+
 def resident() -> int:
     """Largest resident size of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Judge:
-    """Runs one file after the other and stops at the first that misbehaves."""
+    """Runs one file after the other and stops at the first that misbehaves. kinds: refusals, counted."""
 
     def __init__(self) -> None:
         self.refused = self.loaded = 0
-        self.slowest = 0.0
+        self.slowest = self.longest = 0.0
+        self.kinds: Counter[str] = Counter()
         self._before = resident()
+
+    @property
+    def growth(self) -> int:
+        """Bytes by which the process has grown."""
+        return resident() - self._before
 
     def check(self, seed: int, load: Callable[[], str | None]) -> None:
         """Load: returns the refusal, None for a file that loads."""
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         try:
-            refusal = load()
-        except Exception as error:
-            sys.exit(f"seed {seed}: {type(error).__name__}: {error}")
-        seconds = time.perf_counter() - started
-        self.slowest = max(self.slowest, seconds)
-        if refusal is not None and ("\n" in refusal or not refusal):
-            sys.exit(f"seed {seed}: not one line: {refusal!r}")
-        if seconds > SECONDS:
-            sys.exit(f"seed {seed}: {seconds:.1f} s")
-        if resident() - self._before > GROWTH:
-            sys.exit(f"seed {seed}: grew by {(resident() - self._before) >> 20} MB")
+            with silent() as said:
+                refusal = load()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise MisbehaviourError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        self.slowest = max(self.slowest, time.process_time() - used)
+        self.longest = max(self.longest, time.perf_counter() - started)
+        if noise := said():
+            raise MisbehaviourError(f"seed {seed}: written to standard error: {noise[:300]!r}")
+        if refusal is not None and ("\n" in refusal or not refusal.isprintable() or len(refusal) > 2000):
+            raise MisbehaviourError(f"seed {seed}: not one short line: {refusal[:300]!r}")
+        if self.slowest > SECONDS or self.longest > PATIENCE:
+            raise MisbehaviourError(
+                f"seed {seed}: {self.slowest:.1f} s of the processor, {self.longest:.1f} s"
+            )
+        if self.growth > GROWTH:
+            raise MisbehaviourError(f"seed {seed}: grew by {self.growth >> 20} MB")
         self.refused += refusal is not None
         self.loaded += refusal is None
+        if refusal is not None:
+            self.kinds[kind_of(refusal)] += 1
 
     def report(self, what: str) -> None:
         """One line of figures."""
-        growth = (resident() - self._before) >> 20
         total = self.refused + self.loaded
         print(
-            f"{what}: {total} files, {self.refused} refused, {self.loaded} loaded, "
-            f"slowest {self.slowest:.2f} s, grew by {growth} MB"
+            f"{what}: {total} files, {self.refused} refused in {len(self.kinds)} ways, {self.loaded} loaded, "
+            f"slowest {self.slowest:.2f} s of the processor ({self.longest:.2f} s), "
+            f"grew by {self.growth >> 20} MB"
         )
 
 
-def small_model() -> bytes:
-    """A complete GGUF file of a tiny llama, made with the gguf package."""
-    import gguf
-    import numpy as np
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tiny.gguf"
-        writer = gguf.GGUFWriter(path, "llama")
-        for add, value in (
-            (writer.add_context_length, 64),
-            (writer.add_embedding_length, 32),
-            (writer.add_block_count, 1),
-            (writer.add_feed_forward_length, 32),
-            (writer.add_head_count, 2),
-            (writer.add_head_count_kv, 1),
-            (writer.add_vocab_size, 8),
-        ):
-            add(value)
-        writer.add_layer_norm_rms_eps(1e-5)
-        writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre("smollm")
-        writer.add_token_list([*"abcdefgh"])
-        square = ("attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-        shapes = {"token_embd.weight": (8, 32), "output_norm.weight": (32,)}
-        shapes |= {f"blk.0.{name}.weight": (32,) for name in ("attn_norm", "ffn_norm")}
-        shapes |= {f"blk.0.{name}.weight": (16, 32) for name in ("attn_k", "attn_v")}
-        shapes |= {f"blk.0.{name}.weight": (32, 32) for name in square}
-        for name, shape in shapes.items():
-            writer.add_tensor(name, np.zeros(shape, np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return path.read_bytes()
+@contextmanager
+def silent() -> Iterator[Callable[[], bytes]]:
+    """Standard error goes to a file meanwhile; gives a function that returns what was written."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept, content = os.dup(2), bytearray()
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lambda: bytes(content)
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            content += file.read(4096)
 
 
-def open_model(path: Path) -> str | None:
-    """The refusal of a model file."""
-    try:
-        open_checkpoint(path)
-    except EngineError as error:
-        return error.message
-    return None
+def kind_of(refusal: str) -> str:
+    """What a refusal is about, without the names and numbers in it."""
+    reason = refusal.rpartition("/")[2].partition(": ")[2] or refusal
+    return " ".join(re.sub(r"'[^']*'|[\d.,e+-]*\d|\([^)]*\)", "", reason).split()[:7])
 
 
-def fuzz_headers(model: Path, count: int, seed: int, folder: Path) -> None:
-    """Mutated GGUF headers."""
-    small, path = small_model(), folder / "model.gguf"
-    assert open_model_bytes(path, small) is None, "the unchanged file loads"
-    whole = model.read_bytes()
-    header = whole[: 4 << 20]
+def mutated(rng: random.Random, files: Files) -> Files:
+    """A model with one of its files mutated, as bytes or as values."""
+    names = [name for name in files for _ in range(4 if name == "tokenizer.json" else 1)]
+    name = rng.choice(names)
+    if name.endswith(".json") and rng.randrange(3):
+        return {**files, name: mutate_values(rng, files[name])}
+    until = 3000 if name == "model.safetensors" else len(files[name])
+    return {**files, name: mutate(rng, files[name], until)}
+
+
+def fuzz_models(count: int, seed: int, folder: Path, header: bytes = b"") -> Judge:
+    """Mutated GGUF files and folders, started as far as a start goes, and now and then a real header."""
+    models = [
+        make(sentencepiece=sentencepiece)
+        for make in (gguf_model, folder_model)
+        for sentencepiece in (False, True)
+    ]
+    paths: list[Path] = []
+    for index, files in enumerate(models):
+        paths.append(folder / f"m{index}")
+        write(paths[-1], files)
+        assert start(paths[-1]) is None, "the unchanged model starts"
     judge = Judge()
     for number in range(seed, seed + count):
         rng = random.Random(number)
-        # The real header takes longer to read, so most files are small ones.
-        data = mutate(rng, header, 3000) if number % 50 == 0 else mutate(rng, small, len(small))
-        path.write_bytes(data)
-        judge.check(number, lambda: open_model(path))
-    judge.report("GGUF headers")
+        index = rng.randrange(len(models))
+        if header and number % 200 == 0:  # takes longer to read
+            index, files = 0, {"model.gguf": mutate(rng, header, 3000)}
+        else:
+            files = mutated(rng, models[index])
+        write(paths[index], files)
+        judge.check(number, partial(start, paths[index]))
+    judge.report("models")
+    return judge
 
 
-def open_model_bytes(path: Path, data: bytes) -> str | None:
-    """The refusal of a model given as bytes."""
-    path.write_bytes(data)
-    return open_model(path)
+def write(folder: Path, files: Files) -> None:
+    """Put a model into its folder."""
+    folder.mkdir(exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
 
 
 def fuzz_settings(count: int, seed: int, folder: Path) -> None:
@@ -206,16 +232,22 @@ def fuzz_settings(count: int, seed: int, folder: Path) -> None:
 def main() -> None:
     """Run both."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--headers", type=int, default=20000)
+    parser.add_argument("--model", type=Path, help="a GGUF file, whose header is mutated as well")
+    parser.add_argument("--models", type=int, default=20000)
     parser.add_argument("--settings", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
     options = parser.parse_args()
     print("seed", options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        fuzz_headers(options.model, options.headers, options.seed, Path(folder))
-    with tempfile.TemporaryDirectory() as folder:
-        fuzz_settings(options.settings, options.seed, Path(folder))
+    header = b"" if options.model is None else options.model.read_bytes()[: 4 << 20]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            judge = fuzz_models(options.models, options.seed, Path(folder), header)
+            for kind, number in judge.kinds.most_common(40):
+                print(f"{number:7} {kind}")
+        with tempfile.TemporaryDirectory() as folder:
+            fuzz_settings(options.settings, options.seed, Path(folder))
+    except MisbehaviourError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from .frames import with_room
 def main() -> int:
     """Run the program; the exit code."""
     collector.pause()
-    # The threads of numpy's BLAS have nothing to do here, and would spin for 70 ms before they sleep.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    # numpy's BLAS has nothing to do here: its threads would spin for 70 ms before they sleep, and where few
+    # are allowed it prints a page and sends itself SIGINT.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from .cli.main import run
 

@@ -53,7 +53,10 @@ class Text(NamedTuple):
 
 def expanded(name: str) -> Path:
     """A path as a person writes it: `~` is the home folder, `~NAME` stays if there is nobody of that name."""
-    return Path(os.path.expanduser(name))
+    try:
+        return Path(os.path.expanduser(name))
+    except ValueError:  # no name that a user could have
+        return Path(name)
 
 
 def private_folder(path: Path) -> Path:

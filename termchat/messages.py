@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     from engine import Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["streaming", "done", "interrupted", "error"]
-Ending = Literal["", "unanswered", "interrupted", "error"]
+Ending = Literal["", "unanswered", "interrupted", "error", "streaming"]
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
@@ -55,6 +55,13 @@ class StoredMessage:
     finish_reason: str | None
     metrics: Mapping[str, Any]
     created: float
+
+
+def ending_of(role: str, status: str) -> Ending:
+    """What a branch lacks that ends in a message of this role and status: nothing, or its (whole) answer."""
+    if role == "user":
+        return "unanswered"
+    return cast(Ending, status) if status in ("interrupted", "error", "streaming") else ""
 
 
 def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Message]:

@@ -44,11 +44,6 @@ class Paths:
         return self.config / "config.toml"
 
     @property
-    def drafts(self) -> Path:
-        """What was typed in the full-screen chat and not sent."""
-        return self.data / "drafts.json"
-
-    @property
     def registry_file(self) -> Path:
         """The user's own models, laid over the built-in ones."""
         return self.config / "models.toml"
@@ -72,6 +67,11 @@ class Paths:
     def log_file(self) -> Path:
         """The log; older ones beside it."""
         return self.state / "termchat.log"
+
+    @property
+    def peaks(self) -> Path:
+        """Peak bandwidths that were measured."""
+        return self.state / "peaks.json"
 
 
 def data_file(name: str) -> Path:

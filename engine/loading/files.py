@@ -16,6 +16,7 @@ from .hub import is_kept_by, is_stored_file, repository_of
 from .refusal import invalid, shown
 
 MAX_JSON = 1 << 24
+MAX_VALUES = 3 << 20  # of a JSON text: twice what the largest vocabulary in use takes
 MAX_PATH = 250  # characters of one that is quoted
 
 
@@ -99,6 +100,8 @@ def parse_json_object(
     data: bytes, path: Path, what: str = "it", *, unique_keys: bool = False
 ) -> dict[str, Any]:
     """A JSON object from untrusted bytes; without unique_keys the last of equal keys counts."""
+    if data.count(b",") > MAX_VALUES or data.count(b"[") + data.count(b"{") > MAX_VALUES:
+        raise invalid(path, f"{what} holds more than {MAX_VALUES} values")
     text = decoded(data, path, f"{what} is not valid JSON: it")
     try:
         value = json.loads(text, object_pairs_hook=_unique if unique_keys else None)

@@ -69,7 +69,7 @@ def _rope(file: GGUFFile, model: Fields, family: Family, head_dim: int, context:
         beta_fast=model.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, default=32.0),
         beta_slow=model.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, default=1.0),
     )
-    scale = model.number("rope.scaling.attn_factor", 0.0, 1e3, default=1.0)
+    scale = model.number("rope.scaling.attn_factor", 1e-3, 1e3, default=1.0)
     return replace(yarn, attention_factor=attention_factor(yarn) * scale)
 
 

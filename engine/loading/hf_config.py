@@ -23,7 +23,7 @@ def _head_dim(config: Fields, width: int, heads: int) -> int:
 
 def _attention_factor(rope: Fields, factor: float) -> float | None:
     """YaRN's factor on queries and keys; None for the paper's own (see `rope.attention_factor`)."""
-    explicit: float | None = rope.number("attention_factor", 0.0, 1e3, default=None)
+    explicit: float | None = rope.number("attention_factor", 1e-3, 1e3, default=None)
     mscale = rope.number("mscale", 0.0, 1e3, default=0.0)
     mscale_all = rope.number("mscale_all_dim", 0.0, 1e3, default=0.0)
     if explicit is not None or not mscale or not mscale_all:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import mmap
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,20 @@ class StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     type: str
     data: NDArray[np.uint8]
+
+    def release(self) -> None:
+        """Let go of the file's pages that hold nothing but this tensor; reading it brings them back."""
+        whole: Any = self.data
+        while isinstance(whole, np.ndarray):
+            whole = whole.base
+        mapped = whole.obj if isinstance(whole, memoryview) else whole
+        if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        offset = self.data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        stop = (offset + self.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if start < stop:
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 GGUF_TYPES = {

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from kernels.weights import Weight, group_count
+import numpy as np
+
+from kernels.weights import Packed, Weight, group_count
 
 from ..models.families import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
@@ -76,10 +78,15 @@ class CheckpointTensors(NamedTuple):
             if not spec.is_matrix:
                 return to_vector(tensor)
             if format == canonical_format(tensor.type):
-                return to_weight(tensor)
-            return to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
+                weight = to_weight(tensor)
+            else:
+                weight = to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
         except ValueError as error:
             raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
+        values = weight.codes if isinstance(weight, Packed) else weight.values
+        if not np.may_share_memory(values, tensor.data):
+            tensor.release()  # or the file would stay in memory beside what was made of it
+        return weight
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""

@@ -16,6 +16,7 @@ from .spec import RopeSpec
 Float64 = NDArray[np.float64]
 
 _BLOCK = 256  # positions whose rotations are made from those of the first block
+_STRETCH = 4 * _BLOCK  # positions that are made at a time
 _BITS = 128  # after the point, of powers as integers
 
 
@@ -98,24 +99,41 @@ def attention_factor(rope: RopeSpec) -> float:
     return 0.1 * math.log(max(rope.factor, 1.0)) + 1.0
 
 
-def rotation_tables(rope: RopeSpec, head_dim: int, positions: int) -> tuple[Float32, Float32]:
-    """Cosines and sines of the angles of positions 0 to positions - 1, times `attention_factor`.
+class RotationTables:
+    """Cosines and sines of the angles of each position, times `attention_factor`; made as far as `reach` was
+    called.
 
-    Two float32 tables [positions, head_dim / 2], computed in float64.
+    cos, sin: float32 [positions, head_dim / 2], computed in float64. What was not reached yet takes no
+    memory: a model may declare a million positions, and a conversation uses a thousand of them.
     """
-    turn = frequencies(rope, head_dim)
-    # Turning by p + q is turning by p, then by q: a product of complex numbers instead of a cosine and a sine
-    # for each entry, which would cost 20 ms at 8,192 positions. The error stays near 2^-52. They are not
-    # numpy's complex numbers, whose products are fused on some processors.
-    cos, sin = cosine_sine(np.outer(np.arange(min(_BLOCK, positions)), turn))
-    cos *= attention_factor(rope)
-    sin *= attention_factor(rope)
-    starts = range(0, positions, _BLOCK)
-    cos_starts, sin_starts = cosine_sine(np.outer(starts, turn))
-    cosines = np.empty((positions, head_dim // 2), np.float32)
-    sines = np.empty_like(cosines)
-    for start, c, s in zip(starts, cos_starts, sin_starts, strict=True):
-        rows = min(_BLOCK, positions - start)
-        cosines[start : start + rows] = cos[:rows] * c - sin[:rows] * s
-        sines[start : start + rows] = sin[:rows] * c + cos[:rows] * s
-    return cosines, sines
+
+    def __init__(self, rope: RopeSpec, head_dim: int, positions: int) -> None:
+        self.cos = np.empty((positions, head_dim // 2), np.float32)
+        self.sin = np.empty_like(self.cos)
+        self._turn = frequencies(rope, head_dim)
+        self._reached = 0
+        first = np.arange(min(_BLOCK, positions))
+        self._first = [table * attention_factor(rope) for table in cosine_sine(np.outer(first, self._turn))]
+
+    def reach(self, positions: int) -> None:
+        """Make the tables for positions 0 to positions - 1 at least."""
+        if positions <= self._reached:
+            return
+        # Turning by p + q is turning by p, then by q: a product of complex numbers instead of a cosine and a
+        # sine for each entry, which would cost 20 ms at 8,192 positions. The error stays near 2^-52. They are
+        # not numpy's complex numbers, whose products are fused on some processors.
+        end = min(-(-positions // _STRETCH) * _STRETCH, len(self.cos))
+        starts = range(self._reached, end, _BLOCK)
+        cos, sin = self._first
+        for start, c, s in zip(starts, *cosine_sine(np.outer(starts, self._turn)), strict=True):
+            rows = min(_BLOCK, end - start)
+            self.cos[start : start + rows] = cos[:rows] * c - sin[:rows] * s
+            self.sin[start : start + rows] = sin[:rows] * c + cos[:rows] * s
+        self._reached = end
+
+
+def rotation_tables(rope: RopeSpec, head_dim: int, positions: int) -> tuple[Float32, Float32]:
+    """Both tables of positions 0 to positions - 1."""
+    tables = RotationTables(rope, head_dim, positions)
+    tables.reach(positions)
+    return tables.cos, tables.sin

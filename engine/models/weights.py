@@ -12,7 +12,7 @@ from kernels.interface import Backend, Float32, Handle
 from kernels.weights import Plain, Weight
 
 from ..types import EngineError
-from .rope import rotation_tables
+from .rope import RotationTables
 from .spec import ModelSpec
 
 
@@ -50,15 +50,17 @@ class LayerWeights:
 class Weights(NamedTuple):
     """Placed weights of a model. head is the embedding's own handle where the two are tied.
 
-    streamed_bytes: read by every step: all of them, but for an embedding table that is not the head as well.
+    rotation: of `tables`, None until `place_rotation`. streamed_bytes: read by every step: all of them, but
+    for what is read in parts: an embedding table that is not the head as well, and the tables.
     """
 
     embedding: Handle
     layers: tuple[LayerWeights, ...]
     norm: Handle
     head: Handle
-    rotation: Handle
     streamed_bytes: int
+    rotation: Handle = None
+    tables: RotationTables | None = None
 
 
 def _vector(tensors: Tensors, name: str, length: int) -> Float32 | None:
@@ -99,11 +101,27 @@ def _joined_bias(tensors: Tensors, names: tuple[str, ...], lengths: tuple[int, .
     return np.concatenate(filled)
 
 
-def place(spec: ModelSpec, tensors: Tensors, backend: Backend, context_length: int | None = None) -> Weights:
+def place(spec: ModelSpec, tensors: Tensors, backend: Backend) -> Weights:
+    """All that a decoder needs, for every position the model was made for. EngineError as `place_tensors`."""
+    weights = place_rotation(spec, place_tensors(spec, tensors, backend), backend, spec.context_length)
+    assert weights.tables is not None, "they were placed"
+    weights.tables.reach(spec.context_length)
+    return weights
+
+
+def place_rotation(spec: ModelSpec, weights: Weights, backend: Backend, positions: int) -> Weights:
+    """The weights with rotation tables of so many positions."""
+    tables = RotationTables(spec.rope, spec.head_dim, positions)
+    if not backend.shares_arrays:
+        tables.reach(positions)
+    rotation = backend.place_rotation(tables.cos, tables.sin, spec.rope.layout)
+    return weights._replace(rotation=rotation, tables=tables)
+
+
+def place_tensors(spec: ModelSpec, tensors: Tensors, backend: Backend) -> Weights:
     """Hand every tensor to the backend, layer by layer, so that at most one layer is in two forms at a time.
 
-    context_length: positions that will be used, the model's own by default. Raises EngineError(model_invalid)
-    naming the tensor.
+    Raises EngineError(model_invalid) naming the tensor.
     """
 
     def optional(values: Float32 | None) -> Handle | None:
@@ -143,7 +161,6 @@ def place(spec: ModelSpec, tensors: Tensors, backend: Backend, context_length: i
     if tensors.has("head"):
         not_streamed = backend.weight_bytes - before
         head = backend.place_matrix(_matrix(tensors, "head", spec.vocabulary, spec.width))
-    cos, sin = rotation_tables(spec.rope, spec.head_dim, context_length or spec.context_length)
     placed = tuple(layers())
     norm = backend.place_vector(_required_vector(tensors, "norm", spec.width))
     return Weights(
@@ -151,6 +168,5 @@ def place(spec: ModelSpec, tensors: Tensors, backend: Backend, context_length: i
         layers=placed,
         norm=norm,
         head=head,
-        rotation=backend.place_rotation(cos, sin, spec.rope.layout),
         streamed_bytes=backend.weight_bytes - not_streamed,
     )

@@ -1,7 +1,8 @@
 """Quantizing float matrices to the canonical packed formats, groups of 32 columns at a time.
 
 Scales and minima are rounded to float16 first and the codes are taken against the rounded values, so a weight
-comes back within half a step (its group's scale). The result depends on the values alone.
+comes back within half a step (its group's scale). Rows of values so small that float16 has no step for them
+are kept as they are beside the codes. The result depends on the values alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.interface import Float32
-from kernels.weights import GROUP, Packed, group_count
+from kernels.weights import GROUP, Kept, Packed, group_count
 
 from ..arrays import as_array
 
@@ -22,6 +23,10 @@ ReadRows = Callable[[slice], Float32]
 Float16 = NDArray[np.float16]
 
 _LARGEST = 65504.0  # of float16
+_COARSE = 1.25  # times the step that a row's values ask for, its float16 scale may be
+_NOTHING = (
+    1e-12  # of the largest value of a matrix: rows of smaller values were never trained, and may become zeros
+)
 _PIECE = 1 << 17  # values worked on at a time: small enough to stay in a core's cache
 
 
@@ -79,6 +84,26 @@ def _q4(groups: Float32, tail: int, start: int) -> tuple[NDArray[np.uint8], Floa
     return codes[..., :16] | codes[..., 16:] << np.uint8(4), scale, minimum
 
 
+def _too_coarse(groups: Float32, scales: Float16, codes: int) -> NDArray[np.bool_]:
+    """Rows [rows] whose step, the largest of their groups', is much larger than their values ask for."""
+    largest = np.abs(groups).max(axis=(1, 2))
+    if codes == 127:
+        wanted = largest / np.float32(127)
+    else:  # a row of one value has no span at all
+        wanted = np.maximum(np.ptp(groups, axis=2).max(axis=1) / np.float32(15), largest / np.float32(30))
+    step = scales.max(axis=1).astype(np.float32)
+    return np.asarray((step > wanted * np.float32(_COARSE)) & (largest > 0))
+
+
+def _kept(rows: list[NDArray[np.int64]], values: list[Float32], largest: np.float32) -> Kept | None:
+    """What of these rows counts beside the largest value of the matrix."""
+    if not rows:
+        return None
+    numbers, held = np.concatenate(rows), np.concatenate(values)
+    counts = np.abs(held).max(axis=1) >= largest * np.float32(_NOTHING)
+    return Kept(numbers[counts], held[counts]) if counts.any() else None
+
+
 def row_pieces(rows: int, columns: int) -> Iterator[slice]:
     """Slices of rows that hold some 100,000 values each, to work on one after the other."""
     height = max(1, _PIECE // columns)
@@ -98,15 +123,25 @@ def quantize_rows(shape: tuple[int, int], format: PackedFormat, read: ReadRows) 
     codes = np.empty((rows, count, 16), np.uint8) if format == "q4" else np.empty((rows, count, 32), np.int8)
     scales = np.empty((rows, count), np.float16)
     minima = np.empty((rows, count), np.float16) if format == "q4" else None
+    kept_rows: list[NDArray[np.int64]] = []
+    kept_values: list[Float32] = []
+    largest = np.float32(0)
     for here in row_pieces(rows, columns):
         with np.errstate(over="ignore", under="ignore"):
-            groups = np.pad(read(here), ((0, 0), (0, tail))).reshape(-1, count, GROUP)
+            values = read(here)
+            groups = np.pad(values, ((0, 0), (0, tail))).reshape(-1, count, GROUP)
             _check_finite(groups, here.start)
             if minima is None:
                 codes[here], scales[here] = _q8(groups, here.start)
             else:
                 codes[here], scales[here], minima[here] = _q4(groups, tail, here.start)
-    return Packed(format, (rows, columns), codes, scales, minima)
+            coarse = np.flatnonzero(_too_coarse(groups, scales[here], 127 if minima is None else 15))
+            largest = max(largest, np.abs(values).max(initial=0))
+            if len(coarse):
+                kept_rows.append(coarse + here.start)
+                kept_values.append(values[coarse])
+    kept = _kept(kept_rows, kept_values, largest)
+    return Packed(format, (rows, columns), codes, scales, minima, kept)
 
 
 def quantize(w: Any, format: PackedFormat) -> Packed:

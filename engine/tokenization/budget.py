@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from contextvars import ContextVar
@@ -17,6 +18,21 @@ _MAX_BITS = 128  # of an integer
 _STEPS = 1 << 21
 _CHARACTERS = 1 << 23
 _SECONDS = 5.0
+_LOOK_EVERY = 256  # steps
+_LOOK_BACK = 64  # steps
+_MOST_STEPS = 1 << 26
+_MOST_CHARACTERS = 1 << 30
+_AT_ONCE = 1 << 24
+_GROWTH = 1 << 27  # bytes
+
+
+def resident_bytes() -> int:
+    """Memory this process has in use, or where that is not known, the most it has had."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 class LimitError(Exception):
@@ -32,25 +48,32 @@ class Budget:
     bound the rest. The clock is the last resort. All checks raise LimitError.
     """
 
-    def __init__(self, data: Any) -> None:
-        """data: what the template is given."""
+    def __init__(self, data: Any, turns: int = 0) -> None:
+        """data: what the template is given. turns: of the conversation; templates that look back at each of
+        them, or write out what they have so far, take the square of it.
+        """
         # By id(); holds the value too, so that the id stays its own.
         self._weights: dict[int, tuple[Any, int]] = {}
-        self.largest = self._room = self._steps = 1 << 62
-        self._deadline = math.inf
+        self.largest = self._room = self._more = self._steps = 1 << 62
+        self._before = 0  # bytes in use when the room was used up
+        self._deadline, self._look = math.inf, 0
         size = self._weigh(data)
         self.largest = _CHARACTERS + 8 * size
         self._room = 8 * self.largest
-        self._steps = _STEPS + 16 * size
-        self._deadline = time.monotonic() + _SECONDS
+        self._more = min(turns * size, _MOST_CHARACTERS)
+        self._steps = _STEPS + 16 * size + min(_LOOK_BACK * turns * turns, _MOST_STEPS)
+        self._deadline = time.thread_time() + _SECONDS  # of the processor: other work must not count
+        self._look = self._steps  # where the clock is looked at next
 
     def step(self, count: int) -> None:
         """Take steps."""
         self._steps -= count
-        if self._steps < 0:
-            raise LimitError("it takes too many steps")
-        if time.monotonic() > self._deadline:
-            raise LimitError(f"it takes more than {_SECONDS:g} seconds")
+        if self._steps < self._look:
+            self._look = self._steps - _LOOK_EVERY
+            if self._steps < 0:
+                raise LimitError("it takes too many steps")
+            if time.thread_time() > self._deadline:
+                raise LimitError(f"it takes more than {_SECONDS:g} seconds")
 
     def check(self, weight: int) -> None:
         """Refuse a value of this weight before it is made."""
@@ -111,7 +134,20 @@ class Budget:
     def _take(self, nbytes: int) -> None:
         self._room -= nbytes
         if self._room < 0:
+            self._take_more()
+
+    def _take_more(self) -> None:
+        """Some room again where most of what was made is gone, as what a growing text was before."""
+        self._more -= _AT_ONCE - self._room
+        in_use = resident_bytes()
+        self._before = self._before or in_use
+        if self._more < 0 or in_use - self._before > _GROWTH:
             raise LimitError("it needs too much memory")
+        self._room = _AT_ONCE
+
+    def weight(self, value: Any) -> int:
+        """About the number of characters of a value when it is written out."""
+        return self._weigh(value)
 
     def _weigh(self, value: Any) -> int:
         """The weight of a value. Nothing changes a list or dictionary, so each is looked through once."""

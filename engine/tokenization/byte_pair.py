@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
+from .pipeline import guarded
+from .splits import Split
 from .vocabulary import SPACE, Kind, Vocabulary
 
-_CASED = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_MAX_WORK = 1 << 27
+"""Characters looked at to make merges of pieces: 30 times what a vocabulary of 256,000 pieces needs."""
 
-
-class Split(NamedTuple):
-    """How text is cut into words before merging.
-
-    pattern: what a word is; None for GPT-2's. single_digits: cut between digits first. nfc: normalize first.
-    whole_words: a word that is in the vocabulary is one token, whatever the merges say. add_bos: prompts
-    begin with the start token unless the file says otherwise.
-    """
-
-    pattern: str | None = None
-    single_digits: bool = False
-    nfc: bool = False
-    whole_words: bool = False
-    add_bos: bool = False
-
-
-_LLAMA3 = Split(_WORDS + r"\p{N}{1,3}" + _TAIL, whole_words=True, add_bos=True)
-
-SPLITS = {
-    "gpt-2": Split(),
-    "smollm": Split(single_digits=True),
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "qwen2": Split(_WORDS + r"\p{N}" + _TAIL, nfc=True),
-    "deepseek-r1-qwen": Split(_WORDS + r"\p{N}" + _TAIL),
-    "tekken": Split(
-        _CASED + r"*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|" + _CASED + r"+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        whole_words=True,
-        add_bos=True,
-    ),
-}
-"""By GGUF's `tokenizer.ggml.pre`. Each is what the tokenizer.json of the model family of that name says."""
+_MAX_MERGES = 1 << 25
+"""Characters of all merges made: ten times what such a vocabulary has."""
 
 
 def _add_user_defined(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Tokenizer:
@@ -66,9 +33,8 @@ def byte_level(vocabulary: Vocabulary, merges: list[tuple[str, str]], split: Spl
     steps: list[pre_tokenizers.PreTokenizer] = []
     if split.single_digits:
         steps.append(pre_tokenizers.Digits(individual_digits=True))
-    if split.pattern is not None:
-        steps.append(pre_tokenizers.Split(Regex(split.pattern), behavior="isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split.pattern is None))
+    steps += [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in split.patterns]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split.gpt2))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     return _add_user_defined(tokenizer, vocabulary)
 
@@ -79,14 +45,22 @@ def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: boo
     `tokenizers` ranks pairs instead of pieces, so the pairs that make a piece are listed in the order of its
     score; that is the same as long as no two pieces have one score, as in every vocabulary trained by
     SentencePiece. What no piece covers becomes byte tokens, or else the unknown token.
+
+    Raises ValueError for pieces that are so long, or made of each other in so many ways, that listing the
+    pairs would take long.
     """
     pieces = vocabulary.ids(Kind.NORMAL)
-    ranked = []
+    if sum(len(text) ** 2 for text in pieces) > _MAX_WORK:
+        raise ValueError("its pieces are too long")
+    ranked, room = [], _MAX_MERGES
     for text, token in pieces.items():
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in pieces and right in pieces:
                 ranked.append((-scores[token], token, cut, left, right))
+                room -= len(text)
+        if room < 0:
+            raise ValueError("its pieces are made of each other in too many ways")
     ranked.sort()
     model = _model(
         vocabulary.ids(Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE, Kind.UNKNOWN),
@@ -103,6 +77,6 @@ def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: boo
 
 def _model(pieces: dict[str, int], merges: list[tuple[str, str]], **options: object) -> models.BPE:
     try:
-        return models.BPE(vocab=pieces, merges=merges, **options)
-    except Exception as error:  # tokenizers raises plain Exception
+        return guarded(lambda: models.BPE(vocab=pieces, merges=merges, **options))
+    except ValueError as error:
         raise ValueError(f"the merges do not fit the tokens: {error}") from None

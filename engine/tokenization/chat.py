@@ -57,7 +57,6 @@ def chat_text(
         texts = [template or "", *(message.content for message in messages)]
         stand_ins = dict(zip(sorted(found), unused_characters(texts, len(found)), strict=True))
         messages = [Message(m.role, tokenizer.control.hide(m.content, stand_ins)) for m in messages]
-    names = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
-    tokens = {name: tokenizer.token_text(token) for name, token in names.items() if token is not None}
-    text = render_chat(template, messages, continue_final=continue_final, **{**tokens, **variables})
+    values = {**tokenizer.named, **variables}
+    text = render_chat(template, messages, continue_final=continue_final, **values)
     return text, {ord(character): text for text, character in stand_ins.items()}

@@ -3,88 +3,169 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import tokenizers
 
 from ..loading.fields import Fields
-from ..loading.files import file_inside, map_file, read_json
+from ..loading.files import file_inside, parse_json_object, read_bytes, read_json
 from ..loading.generation import read_folder_generation
-from ..types import EngineError
+from ..loading.refusal import invalid, shown
+from .marks import with_marks
+from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, steps, types
+from .splits import FASTER
 from .tokenizer import Tokenizer, control_tokens
 from .vocabulary import Kind, Vocabulary, is_byte_token
 
-_MAX_BYTES = 1 << 28
+NAME = "tokenizer.json"
+_NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+MAX_BYTES = 1 << 27
+_SENTENCEPIECE = (
+    ", and tokenizer.model is not read: take a GGUF file of the model, or make a tokenizer.json with "
+    "transformers (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+)
 _MAX_TOKENS = 1 << 22
+_MAX_PIECE = 1 << 10
 
 
-def _open(path: Path) -> tokenizers.Tokenizer:
-    buffer = map_file(path)
-    if buffer is None or len(buffer) > _MAX_BYTES:
-        size = 0 if buffer is None else len(buffer)
-        raise EngineError("model_invalid", f"{path} has {size} bytes; 1 to {_MAX_BYTES} are allowed")
-    try:
-        encoder = tokenizers.Tokenizer.from_buffer(buffer[:])
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of the library is no Exception
-        raise EngineError("model_invalid", f"{path} is not a valid tokenizer: {error}") from None
-    if not isinstance(encoder.model, tokenizers.models.BPE):
-        kind = type(encoder.model).__name__
-        raise EngineError("model_invalid", f"{path}: tokenizers of type {kind} are not supported (BPE are)")
-    encoder.no_truncation()
-    encoder.no_padding()
-    return encoder
+class _Added(NamedTuple):
+    """A token that is found in a text before anything else is done to it."""
+
+    id: int
+    text: str
+    special: bool
+    lstrip: bool
+    rstrip: bool
 
 
-def _settings(part: Any) -> Any:
-    """A part of a pipeline as plain values."""
-    return None if part is None else json.loads(part.__getstate__())
+class _File:
+    """A parsed tokenizer.json, changed where the library could not be let run it as it is."""
 
+    def __init__(self, folder: Path) -> None:
+        self.path = file_inside(folder, NAME, "the model")
+        data = read_bytes(self.path, MAX_BYTES)
+        if data is None:
+            advice = _SENTENCEPIECE if (folder / "tokenizer.model").exists() else ""
+            raise invalid(self.path, f"does not exist{advice}", colon=False)
+        if not data:
+            raise invalid(self.path, "has 0 bytes; a JSON object is expected", colon=False)
+        self._data = data.removeprefix(b"\xef\xbb\xbf")
+        self._changed = False
+        self.values = parse_json_object(data, self.path, "this is not a valid tokenizer: it")
+        self.vocabulary = check_model(self.refuse, self.values.get("model"), _MAX_PIECE)
+        self.added = [self._added(entry) for entry in self._list("added_tokens")]
+        if self.values["model"].get("dropout"):
+            self.values["model"]["dropout"] = None
+            self._changed = True
+        self._replace_slow(self.values.get("pre_tokenizer"))
 
-def _types(settings: Any) -> set[str]:
-    """The types of a part and of the parts it is made of."""
-    if isinstance(settings, list):
-        return set().union(*map(_types, settings))
-    if not isinstance(settings, dict):
-        return set()
-    return {str(settings.get("type"))}.union(*map(_types, settings.values()))
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse the file."""
+        raise invalid(self.path, reason)
 
+    def _list(self, key: str) -> list[Any]:
+        value = self.values.get(key) or []
+        if not isinstance(value, list):
+            self.refuse(f"{key} must be a list")
+        return value
 
-def _vocabulary(encoder: tokenizers.Tokenizer, path: Path) -> Vocabulary:
-    ids = encoder.get_vocab(with_added_tokens=True)
-    size = max(ids.values(), default=-1) + 1
-    if not 0 < size <= _MAX_TOKENS:
-        raise EngineError(
-            "model_invalid", f"{path} has token ids up to {size}; at most {_MAX_TOKENS} are allowed"
+    def _added(self, entry: Any) -> _Added:
+        fields = Fields(self.path, entry if isinstance(entry, dict) else {}, "")
+        text = fields.string("content")
+        if len(text) > _MAX_PIECE:
+            self.refuse(f"an added token has more than {_MAX_PIECE} characters")
+        added = _Added(
+            fields.integer("id", 0, _MAX_TOKENS - 1),
+            text,
+            *(fields.boolean(name, default=False) for name in ("special", "lstrip", "rstrip")),
         )
-    parts = _types(_settings(encoder.decoder))
+        if added.special and fields.boolean("single_word", default=False):
+            self.refuse(f"single_word of {shown(text)} is not supported")
+        return added
+
+    def _replace_slow(self, part: Any) -> None:
+        for step in steps(part, "pretokenizers"):
+            pattern = step.get("pattern")
+            expression = pattern.get("Regex") if isinstance(pattern, dict) else None
+            if isinstance(expression, str) and expression in FASTER:
+                step["pattern"] = {"Regex": FASTER[expression]}
+                self._changed = True
+
+    def mark_special(self, texts: set[str]) -> None:
+        """Make these added tokens special, so that they are never found in a user's text."""
+        for entry in self._list("added_tokens"):
+            if entry["content"] in texts and not entry.get("special"):
+                entry["special"] = True
+                self._changed = True
+
+    def id_of(self, text: str) -> int | None:
+        """The id of a token."""
+        token = self.vocabulary.get(text)
+        return token if token is not None else next((a.id for a in self.added if a.text == text), None)
+
+    def encoder(self) -> tokenizers.Tokenizer:
+        """The library's tokenizer, if it may be run."""
+        parts = self.values.get("normalizer"), self.values.get("pre_tokenizer")
+        if check_parts(self.refuse, *parts):
+            from .trial import failure
+
+            if (reason := failure(*parts, MAX_GROWTH)) is not None:
+                self.refuse(f"its normalizer or pre-tokenizer is not harmless: {reason}")
+        try:
+            encoder = load(json.dumps(self.values).encode() if self._changed else self._data)
+        except ValueError as error:
+            self.refuse(f"this is not a valid tokenizer: {error}")
+        # The library may have read the file otherwise, as where a key stands twice.
+        check_parts(self.refuse, settings(encoder.normalizer), settings(encoder.pre_tokenizer))
+        encoder.no_truncation()
+        encoder.no_padding()
+        return encoder
+
+
+def _vocabulary(file: _File) -> Vocabulary:
+    size = max([*file.vocabulary.values(), *(token.id for token in file.added)], default=-1) + 1
+    if not 0 < size <= _MAX_TOKENS or min(file.vocabulary.values(), default=0) < 0:
+        file.refuse(f"it has token ids up to {shown(size - 1)}; at most {_MAX_TOKENS} are allowed")
+    parts = types(file.values.get("decoder"))
     byte_level = "ByteLevel" in parts
     if not byte_level and not parts & {"ByteFallback", "Metaspace"}:
-        raise EngineError(
-            "model_invalid",
-            f"{path}: its decoder is neither byte-level nor SentencePiece's, which is not supported",
-        )
+        file.refuse("its decoder is neither byte-level nor SentencePiece's, which is not supported")
     tokens, kinds = [""] * size, bytearray([Kind.UNUSED]) * size
-    for text, token in ids.items():
+    for text, token in file.vocabulary.items():
         tokens[token] = text
         kinds[token] = Kind.BYTE if not byte_level and is_byte_token(text) else Kind.NORMAL
-    for token, added in encoder.get_added_tokens_decoder().items():
-        kinds[token] = Kind.CONTROL if added.special else Kind.USER_DEFINED
-        if added.special and added.single_word:
-            raise EngineError("model_invalid", f"{path}: single_word of {added.content!r} is not supported")
+    for added in file.added:
+        # A text that is in the vocabulary has its id there, too, and the library takes that one.
+        for token in {added.id, file.vocabulary.get(added.text, added.id)}:
+            tokens[token] = added.text
+            kinds[token] = Kind.CONTROL if added.special else Kind.USER_DEFINED
     return Vocabulary(tokens, bytes(kinds), byte_level)
+
+
+def _is_made(file: _File) -> Any:
+    """Whether merges make a token."""
+    made: set[str] = set()
+
+    def is_made(text: str) -> bool:
+        if not made:
+            made.add("")
+            for merge in file.values["model"].get("merges") or []:
+                made.add("".join(merge) if isinstance(merge, list) else str(merge).replace(" ", ""))
+        return text in made
+
+    return is_made
 
 
 def _without_prefix(encoder: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
     """The pipeline for text in mid-prompt, where it puts a space before a prompt's first word only."""
-    words = json.dumps(_settings(encoder.pre_tokenizer))
+    words = json.dumps(settings(encoder.pre_tokenizer))
     inner_words = words.replace('"prepend_scheme": "first"', '"prepend_scheme": "never"')
     if inner_words == words:
         return None
-    settings = json.loads(encoder.to_str()) | {"pre_tokenizer": json.loads(inner_words)}
-    return tokenizers.Tokenizer.from_str(json.dumps(settings))
+    changed = json.loads(encoder.to_str()) | {"pre_tokenizer": json.loads(inner_words)}
+    return load(json.dumps(changed).encode())
 
 
 def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
@@ -96,12 +177,31 @@ def _put_in_front(encoder: tokenizers.Tokenizer) -> int | None:
         parts = node.get("processors", []) if isinstance(node, dict) else []
         return next(filter(None, map(first, parts)), None)
 
-    text = first(_settings(encoder.post_processor))
+    text = first(settings(encoder.post_processor))
     token: int | None = None if text is None else encoder.token_to_id(text)
     return token
 
 
-def _named_token(fields: Fields, name: str, encoder: tokenizers.Tokenizer, default: int | None) -> int | None:
+def _content(value: Any) -> str | None:
+    """A token's text, given as a string or an object."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
+
+
+def _named_texts(settings: Mapping[str, Any]) -> dict[str, str | list[str]]:
+    """Texts of tokens that tokenizer_config.json names, for chat templates."""
+    named: dict[str, str | list[str]] = {}
+    for name in _NAMES:
+        if (text := _content(settings.get(name))) is not None:
+            named[name] = text
+    for name in ("extra_special_tokens", "additional_special_tokens"):
+        if isinstance(settings.get(name), list):
+            texts = [text for text in map(_content, settings[name]) if text is not None]
+            named["additional_special_tokens"] = texts
+    return named
+
+
+def _named_token(fields: Fields, name: str, file: _File, default: int | None) -> int | None:
     """The id of a token that tokenizer_config.json names, as a string or an object, or says there is none."""
     if name not in fields.values:
         return default
@@ -109,41 +209,52 @@ def _named_token(fields: Fields, name: str, encoder: tokenizers.Tokenizer, defau
     text = value.get("content") if isinstance(value, dict) else value
     if text is not None and not isinstance(text, str):
         fields.fail(name, "must be a token's text")
-    token: int | None = None if text is None else encoder.token_to_id(text)
-    return token
+    return None if text is None else file.id_of(text)
 
 
 def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     """The tokenizer of a model's folder. Raises EngineError(model_invalid) naming the file."""
-    folder = Path(folder)
-    path = file_inside(folder, "tokenizer.json", "the model")
-    encoder = _open(path)
-    vocabulary = _vocabulary(encoder, path)
+    try:
+        return _tokenizer(Path(folder))
+    except RecursionError:
+        raise invalid(Path(folder) / NAME, "it is nested too deeply") from None
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    file = _File(folder)
+    vocabulary = _vocabulary(file)
     config = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})
     model = Fields(folder / "config.json", read_json(folder, "config.json") or {})
     generation = read_folder_generation(folder, model, len(vocabulary))
-    bos_id = _named_token(config, "bos_token", encoder, generation.bos_id)
-    eos_id = _named_token(config, "eos_token", encoder, next(iter(generation.end_ids), None))
+    bos_id = _named_token(config, "bos_token", file, generation.bos_id)
+    eos_id = _named_token(config, "eos_token", file, next(iter(generation.end_ids), None))
+    declared = [*generation.end_ids, *(token for token in (bos_id, eos_id) if token is not None)]
+    vocabulary = with_marks(vocabulary, generation.chat_template, declared, _is_made(file))
+    file.mark_special(set(vocabulary.ids(Kind.CONTROL)))
+    encoder = file.encoder()
     in_front = bos_id is not None and bos_id == _put_in_front(encoder)
     encoder.post_processor = None
-    added = encoder.get_added_tokens_decoder()
-    before = frozenset(i for i, token in added.items() if token.special and token.lstrip)
-    after = frozenset(i for i, token in added.items() if token.special and token.rstrip)
     encoders = [encoder, _without_prefix(encoder)]
     for each in encoders:
         if each is not None:
             each.encode_special_tokens = True  # as plain text: `Tokenizer` finds control tokens itself
+    control = vocabulary.ids(Kind.CONTROL)
     try:
         return Tokenizer(
             vocabulary,
             encoder,
             inner_encoder=encoders[1],
-            control=control_tokens(vocabulary, before, after),
+            control=control_tokens(
+                vocabulary,
+                frozenset(control[added.text] for added in file.added if added.special and added.lstrip),
+                frozenset(control[added.text] for added in file.added if added.special and added.rstrip),
+            ),
             bos_id=bos_id,
             eos_id=eos_id,
             add_bos=config.boolean("add_bos_token", default=in_front),
             end_ids=generation.end_ids,
             chat_template=generation.chat_template,
+            named=_named_texts({**(read_json(folder, "special_tokens_map.json") or {}), **config.values}),
         )
     except ValueError as error:
-        raise EngineError("model_invalid", f"{path}: {error}") from None
+        file.refuse(str(error))

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer as Encoder
 
 from ..loading.fields import REQUIRED, Fields
 from ..loading.generation import read_gguf_generation
 from ..loading.gguf import GGUFFile
-from .byte_pair import SPLITS, byte_level, sentencepiece
+from ..loading.refusal import shown
+from .byte_pair import byte_level, sentencepiece
+from .marks import is_marker, with_marks, without_marks
+from .splits import SPLITS, Split
 from .tokenizer import Tokenizer
-from .vocabulary import TURN_ENDS, Kind, Vocabulary, is_byte_token
+from .vocabulary import BYTE_ALPHABET, Kind, Vocabulary, is_byte_token
 
 _MAX_PIECE = 1 << 10
+_UNDEFINED = 0  # a token type of files that say nothing of one
+_NAMED = ("bos", "eos", "eot", "eom")
 
 
 def _strings(fields: Fields, name: str) -> list[str]:
@@ -38,19 +45,26 @@ def _numbers(fields: Fields, name: str, count: int, default: float) -> NDArray[A
 
 def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     tokens = _strings(fields, "tokens")
+    if (longest := max(map(len, tokens), default=0)) > _MAX_PIECE:
+        index = next(index for index, text in enumerate(tokens) if len(text) == longest)
+        which = f"number {index}: {longest}"
+        fields.fail("tokens", f"holds a token of more than {_MAX_PIECE} characters ({which})")
     declared = _numbers(fields, "token_type", len(tokens), Kind.NORMAL)
     kinds = declared.astype(np.uint8)
-    if not ((kinds == declared) & (kinds >= min(Kind)) & (kinds <= max(Kind))).all():
+    kinds[kinds == _UNDEFINED] = Kind.NORMAL
+    if not ((kinds == declared) | (declared == _UNDEFINED)).all() or (kinds > max(Kind)).any():
         fields.fail("token_type", f"must hold numbers from {min(Kind)} to {max(Kind)}")
-    for index in np.flatnonzero(kinds == Kind.USER_DEFINED):
-        if tokens[index] in TURN_ENDS:  # a mistake seen in many files; it would let any text end a turn
-            kinds[index] = Kind.CONTROL
+    if not byte_level:
+        for token in np.flatnonzero((kinds != Kind.BYTE) & (kinds != Kind.UNUSED)).tolist():
+            if is_byte_token(tokens[token]):
+                kinds[token] = Kind.BYTE
+        unknown = fields.token_ids("unknown_token_id", len(tokens)) or [0]
+        if tokens and Kind.UNKNOWN not in kinds and tokens[unknown[0]] == "<unk>":
+            kinds[unknown[0]] = Kind.UNKNOWN
     vocabulary = Vocabulary(tokens, kinds.tobytes(), byte_level)
-    if len(set(tokens)) != len(tokens):
-        fields.fail("tokens", "lists a token twice")
     for text, token in vocabulary.ids(Kind.BYTE).items():
         if not is_byte_token(text):
-            fields.fail(f"tokens[{token}]", f"is no byte: {text[:20]!r}")
+            fields.fail(f"tokens[{token}]", f"is no byte: {shown(text)}")
     return vocabulary
 
 
@@ -59,8 +73,43 @@ def _merges(fields: Fields) -> list[tuple[str, str]]:
     merges: list[Any] = list(map(tuple, map(str.split, _strings(fields, "merges"), repeat(" "), repeat(1))))
     if not set(map(len, merges)) <= {2}:
         index = next(index for index, merge in enumerate(merges) if len(merge) != 2)
-        fields.fail(f"merges[{index}]", f"is not two tokens: {merges[index][0][:40]!r}")
+        fields.fail(f"merges[{index}]", f"is not two tokens: {shown(merges[index][0])}")
     return merges
+
+
+def _byte_level(
+    fields: Fields, vocabulary: Vocabulary, split: Split, template: str | None, declared: list[int]
+) -> tuple[Vocabulary, Encoder]:
+    """The vocabulary with each token's kind as it is used, and what encodes by the file's merges."""
+    merges = _merges(fields)
+
+    @cache
+    def made() -> set[str]:
+        return {left + right for left, right in merges}
+
+    letters = vocabulary.ids(Kind.CONTROL, Kind.UNUSED).keys() & BYTE_ALPHABET.keys()
+    if letters:
+        vocabulary = without_marks(vocabulary, letters)
+    vocabulary = with_marks(vocabulary, template, declared, lambda text: text in made())
+    try:
+        return vocabulary, byte_level(vocabulary, merges, split)
+    except ValueError:  # merges of control tokens, for example: those are none
+        parts = made().union(*merges)
+        return (vocabulary := without_marks(vocabulary, parts)), byte_level(vocabulary, merges, split)
+
+
+def _sentencepiece(
+    fields: Fields, vocabulary: Vocabulary, template: str | None, declared: list[int]
+) -> tuple[Vocabulary, Encoder]:
+    """The vocabulary with each token's kind as it is used, and what encodes by the file's scores."""
+    scores = _numbers(fields, "scores", len(vocabulary), 0.0)
+    # A control token has no score: it never competes with others for text.
+    scored = (np.frombuffer(vocabulary.kinds, np.uint8) == Kind.CONTROL) & (scores < 0)
+    words = [vocabulary.tokens[token] for token in np.flatnonzero(scored)]
+    vocabulary = without_marks(vocabulary, [word for word in words if not is_marker(word)])
+    vocabulary = with_marks(vocabulary, template, declared)
+    space_prefix = fields.boolean("add_space_prefix", default=True)
+    return vocabulary, sentencepiece(vocabulary, scores.tolist(), space_prefix)
 
 
 def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
@@ -71,31 +120,34 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
     fields = Fields(file.path, file.metadata, "tokenizer.ggml.")
     model = fields.string("model")
     if model not in ("gpt2", "llama"):
-        fields.fail("model", f"{model[:60]!r} is not supported (gpt2 and llama are)")
+        fields.fail("model", f"{shown(model)} is not supported (gpt2 and llama are)")
     vocabulary = _vocabulary(fields, model == "gpt2")
+    size = len(vocabulary)
+    generation = read_gguf_generation(file, size)
+    declared = [token for name in _NAMED for token in fields.token_ids(f"{name}_token_id", size)]
     try:
         if model == "gpt2":
-            pre = fields.string("pre")
+            pre = fields.string("pre", default="default")  # files of before May 2024 do not have it
             if pre not in SPLITS:
-                fields.fail("pre", f"{pre[:60]!r} is not supported ({', '.join(SPLITS)} are)")
-            encoder = byte_level(vocabulary, _merges(fields), SPLITS[pre])
-            add_bos = SPLITS[pre].add_bos
+                fields.fail("pre", f"{shown(pre)} is not supported: how such a model cuts text is not known")
+            template, add_bos = generation.chat_template, SPLITS[pre].add_bos
+            vocabulary, encoder = _byte_level(fields, vocabulary, SPLITS[pre], template, declared)
         else:
-            if any(len(token) > _MAX_PIECE for token in vocabulary.tokens):
-                fields.fail("tokens", f"holds a token of more than {_MAX_PIECE} characters")
-            scores = _numbers(fields, "scores", len(vocabulary), 0.0).tolist()
-            space_prefix = fields.boolean("add_space_prefix", default=True)
-            encoder = sentencepiece(vocabulary, scores, space_prefix)
+            vocabulary, encoder = _sentencepiece(fields, vocabulary, generation.chat_template, declared)
             add_bos = True
-        generation = read_gguf_generation(file, len(vocabulary))
         return Tokenizer(
             vocabulary,
             encoder,
             bos_id=generation.bos_id,
-            eos_id=next(iter(fields.token_ids("eos_token_id", len(vocabulary))), None),
+            eos_id=next(iter(fields.token_ids("eos_token_id", size)), None),
             add_bos=fields.boolean("add_bos_token", default=add_bos),
             end_ids=generation.end_ids,
             chat_template=generation.chat_template,
+            named={
+                f"{name}_token": vocabulary.tokens[token]
+                for name, key in (("unk", "unknown"), ("pad", "padding"))
+                for token in fields.token_ids(f"{key}_token_id", size)
+            },
         )
     except ValueError as error:
         fields.refuse(f"the tokenizer is not valid: {error}")

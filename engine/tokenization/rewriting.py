@@ -11,14 +11,18 @@ from jinja2.visitor import NodeTransformer
 # Filters that are put in. These are no identifiers, so a template can't write them.
 KEEP = "<keep>"
 COLLECT = "<collect>"
+COLLECT_OR_NONE = "<collect or none>"
 CONCAT = "<concat>"
 STEP = "<step>"
 
 _TURN = 8  # steps of a loop's turn, or a macro's call, besides those of its body
 
 _OF_COLLECTIONS = frozenset(
-    ["join", "list", "map", "max", "min", "reject", "rejectattr", "select", "selectattr", "sort", "unique"]
+    ["batch", "groupby", "join", "list", "max", "min", "slice", "sort", "sum", "unique"]
 )
+_OF_COLLECTIONS_OR_NONE = frozenset(["map", "reject", "rejectattr", "select", "selectattr"])
+"""To these nothing (none, or what is not defined) is an empty collection, as in Jinja."""
+
 _FORBIDDEN = (
     nodes.Block,
     nodes.EvalContextModifier,
@@ -54,6 +58,8 @@ class _Rewriter(NodeTransformer):
             case nodes.Filter():
                 if node.name in _OF_COLLECTIONS and node.node is not None:
                     node.node = _filtered(node.node, COLLECT)
+                if node.name in _OF_COLLECTIONS_OR_NONE and node.node is not None:
+                    node.node = _filtered(node.node, COLLECT_OR_NONE)
                 return _filtered(node, KEEP)
             case nodes.Concat():
                 return _filtered(nodes.List(node.nodes, lineno=node.lineno), CONCAT)

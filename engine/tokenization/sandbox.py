@@ -8,9 +8,11 @@ that every expression that makes a value, and every turn of a loop, passes by th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
+from pprint import pformat
 from types import BuiltinMethodType
 from typing import Any, NoReturn
 
@@ -22,9 +24,14 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Joiner, Namespace
+from markupsafe import escape
 
 from .budget import ITEM, current
-from .rewriting import COLLECT, CONCAT, KEEP, STEP, rewrite
+from .formatting import braces, percent
+from .rewriting import COLLECT, COLLECT_OR_NONE, CONCAT, KEEP, STEP, rewrite
+
+_PATIENT = 512
+"""Weight of a character, or what weighs as much, for filters that take their time over each."""
 
 _SHORT = 64
 """Most characters of an argument that multiplies the work to be done or the size of the result."""
@@ -32,14 +39,15 @@ _SHORT = 64
 # fmt: off
 _METHODS: dict[type, frozenset[str]] = {
     str: frozenset([
-        "capitalize", "count", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal",
-        "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "lower", "lstrip",
-        "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit",
-        "rstrip", "split", "startswith", "strip", "swapcase", "title", "upper",
+        "capitalize", "casefold", "count", "endswith", "find", "format", "index", "isalnum",
+        "isalpha", "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper",
+        "join", "ljust", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind",
+        "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip",
+        "swapcase", "title", "upper", "zfill",
     ]),
-    dict: frozenset(["get", "items", "keys", "values"]),
-    list: frozenset(["count", "index"]),
-    tuple: frozenset(["count", "index"]),
+    dict: frozenset(["copy", "get", "items", "keys", "values"]),
+    list: frozenset(["copy", "count", "index"]),
+    tuple: frozenset(["count", "grouper", "index", "list"]),  # two of them of groupby's only
     LoopContext: frozenset([
         "changed", "cycle", "depth", "depth0", "first", "index", "index0", "last", "length", "nextitem",
         "previtem", "revindex", "revindex0",
@@ -47,9 +55,9 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 _SLOW_METHODS = frozenset(["lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip"])
 _STOCK_FILTERS = [
-    "abs", "capitalize", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last",
-    "length", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "sort",
-    "string", "unique", "upper",
+    "abs", "capitalize", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items",
+    "last", "length", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr",
+    "sort", "string", "unique", "upper",
 ]
 # fmt: on
 
@@ -107,11 +115,26 @@ def _join(text: str, values: Iterable[str]) -> str:
     return current.get().join(values, text)
 
 
+def _splitlines(text: str, keepends: bool = False) -> list[str]:
+    current.get().check(ITEM * sum(map(text.count, _LINE_ENDS)))
+    return text.splitlines(keepends)
+
+
+def _padded(method: str, text: str, width: int, *fill: str) -> str:
+    current.get().check(width)
+    pad: Callable[..., str] = getattr(str, method)
+    return pad(text, width, *fill)
+
+
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _OWN_METHODS: dict[str, Callable[..., Any]] = {
+    "format": braces,
     "join": _join,
     "replace": _replace,
     "rsplit": partial(_split, "rsplit"),
     "split": partial(_split, "split"),
+    "splitlines": _splitlines,
+    **{name: partial(_padded, name) for name in ("ljust", "rjust", "zfill")},
 }
 
 # Filters that need the context are not evaluated while the template is compiled.
@@ -125,6 +148,11 @@ def _keep(context: Context, value: Any) -> Any:
 @pass_context
 def _collect(context: Context, value: Any) -> list[Any]:
     return current.get().collect(value)
+
+
+@pass_context
+def _collect_or_none(context: Context, value: Any) -> list[Any]:
+    return current.get().collect(value) if value else []
 
 
 @pass_context
@@ -191,6 +219,77 @@ def _tojson(
     return current.get().join(encoder.iterencode(value))
 
 
+@pass_context
+def _format_filter(context: Context, text: Any, *values: Any, **named: Any) -> str:
+    return percent(str(text), named or values)
+
+
+@pass_context
+def _center_filter(context: Context, text: Any, width: int = 80) -> str:
+    return _padded("center", str(text), width)
+
+
+@pass_context
+def _escape_filter(context: Context, text: Any) -> str:
+    current.get().check(5 * len(str(text)))
+    return str(escape(str(text)))
+
+
+@pass_context
+def _wordcount_filter(context: Context, text: Any) -> int:
+    return sum(1 for _ in re.finditer(r"\w+", str(text)))
+
+
+@pass_context
+def _wordwrap_filter(
+    context: Context,
+    text: Any,
+    width: int = 79,
+    break_long_words: bool = True,
+    wrapstring: str | None = None,
+    break_on_hyphens: bool = True,
+) -> str:
+    _short(len(wrapstring or ""), "the end of a line")
+    current.get().check(_PATIENT * len(str(text)))
+    wrap: Callable[..., str] = FILTERS["wordwrap"]
+    return wrap(context.environment, str(text), width, break_long_words, wrapstring, break_on_hyphens)
+
+
+@pass_context
+def _pprint_filter(context: Context, value: Any) -> str:
+    budget = current.get()
+    budget.check(_PATIENT * budget.weight(value))
+    return pformat(value)
+
+
+@pass_context
+def _round_filter(context: Context, value: Any, precision: int = 0, method: str = "common") -> float:
+    _short(abs(precision), "a precision")
+    rounded: float = FILTERS["round"](value, precision, method)
+    return rounded
+
+
+@pass_context
+def _sum_filter(context: Context, values: list[Any], attribute: str | None = None, start: float = 0) -> float:
+    if attribute is not None:
+        values = [context.environment.getitem(item, attribute) for item in values]
+    if not all(isinstance(value, (int, float)) for value in (*values, start)):
+        raise SecurityError("a sum of anything but numbers")
+    return sum(values, start)
+
+
+@pass_context
+def _batch_filter(context: Context, values: list[Any], linecount: int, fill_with: Any = None) -> list[Any]:
+    current.get().check(ITEM * linecount)
+    return list(FILTERS["batch"](values, linecount, fill_with))
+
+
+@pass_context
+def _slice_filter(context: Context, values: list[Any], slices: int, fill_with: Any = None) -> list[Any]:
+    current.get().check(ITEM * slices)
+    return list(FILTERS["slice"](context.eval_ctx, values, slices, fill_with))
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment templates run in, with the functions and filters of Hugging Face's chat templates.
 
@@ -204,15 +303,27 @@ class Sandbox(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[loopcontrols, _Generation]
         )
         self.filters = {name: FILTERS[name] for name in _STOCK_FILTERS} | {
+            "batch": _batch_filter,
+            "center": _center_filter,
+            "e": _escape_filter,
+            "escape": _escape_filter,
+            "format": _format_filter,
             "indent": _indent_filter,
             "join": _join_filter,
             "list": _keep,
+            "pprint": _pprint_filter,
             "replace": _replace_filter,
+            "round": _round_filter,
             "safe": _keep,  # nothing is escaped
+            "slice": _slice_filter,
+            "sum": _sum_filter,
             "title": _title_filter,
             "tojson": _tojson,
             "trim": _trim_filter,
+            "wordcount": _wordcount_filter,
+            "wordwrap": _wordwrap_filter,
             COLLECT: _collect,
+            COLLECT_OR_NONE: _collect_or_none,
             CONCAT: _concat,
             KEEP: _keep,
             STEP: _step,
@@ -239,7 +350,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())
 
     def wrap_str_format(self, value: Any) -> None:
-        """No exception for str.format: it is not among the methods."""
+        """No exception for str.format: a call of it is a call of `braces`."""
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
         """Refuse at once; Jinja would go on until the value is used."""
@@ -255,7 +366,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
             _short(right, "an exponent")
         elif operator == "%" and isinstance(left, str):
-            raise SecurityError("formatting with %")
+            return budget.keep(percent(left, right))
         return budget.keep(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805

@@ -8,6 +8,7 @@ from contextvars import copy_context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..loading.refusal import cut, one_line
 from ..types import EngineError, Message
 
 if TYPE_CHECKING:
@@ -128,30 +129,33 @@ def _plain(value: Any) -> Any:
 
 
 def _render_somehow(template: str, turns: list[Message], values: dict[str, Any]) -> str:
-    """Render the turns, or else what can be made of them; sets the budget of this context."""
+    """Render the turns, or else what can be made of them, all within one budget, which this context gets."""
+    from .budget import Budget, current
     from .sandbox import RaisedError
 
     alternating = alternate(turns)
-    attempts = [turns, alternating, alternate(without_system(alternating))]
+    attempts: list[list[Message]] = []
+    for attempt in (turns, alternating, alternate(without_system(alternating))):
+        if attempt not in attempts:
+            attempts.append(attempt)
+    forms = [[{"role": turn.role, "content": turn.content} for turn in attempt] for attempt in attempts]
+    current.set(Budget({**values, "messages": forms[0]}, len(turns)))
     first: RaisedError | None = None
-    for index, attempt in enumerate(attempts):
-        if attempt not in attempts[:index]:
-            try:
-                return _render(template, attempt, values)
-            except RaisedError as error:
-                first = first or error
+    for messages in forms:
+        try:
+            return _render(template, messages, values)
+        except RaisedError as error:
+            first = first or error
     raise EngineError("template", f"the chat template refuses the conversation: {_one_line(first)}") from None
 
 
-def _render(template: str, turns: list[Message], values: dict[str, Any]) -> str:
+def _render(template: str, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
     from jinja2.exceptions import SecurityError, TemplateError
 
-    from .budget import Budget, LimitError, current
+    from .budget import LimitError
     from .sandbox import RaisedError
 
-    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     try:
-        current.set(Budget({**values, "messages": messages}))
         return _compiled(template).render(values, messages=messages)
     except RaisedError:
         raise
@@ -173,5 +177,4 @@ def _compiled(template: str) -> Template:
 
 
 def _one_line(error: Exception | None) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= _MAX_REASON else text[: _MAX_REASON - 3] + "..."
+    return cut(one_line(error), _MAX_REASON)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import tokenizers
 
+from ..loading.refusal import one_line
+from ..types import EngineError
 from .control import ControlTokens
 from .vocabulary import TURN_ENDS, Kind, Vocabulary
+
+MAX_RUN = 1 << 22
+"""Characters of white space, or of none, in one piece."""
+
+_RUNS = re.compile(r"\s{4096,}|\S{4096,}")
 
 
 class Tokenizer:
@@ -15,7 +24,8 @@ class Tokenizer:
 
     bos_id, eos_id: the start and the end token, if any. add_bos: prompts begin with the start token. end_ids:
     every token that ends a turn. chat_template: the model's own Jinja template, if any. control: the tokens
-    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text.
+    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text. named: texts of
+    tokens by the names under which chat templates read them, such as bos_token.
     """
 
     def __init__(
@@ -30,6 +40,7 @@ class Tokenizer:
         add_bos: bool = False,
         end_ids: Iterable[int] = (),
         chat_template: str | None = None,
+        named: Mapping[str, str | list[str]] = MappingProxyType({}),
     ) -> None:
         """encoder: of plain text, knows no control tokens. inner_encoder: the same for text that follows a
         control token, where that makes a difference. control: by default all control tokens of the
@@ -47,6 +58,9 @@ class Tokenizer:
         known = [special[text] for text in TURN_ENDS if text in special]
         self.end_ids = frozenset([*end_ids, *known, *([] if eos_id is None else [eos_id])])
         self.chat_template = chat_template
+        ids = {"bos_token": bos_id, "eos_token": eos_id}
+        texts = {name: self.token_text(token) for name, token in ids.items() if token is not None}
+        self.named: Mapping[str, str | list[str]] = {**named, **texts}
 
     @property
     def vocab_size(self) -> int:
@@ -63,14 +77,14 @@ class Tokenizer:
         yet. Otherwise everything is plain text. stand_ins: what some characters (by code point) stand for;
         they are replaced after control tokens have been looked for, so what they stand for is plain text.
 
-        Lone surrogates become U+FFFD. An empty text has no tokens.
+        Lone surrogates become U+FFFD. An empty text has no tokens. Raises EngineError(invalid_request) for a
+        text that the library can't take.
         """
         if not text:
             return []
         pieces = list(self.control.split(text)) if special else [(text, None)]
         texts = [_valid(piece.translate(stand_ins) if stand_ins else piece) for piece, _ in pieces]
-        encodings = self._encoder.encode_batch_fast(texts[:1], add_special_tokens=False)
-        encodings += self._inner_encoder.encode_batch_fast(texts[1:], add_special_tokens=False)
+        encodings = _encoded(self._encoder, texts[:1]) + _encoded(self._inner_encoder, texts[1:])
         ids: list[int] = []
         for encoding, (_, token) in zip(encodings, pieces, strict=True):
             ids += encoding.ids
@@ -101,6 +115,26 @@ def control_tokens(
 ) -> ControlTokens:
     """The control tokens of a vocabulary (and the unknown token), to be found in prompts."""
     return ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
+
+
+def _encoded(encoder: tokenizers.Tokenizer, texts: list[str]) -> list[tokenizers.Encoding]:
+    """The texts as the library encodes them.
+
+    Its regular expressions give up, with a panic, after some millions of characters without a break between
+    words; such texts are refused before.
+    """
+    for text in texts:
+        if len(text) > MAX_RUN and max(map(len, _RUNS.findall(text)), default=0) > MAX_RUN:
+            raise EngineError("invalid_request", f"the text has a word of more than {MAX_RUN} characters")
+    try:
+        encodings: list[tokenizers.Encoding] = encoder.encode_batch_fast(texts, add_special_tokens=False)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception
+        raise EngineError(
+            "invalid_request", f"the model's tokenizer fails on the text: {one_line(error)}"
+        ) from None
+    return encodings
 
 
 def _valid(text: str) -> str:

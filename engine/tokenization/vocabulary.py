@@ -28,6 +28,9 @@ TURN_ENDS = (
 )
 """Tokens that end a turn wherever they exist, also in files that declare only one of several end tokens."""
 
+VISIBLE = frozenset(["<think>", "</think>"])
+"""Control tokens that count as text when they are written: who reads a reply looks for them."""
+
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
@@ -76,9 +79,14 @@ class Vocabulary:
         return len(self.tokens)
 
     def ids(self, *kinds: Kind) -> dict[str, int]:
-        """The ids of the tokens of these kinds by their texts; not of those without a text."""
+        """The ids of the tokens of these kinds by their texts; not of those without a text.
+
+        Of tokens with the same text the first one counts; the others only decode.
+        """
         found = np.flatnonzero(np.isin(np.frombuffer(self.kinds, np.uint8), kinds)).tolist()
         ids = dict(zip(map(self.tokens.__getitem__, found), found, strict=True))
+        if len(ids) < len(found):
+            ids.update(zip(map(self.tokens.__getitem__, found[::-1]), found[::-1], strict=True))
         ids.pop("", None)
         return ids
 
@@ -96,4 +104,4 @@ class Vocabulary:
                 return text.encode()
         if kind == Kind.BYTE:
             return bytes([int(text[3:5], 16)])
-        return text.encode() if kind == Kind.USER_DEFINED else b""
+        return text.encode() if kind == Kind.USER_DEFINED or text in VISIBLE else b""

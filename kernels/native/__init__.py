@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 
-__all__ = ["available", "chosen", "reserve", "unavailable_reason"]
+from .. import cuda
+
+__all__ = ["available", "can_compute", "chosen", "reserve", "unavailable_reason"]
 
 
 @lru_cache(maxsize=1)
@@ -25,11 +26,15 @@ def available() -> bool:
     return not unavailable_reason()
 
 
+def can_compute(dtype: str) -> bool:
+    """Whether this backend has the arithmetic that is asked for."""
+    return dtype in ("auto", "float32")
+
+
 def chosen(device: str, dtype: str) -> bool:
-    """Whether `auto` is this backend: on a CPU, where the library is there and the dtype is its own."""
-    # Asking torch for a GPU would take longer than a short answer.
-    on_cpu = device == "cpu" or (device == "auto" and not os.path.exists("/dev/nvidia0"))
-    return on_cpu and dtype in ("auto", "float32") and available()
+    """Whether `auto` is known to be this backend without asking torch, which takes longer than an answer."""
+    on_cpu = device == "cpu" or (device == "auto" and (not cuda.devices() or cuda.ruled_out() is not None))
+    return on_cpu and can_compute(dtype) and available()
 
 
 def reserve(nbytes: int) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import mmap
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
-from ..threads import usable_cpus
-from ..weights import GROUP, Packed, Plain, Weight
-from . import unavailable_reason
+from ..machine import free_memory, total_memory, usable_cpus
+from ..weights import GROUP, Packed, Plain, Weight, blocks_of_rows
+from . import can_compute, unavailable_reason
 from .library import Message, Source, addressof, kernels, load
 from .program import NativeProgram
 from .recorder import Matrix, Rotation
@@ -53,6 +52,7 @@ class NativeBackend:
 
     name = "native"
     exact = True
+    shares_arrays = True
 
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the library is missing, or the settings ask for what it can't do."""
@@ -60,7 +60,7 @@ class NativeBackend:
             raise ValueError(f"backend native: {unavailable_reason()}")
         if settings.device not in ("auto", "cpu"):
             raise ValueError(f"backend native computes on the CPU, not on device {settings.device!r}")
-        if settings.dtype not in ("auto", "float32"):
+        if not can_compute(settings.dtype):
             raise ValueError(f"backend native computes in float32 and int8, not in dtype {settings.dtype!r}")
         address = kernels(settings.cpu_isa)
         if address is None:
@@ -91,6 +91,7 @@ class NativeBackend:
 
         They are repacked by `fill`, which `capture` calls.
         """
+        parts = tuple(block for part in parts for block in blocks_of_rows(part))
         columns = parts[0].shape[1]
         assert all(part.shape[1] == columns for part in parts)
         sources = (Source * len(parts))(*(_source(part) for part in parts))
@@ -131,8 +132,13 @@ class NativeBackend:
         return vector
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
-        """The tables, contiguous."""
-        return Rotation(self.place_vector(cos), self.place_vector(sin), layout)
+        """The tables themselves."""
+        assert all(table.dtype == np.float32 and table.flags.c_contiguous for table in (cos, sin))
+        return Rotation(cos, sin, layout)
+
+    def free_bytes(self) -> int:
+        """Bytes of main memory that can be taken now."""
+        return free_memory()
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed; once, before the first capture."""
@@ -143,7 +149,7 @@ class NativeBackend:
             "more than this machine has; lower kv_memory or kv_blocks"
         )
         # A system that overcommits would only fail once the pages are written.
-        if shape.nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        if shape.nbytes > total_memory():
             raise MemoryError(message)
         assert self.cache_bytes == 0, "the cache is allocated once"
         cache = load().native_cache(

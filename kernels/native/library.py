@@ -175,7 +175,7 @@ _OUTCOMES: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: Runti
 
 
 class Message:
-    """Where a guarded call leaves a sentence about what is wrong. One a caller: calls may be on any thread."""
+    """Where a guarded call leaves a sentence about what is wrong; one for each caller."""
 
     def __init__(self) -> None:
         self._text = ctypes.create_string_buffer(_MESSAGE_BYTES)

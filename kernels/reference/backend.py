@@ -20,9 +20,10 @@ from ..interface import (
     RopeLayout,
     StepOutput,
 )
-from ..threads import usable_cpus
+from ..machine import usable_cpus
 from ..weights import Weight
 from .cache import PagedCache
+from .device import find_device, free_bytes
 from .operations import ReferenceOperations, Rotation, Sampled
 from .plan import KEYS
 from .self_check import rows_are_independent
@@ -30,23 +31,8 @@ from .self_check import rows_are_independent
 ROWS_AT_ONCE = 256
 """Rows of a matrix dequantized at a time: their float32 values stay in a CPU's cache."""
 
-READ_BYTES = 1 << 30
-"""The largest buffer read for the bandwidth: no cache holds it, and it takes no long time."""
-
-
-def _device(name: str) -> torch.device:
-    """The torch device of a setting; ValueError says what is missing."""
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    if name == "auto":
-        return torch.device("cuda" if cuda else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not cuda:
-        raise ValueError(f"device {name!r}: torch {torch.__version__} finds no CUDA GPU; use device cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {name!r}: only {torch.cuda.device_count()} CUDA GPUs, numbered from 0")
-    if device.type == "mps" and not mps:
-        raise ValueError(f"device {name!r}: torch {torch.__version__} finds no Apple GPU; use device cpu")
-    return device
+READ_BYTES = 1 << 28
+"""The largest buffer read for the bandwidth: few caches hold it, and it takes no long time."""
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:
@@ -68,13 +54,14 @@ class ReferenceBackend:
 
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the device is not there."""
-        self.torch_device = _device(settings.device)
+        self.torch_device = find_device(settings.device)
         self.device = str(self.torch_device)
         self.cache: PagedCache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0
         self._dtype = _dtype(settings.dtype, self.torch_device)
         torch.set_num_threads(settings.threads or usable_cpus())
+        self.shares_arrays = self.torch_device.type == "cpu"
         self.exact = rows_are_independent(self.torch_device, self._dtype)
 
     def place_matrix(self, *parts: Weight) -> Tensor:
@@ -97,8 +84,13 @@ class ReferenceBackend:
         return vector
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
-        """Copies on the device."""
-        return Rotation(self.place_vector(cos), self.place_vector(sin), layout)
+        """The tables themselves in main memory, copies elsewhere."""
+        device = self.torch_device
+        return Rotation(torch.from_numpy(cos).to(device), torch.from_numpy(sin).to(device), layout)
+
+    def free_bytes(self) -> int:
+        """Bytes that can be taken on the device now."""
+        return free_bytes(self.torch_device)
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, in place of any earlier one. ValueError: block_size does not divide 128."""
@@ -118,7 +110,7 @@ class ReferenceBackend:
         return ReferenceProgram(self, forward, limits)
 
     def read_bandwidth(self, nbytes: int) -> float:
-        """Best of five reads of at most 1 GiB, by a dot product or, on a GPU, a sum; in bytes a second."""
+        """Best of five reads of at most 256 MiB, by a dot product or, on a GPU, a sum; in bytes a second."""
         buffer = torch.ones(max(1, min(nbytes, READ_BYTES) // 4), device=self.torch_device)
         best = math.inf
         for _ in range(5):

@@ -23,7 +23,8 @@ from ..interface import (
     SamplingBatch,
     StepOutput,
 )
-from ..weights import Weight
+from ..machine import free_memory
+from ..weights import Weight, blocks_of_rows
 from .quantized import attend, lane_sum, product
 
 Cache = NDArray[Any]
@@ -144,6 +145,7 @@ class QuantizedBackend:
     name = "quantized"
     device = "cpu"
     exact = True
+    shares_arrays = True
 
     def __init__(self) -> None:
         self.cache: Cache | None = None
@@ -156,7 +158,8 @@ class QuantizedBackend:
         return 0 if self.cache is None else self.cache.nbytes
 
     def place_matrix(self, *parts: Weight) -> tuple[Weight, ...]:
-        """The parts as they are."""
+        """The parts as they are, in blocks of one form each."""
+        parts = tuple(block for part in parts for block in blocks_of_rows(part))
         self.weight_bytes += sum(part.nbytes for part in parts)
         return parts
 
@@ -167,6 +170,10 @@ class QuantizedBackend:
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
         """The tables as they are."""
         return Rotation(cos, sin, layout)
+
+    def free_bytes(self) -> int:
+        """Bytes of main memory that can be taken now."""
+        return free_memory()
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed."""

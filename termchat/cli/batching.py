@@ -136,7 +136,7 @@ class _Batch:
 
     async def run(self, source: BinaryIO) -> Tally:
         """Until the last line is answered, or a signal or a closed pipe stops it."""
-        self._peak = await self._served.engine.bandwidth_peak()
+        self._peak = await self._served.bandwidth_peak()
         threading.Thread(target=self._read, args=(source,), name="lines", daemon=True).start()
         work = asyncio.ensure_future(self._work())
         with ExitStack() as stack:

@@ -16,8 +16,9 @@ from .errors import FAILED, OK
 from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options
 
 if TYPE_CHECKING:
+    from engine import EngineConfig
+
     from ..session import Setup
-    from .serving import Choice
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "textual", "safetensors", "gguf")
 
@@ -144,7 +145,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
 
     async def measure() -> None:
         async with serving(console, choice) as served:
-            peak = await served.engine.bandwidth_peak()
+            peak = await served.bandwidth_peak()
             snapshot = served.engine.snapshot()
             report.facts |= {
                 "model": choice.model.name,
@@ -153,6 +154,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
                 "bandwidth_peak_gbs": peak,
+                "bandwidth_peak_quiet": served.engine.peak is None or served.engine.peak.quiet,
                 "ceiling_tps": peak * 1e9 / snapshot.bytes_per_token
                 if peak and snapshot.bytes_per_token
                 else None,
@@ -166,13 +168,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             f"the model {name} cannot be used", str(error), "name another one with --model", broken=True
         )
         return
-    if report.facts["backend"] == "reference":
-        what = "replies are slower than this machine could give them: the reference backend computes"
-        if choice.config.backend == "reference":
-            report.problem(what, "it was asked for", "leave --backend and the setting engine.backend at auto")
-        else:
-            mend = "install termchat again where a C++17 compiler is, or see docs/ for this device"
-            report.problem(what, _why_not_native(console, choice), mend)
+    _choice(report, choice.config)
     if not report.facts["exact"]:
         report.problem(
             "tokens can depend on what else is in the batch",
@@ -192,22 +188,29 @@ def _damage(setup: Setup, name: str) -> str | None:
     return checked.reason if checked.state == "damaged" else None
 
 
-def _why_not_native(console: Console, choice: Choice) -> str:
-    """What is in the way of the fast CPU backend: the sentence it gives when asked for by name."""
-    import asyncio
+def _choice(report: Report, config: EngineConfig) -> None:
+    """What keeps a faster backend from being used, if the user has not chosen this one."""
     from dataclasses import replace
 
-    from .serving import serving
+    from engine import select_backend
 
-    async def load() -> None:
-        async with serving(console, replace(choice, config=replace(choice.config, backend="native"))):
-            pass
-
-    try:
-        asyncio.run(load())
-    except UserError as error:
-        return str(error)
-    return "nothing faster was chosen for this device and these settings"
+    found = select_backend(replace(config, backend="auto"))
+    for note in select_backend(config).notes:
+        if not found.why or found.why not in note:
+            report.problem(
+                "an option is not followed", note, "leave it out, or give it what this machine has"
+            )
+    if report.facts["backend"] == "native":
+        if found.why and config.backend == "auto":
+            report.problem("a GPU of this machine is not used", found.why, found.mend)
+        return
+    if report.facts["backend"] != "reference" or not config.device.startswith(("auto", "cpu")):
+        return
+    what = "replies are slower than this machine could give them: the reference backend computes"
+    if config.backend == "reference":
+        report.problem(what, "it was asked for", "leave --backend and the setting engine.backend at auto")
+    elif found.why:
+        report.problem(what, found.why, found.mend)
 
 
 def _cpu(*names: str) -> str:

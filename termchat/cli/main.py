@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -38,6 +39,9 @@ PROMPT_COMMAND = "\0prompt"
 
 COMMANDS = ("models", "history", "batch", "bench", "plan", "doctor", "themes", "config", "completion")
 """Each is in the module of its name, which is imported when it is asked for: a prompt needs none of them."""
+
+LINE_TERMINALS = ("", "dumb", "unknown")
+"""Values of TERM whose terminals cannot move the cursor."""
 
 EXAMPLES = (
     'termchat "Why is the sky blue?"',
@@ -176,7 +180,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
     }
     if text is None:
         _check_chat(values)
-        if not values["plain"]:
+        if not values["plain"] and _full_screen(console):
             from .screen import screen
 
             return screen(console, values, shared["sampling"], shared["engine"])
@@ -233,7 +237,11 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     except (UserError, click.ClickException, ReaderClosed):
         raise
     except Exception as error:
+        from .limits import refused
+
         log = _log_fault()
+        if (sentence := refused(error)) is not None:
+            raise CliError("limits", sentence) from error
         message = f"termchat has a fault: {type(error).__name__}: {error}; {log} has the details"
         raise CliError("internal", message) from error
     return code if isinstance(code, int) else OK
@@ -284,6 +292,16 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
             + ("" if console.interactive else ", or run termchat on a terminal to chat"),
         )
     return text
+
+
+def _full_screen(console: Console) -> bool:
+    """Whether the terminal can show more than lines; if not, that is said."""
+    kind = os.environ.get("TERM", "")
+    if kind not in LINE_TERMINALS:
+        return True
+    why = f"TERM is {kind}" if kind else "TERM is not set"
+    console.messages.note(f"the chat is line by line, as {why}: this terminal can show no full screen")
+    return False
 
 
 def _check_chat(values: dict[str, Any]) -> None:

@@ -26,7 +26,8 @@ TIMING_FIELDS = (
 class Reply(NamedTuple):
     """A finished reply and what is known of it.
 
-    peak: measured bandwidth in GB/s, None if not asked for. backend, exact: see EngineSnapshot.
+    peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
+    backend, exact: see EngineSnapshot.
     """
 
     id: str
@@ -37,14 +38,20 @@ class Reply(NamedTuple):
     finished: Finished
     load_ms: float
     peak: float | None = None
+    quiet: bool = True
     exact: bool = True
     backend: str = ""
+
+    @property
+    def bandwidth_peak(self) -> float | None:
+        """The peak in GB/s, never below what the reply achieved."""
+        return None if self.peak is None else max(self.peak, self.finished.timings.bandwidth_gbs or 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """The object of `--json`; undefined is None."""
         usage, timings = as_dict(self.finished.usage), as_dict(self.finished.timings)
         metrics = {"load_ms": self.load_ms, **{name: timings[name] for name in TIMING_FIELDS}}
-        metrics["bandwidth_peak_gbs"] = self.peak
+        metrics["bandwidth_peak_gbs"] = self.bandwidth_peak
         return {
             "id": self.id,
             "conversation": self.conversation,
@@ -76,11 +83,12 @@ class Reply(NamedTuple):
         return "".join(f"{line}\n" for line in lines)
 
     def _share(self) -> str:
-        achieved, peak = self.finished.timings.bandwidth_gbs, self.peak
+        achieved, peak = self.finished.timings.bandwidth_gbs, self.bandwidth_peak
         if peak is None:
             return "peak not measured"
         share = f"{100 * achieved / peak:.0f}" if achieved is not None else "?"
-        return f"{share} % of the measured peak of {peak:.1f} GB/s"
+        busy = "" if self.quiet else ", measured while the machine was busy"
+        return f"{share} % of the measured peak of {peak:.1f} GB/s{busy}"
 
 
 class Presenter(Protocol):

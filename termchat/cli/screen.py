@@ -14,6 +14,7 @@ from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
+from ..store import checked_id
 from .console import Console
 from .errors import OK
 
@@ -22,7 +23,8 @@ def screen(
     console: Console, values: Mapping[str, Any], sampling: dict[str, Any], engine: dict[str, Any]
 ) -> int:
     """Run the interface until the user leaves; the exit code. values: of the prompt's command."""
-    from ..tui.app import Options, TermchatApp, run
+    from ..tui.app import Options, TermchatApp
+    from ..tui.run import run
 
     if values["stats"]:
         raise click.UsageError("--stats needs a prompt, or --plain; the full screen shows the figures itself")
@@ -32,6 +34,8 @@ def screen(
                 check(given)
             except ValueError as error:
                 raise click.UsageError(str(error)) from error
+    if values["cid"] is not None:
+        checked_id(values["cid"])
     paths = Paths.default()
     config = Config.load(paths.config_file)
     level: Level = next((level for level in LEVELS if level == config.options["log_level"]), "warning")
@@ -53,4 +57,4 @@ def screen(
         return OK if received is None else 128 + received
 
     collector.resume()
-    return run(TermchatApp(paths, config, options), console.signals.calling, exit_code)
+    return run(TermchatApp(paths, config, options), console.signals.calling, exit_code, console.messages.note)

@@ -53,6 +53,12 @@ class Serving(NamedTuple):
         """For the chat template."""
         return template_vars(self.choice.model)
 
+    async def bandwidth_peak(self) -> float | None:
+        """The best measured peak of the memory in GB/s, of this run and earlier ones; None: there is none."""
+        from ..peaks import Peaks
+
+        return await Peaks(self.choice.setup.paths.peaks).measure(self.engine)
+
     def params(self, flags: Mapping[str, Any]) -> SamplingParams:
         """Sampling settings of a request. CliError(usage)."""
         try:
@@ -133,6 +139,8 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
             raise engine_failure(error, choice.model.name, choice.model.mend) from error
+        for note in engine.info.notes:
+            console.messages.note(note)
         collector.resume()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")

@@ -33,6 +33,7 @@ class Signals:
     def __init__(self) -> None:
         self.received: int | None = None
         self._action: Callable[[], object] | None = None
+        self._last: Callable[[], object] | None = None
 
     def install(self) -> None:
         """Take over the signals, from the main thread. What was ignored stays so (nohup, `&` in sh)."""
@@ -41,13 +42,18 @@ class Signals:
                 signal.signal(number, self._handle)
 
     @contextmanager
-    def calling(self, action: Callable[[], object] | None) -> Iterator[None]:
-        """Within the block the first signal calls `action`; None: it raises Interrupted."""
-        before, self._action = self._action, action
+    def calling(
+        self, action: Callable[[], object] | None, last: Callable[[], object] | None = None
+    ) -> Iterator[None]:
+        """Within the block the first signal calls `action`; None: it raises Interrupted.
+
+        last: called before a second one ends the process: for what must not stay so, such as a terminal.
+        """
+        before, self._action, self._last = (self._action, self._last), action, last
         try:
             yield
         finally:
-            self._action = before
+            self._action, self._last = before
 
     def leave_at_once(self) -> None:
         """End the process without unwinding, for the moments in which there is nothing to save or to print.
@@ -56,7 +62,11 @@ class Signals:
         many seconds that Python cannot stop.
         """
         assert self.received is not None, "a signal asked for it"
-        os._exit(128 + self.received)
+        try:
+            if self._last is not None:
+                self._last()
+        finally:
+            os._exit(128 + self.received)
 
     def end(self) -> None:
         """The program is done: an exception during the interpreter's shutdown could only become noise."""

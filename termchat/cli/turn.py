@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import Finished, SamplingParams, TextDelta
@@ -109,17 +110,21 @@ async def take_turn(
         console.output.watch(stream.abort),
     ):
         reply_id = str(recording.message_id) if recording.message_id is not None else secrets.token_hex(6)
-        conversation = recording.conversation_id
+        conversation, complete = recording.conversation_id, False
         try:
             await presenter.start(reply_id, conversation, name, params.seed)
             await _relay(stream, parts, presenter, recording)
+            complete = True
         finally:
             await stream.aclose()
             finished = await stream.result()
+            if not complete and finished.error is None:  # the engine may have been done before its reader
+                finished = replace(finished, reason="aborted")
             _save(recording, parts, finished)
         if finished.error is not None:
             raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
+        peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
         reply = Reply(
             id=reply_id,
@@ -129,7 +134,8 @@ async def take_turn(
             thinking=parts.thinking,
             finished=finished,
             load_ms=served.load_ms,
-            peak=await served.engine.bandwidth_peak() if turn.measure and not stopped else None,
+            peak=peak,
+            quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
         )

@@ -1,10 +1,25 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
 from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
-from .conversations import ConversationBusyError, ConversationIdError, NotFoundError, checked_id
-from .database import StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from .drafts import Draft, save_draft, take_drafts
-from .export import Format, conversation_as_dict, export, export_file, import_json
+from .conversations import (
+    ConversationBusyError,
+    ConversationIdError,
+    Conversations,
+    NotFoundError,
+    checked_id,
+)
+from .database import Database, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
+from .export import (
+    Format,
+    conversation_as_dict,
+    document_of,
+    export,
+    export_file,
+    import_json,
+    import_parsed,
+    parse_export,
+)
 from .replies import ReplyWriter
 from .search import Hit, search
 from .store import BegunTurn, Store
@@ -14,6 +29,8 @@ __all__ = [
     "Conversation",
     "ConversationBusyError",
     "ConversationIdError",
+    "Conversations",
+    "Database",
     "Draft",
     "Format",
     "Hit",
@@ -29,11 +46,16 @@ __all__ = [
     "StoredMessage",
     "checked_id",
     "conversation_as_dict",
+    "document_of",
     "export",
     "export_file",
     "import_json",
+    "import_parsed",
+    "leave_draft",
+    "parse_export",
     "prompt_of",
     "save_draft",
     "search",
+    "take_draft",
     "take_drafts",
 ]

@@ -138,6 +138,11 @@ class Conversations:
         with self.database.write() as db:
             self._update(db, id, "params = ?", clean(json.dumps(dict(params))))
 
+    def touch(self, id: str) -> None:
+        """It was used now."""
+        with self.database.write() as db:
+            self._update(db, id, "updated = ?", self.clock())
+
     def set_unread(self, id: str, unread: bool) -> None:
         """Note whether something in it was not seen yet."""
         with self.database.write() as db:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from ..errors import UserError
 from ..files import private_folder
+from . import locks
 from .schema import APPLICATION_ID, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,10 @@ class StoreError(UserError):
 
 class StoreUnavailableError(StoreError):
     """The database itself cannot be read or written now: a lock, a full disk, damage, missing rights."""
+
+
+class StoreDamagedError(StoreUnavailableError):
+    """The file is not what SQLite has written; other parts of it may be."""
 
 
 class StoreBusyError(StoreUnavailableError):
@@ -50,20 +55,42 @@ class Database:
         private_folder(path.parent)
         self.path = Path(os.path.realpath(path))
         _guard(self.path)
+        self._vfs = ""
+        if not locks.offered(self.path.parent):
+            locks.remove_stale(self.path)
+            self._vfs = f"&vfs={locks.DOTFILE}"
         with self._plain_errors():
             version = self._look(len(migrations))
             if self.notice is None and not _writable(self.path):
                 self.notice = f"{self.path} cannot be written, so nothing is saved"
-            if self.notice is not None:
-                self._db = self._connect_readable()
-                return
-            self._db = self._connect("rw")
-            self._use_wal()
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten, too
-            if version < len(migrations):
+            self._db = self._connect_readable()
+        self._for_writing = False
+        if self.notice is None:
+            try:
+                self._open_for_writing(migrations)
+            except StoreBusyError:
+                raise
+            except StoreUnavailableError:  # a full disk: what can be read is, and each write tries again
+                if version < len(migrations):
+                    raise
+
+    def _open_for_writing(self, migrations: Migrations = ()) -> None:
+        """Exchange the connection for one that can write. StoreUnavailableError: then reading goes on."""
+        readable = self._db
+        with self._plain_errors():
+            try:
+                self._db = self._connect("rw")
+                self._use_wal()
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                self._db.execute("PRAGMA foreign_keys = ON")
+                self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten, too
                 migrate(self._db, migrations)
+            except BaseException:
+                self._db.close()
+                self._db = readable
+                raise
+        self._for_writing = True
+        readable.close()
 
     def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         """The rows of a SELECT."""
@@ -97,6 +124,8 @@ class Database:
         if self.notice is not None:
             raise StoreReadOnlyError(self.notice)
         with self._lock, self._plain_errors():
+            if not self._for_writing:
+                self._open_for_writing()
             if self._db.in_transaction:
                 yield self._db
                 return
@@ -124,7 +153,7 @@ class Database:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         db = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode={mode}",
+            f"file:{quote(os.fsencode(self.path))}?mode={mode}{self._vfs}",
             uri=True,
             timeout=self._busy_timeout,
             isolation_level=None,
@@ -169,11 +198,23 @@ class Database:
         while True:
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # shows whether it works
                 return
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
+                if not _is_busy(error):
+                    self._use_no_wal()
+                    return
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+
+    def _use_no_wal(self) -> None:
+        """The old journal, where the file system has no shared memory. Also out of a WAL that others left."""
+        self._db.close()
+        self._db = self._connect("rw")  # with a lock of its own it needs no shared memory, from the beginning
+        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = DELETE", "locking_mode = NORMAL"):
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # gives the exclusive lock up
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -182,11 +223,15 @@ class Database:
         except sqlite3.Error as error:
             log.warning("%s: %s", self.path, error)
             raise _plain(error, self.path) from error
+        except UnicodeDecodeError as error:  # out of SQLite's sentence on what is damaged, which quotes it
+            log.warning("%s: %s", self.path, error)
+            raise _damaged(self.path, "what it says is no text") from error
 
 
 def migrate(db: sqlite3.Connection, migrations: Migrations) -> None:
     """Run the missing steps, each in a transaction of its own; another process may be doing the same."""
-    for step, statements in enumerate(migrations):
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    for step, statements in enumerate(migrations[version:], version):
         db.execute("BEGIN IMMEDIATE")
         try:
             if int(db.execute("PRAGMA user_version").fetchone()[0]) == step:
@@ -236,14 +281,16 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def _damaged(path: Path, reason: str) -> StoreDamagedError:
+    return StoreDamagedError(f"{path} is damaged or no database ({reason}); move it away to start a new one")
+
+
 def _plain(error: sqlite3.Error, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # 0: raised by the Python module itself
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusyError(f"{path} is locked by another program")
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return StoreUnavailableError(
-            f"{path} is damaged or no database ({error}); move it away to start a new one"
-        )
+        return _damaged(path, str(error))
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailableError(f"cannot write {path}: the disk is full")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

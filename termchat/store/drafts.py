@@ -39,15 +39,31 @@ def save_draft(store: Store, key: str, conversation_id: str | None, text: str) -
         )
 
 
-def take_drafts(store: Store, conversation_id: str | None) -> list[Draft]:
-    """What closed windows left in a conversation, or in those without a message (None), the oldest first.
+def leave_draft(store: Store, key: str) -> None:
+    """Leave a text to whoever looks next."""
+    with store.database.write() as db:
+        db.execute("UPDATE draft SET writer = '' WHERE key = ?", (key,))
 
-    From now on it belongs to this store.
-    """
+
+def take_draft(store: Store, conversation_id: str, key: str) -> str:
+    """What closed windows left in a conversation, the oldest first; it is kept under this key from now on."""
     if store.notice is not None or not _left(store, conversation_id):
-        return []
+        return ""
     with store.database.write() as db:
         left = _left(store, conversation_id)  # another window may have been faster
+        text = "\n\n".join(draft.text for draft in left)
+        own = db.execute("SELECT text FROM draft WHERE key = ?", (key,)).fetchone()
+        save_draft(store, key, conversation_id, "\n\n".join([text, *own] if own is not None else [text]))
+        db.executemany("DELETE FROM draft WHERE key = ?", [(draft.key,) for draft in left])
+    return text
+
+
+def take_drafts(store: Store) -> list[Draft]:
+    """What closed windows left outside of conversations, the oldest first; it belongs to this store now."""
+    if store.notice is not None or not _left(store, None):
+        return []
+    with store.database.write() as db:
+        left = _left(store, None)
         db.executemany(
             "UPDATE draft SET writer = ? WHERE key = ?", [(store.writer, draft.key) for draft in left]
         )

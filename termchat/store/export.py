@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -21,13 +21,24 @@ _VERSION = 1
 
 def export(store: Store, ids: Iterable[str], form: Format) -> str:
     """The conversations as one document that ends with a newline. NotFoundError."""
-    conversations = [store.conversation(id) for id in ids]
+    whole = form == "json"
+    return document_of(
+        [
+            (store.conversation(id), store.tree(id) if whole else store.path(store.conversation(id).id))
+            for id in ids
+        ],
+        form,
+    )
+
+
+def document_of(conversations: Iterable[tuple[Conversation, Sequence[StoredMessage]]], form: Format) -> str:
+    """Conversations with their messages as one document: for JSON all of them, else the branch shown."""
     if form == "json":
-        content = [conversation_as_dict(c, store.tree(c.id)) for c in conversations]
+        content = [conversation_as_dict(*each) for each in conversations]
         document = {"termchat_export": _VERSION, "conversations": content}
         return json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     write = _markdown if form == "md" else _text
-    return "\n".join(write(c, store.path(c.id)) for c in conversations)
+    return "\n".join(write(*each) for each in conversations)
 
 
 def export_file(path: Path, document: str) -> None:
@@ -43,12 +54,22 @@ def import_json(store: Store, document: str) -> list[Conversation]:
 
     StoreError: the document is not such an export; says what is wrong where.
     """
+    return import_parsed(store, parse_export(document))
+
+
+def parse_export(document: str) -> Mapping[str, Any]:
+    """The content of an exported JSON document. StoreError: it is none."""
     try:
         content = load_json(document)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"this is no JSON document: {error}") from error
     if not isinstance(content, dict) or content.get("termchat_export") != _VERSION:
         raise StoreError(f"this is no export of termchat (version {_VERSION})")
+    return content
+
+
+def import_parsed(store: Store, content: Mapping[str, Any]) -> list[Conversation]:
+    """Add the conversations of such a content. StoreError: says what is wrong where."""
     added = []
     with store.database.write():
         for index, item in enumerate(_list(content, "conversations", "the export")):
@@ -183,7 +204,7 @@ def _seconds(item: Mapping[str, Any], key: str, where: str, default: float) -> f
     return float(value)
 
 
-def _markdown(conversation: Conversation, branch: list[StoredMessage]) -> str:
+def _markdown(conversation: Conversation, branch: Sequence[StoredMessage]) -> str:
     lines = [f"# {conversation.title or conversation.id}", "", f"{_date(conversation.created)}", ""]
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
@@ -195,7 +216,7 @@ def _markdown(conversation: Conversation, branch: list[StoredMessage]) -> str:
     return "\n".join(lines)
 
 
-def _text(conversation: Conversation, branch: list[StoredMessage]) -> str:
+def _text(conversation: Conversation, branch: Sequence[StoredMessage]) -> str:
     lines = [conversation.title or conversation.id, _date(conversation.created), ""]
     if conversation.system:
         lines += ["[System]", conversation.system, ""]

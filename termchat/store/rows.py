@@ -8,14 +8,9 @@ import re
 import sqlite3
 from typing import Any
 
-from ..messages import ROLES, STATUSES, Conversation, Ending, StoredMessage
+from ..messages import ROLES, STATUSES, Conversation, StoredMessage, ending_of
 
-_TITLE_LENGTH = 60
-_ENDINGS: dict[str, Ending] = {
-    "user done": "unanswered",
-    "assistant interrupted": "interrupted",
-    "assistant error": "error",
-}
+TITLE_LENGTH = 60
 
 
 def conversation_of(row: sqlite3.Row) -> Conversation:
@@ -33,7 +28,7 @@ def conversation_of(row: sqlite3.Row) -> Conversation:
         updated=_seconds(row["updated"]),
         messages=int(row["messages"]),
         unread="unread" in row.keys() and bool(row["unread"]),  # noqa: SIM118 (a row is no mapping)
-        ending=_ENDINGS.get(_text(row["leaf"]), ""),
+        ending=ending_of(*_text(row["leaf"] or " ").split(" ", 1)),
     )
 
 
@@ -68,11 +63,11 @@ def title_of(text: str) -> str:
     """A title from a first message: its first line with words, cleaned of controls, at most 60 long."""
     lines = (re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", line).strip() for line in text[:10_000].splitlines())
     line = next((line for line in lines if line), "")
-    if len(line) <= _TITLE_LENGTH:
+    if len(line) <= TITLE_LENGTH:
         return line
-    cut = line[: _TITLE_LENGTH - 1]
+    cut = line[: TITLE_LENGTH - 1]
     word = cut.rfind(" ")
-    return (cut[:word] if word > _TITLE_LENGTH // 2 else cut).rstrip() + "…"
+    return (cut[:word] if word > TITLE_LENGTH // 2 else cut).rstrip() + "…"
 
 
 def _text(value: object) -> str:

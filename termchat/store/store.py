@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from ..messages import ROLES, Conversation, Role, StoredMessage
 from .conversations import ConversationBusyError, Conversations, NotFoundError
-from .database import Database, StoreBusyError, StoreError
+from .database import Database, StoreError, StoreUnavailableError
 from .replies import FLUSH_SECONDS, ReplyWriter
 from .rows import clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
@@ -49,7 +49,7 @@ class Store(Conversations):
         self._writers = self.database.path.with_name(self.database.path.name + "-writers")
         self._writer = Writer(self._writers)
         if self.notice is None:
-            with suppress(StoreBusyError):  # the next start does it
+            with suppress(StoreUnavailableError):  # the next start does it
                 self.recover()
                 self.purge()
 

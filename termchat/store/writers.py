@@ -2,17 +2,22 @@
 
 A reply that streams is marked with its writer's name. When the process dies, however it dies, the system
 drops the lock, and anyone can tell that the reply will not be finished. (A process id would not do: it is
-used again, and means nothing in another container that shares the home folder.)
+used again, and means nothing in another container that shares the home folder. Where the file system has no
+locks it is the best there is: the file says which process it was, and of which machine.)
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from ..files import PathError, open_private, private_folder, take_lock, try_lock
+
+FOREIGN_SECONDS = 24 * 3600.0
 
 
 class Writer:
@@ -34,6 +39,8 @@ class Writer:
             except OSError as error:
                 raise PathError(f"cannot create {file}: {error.strerror}") from error
             if try_lock(fd) and file.exists():  # not swept away before it was locked
+                with suppress(OSError):  # a full disk, which only costs those without locks something
+                    os.write(fd, _this_process().encode())
                 self._name, self._fd = name, fd
             else:
                 os.close(fd)
@@ -63,12 +70,40 @@ def is_alive(folder: Path, name: str) -> bool:
     except OSError:
         return True  # better a reply too long unfinished than one finished under its writer's hands
     try:
-        if take_lock(fd) != "taken":  # without locks nobody can tell either
+        lock = take_lock(fd)
+        if lock == "held" or (lock == "unsupported" and _may_run(fd)):
             return True
         file.unlink(missing_ok=True)
         return False
     finally:
         os.close(fd)
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()} {os.getpid()} {_began(os.getpid())}"
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the system's own units, which tells it from a later one of its number."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _may_run(fd: int) -> bool:
+    """Whether the process a file names can be there still; of another machine's nobody knows for a day."""
+    host, _, process = os.pread(fd, 1000, 0).decode("utf-8", "replace").partition(" ")
+    pid, _, began = process.partition(" ")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return time.time() - os.fstat(fd).st_mtime < FOREIGN_SECONDS
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user, so not one of ours
+        return False
+    return _began(int(pid)) == began
 
 
 def sweep(folder: Path) -> None:

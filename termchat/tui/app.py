@@ -5,33 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
-import termios
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingsMap
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.widgets import TextArea
+from textual.worker import WorkerFailed
 
-from .. import collector
 from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
+from ..peaks import Peaks
 from ..themes import load_themes, variable_defaults
 from ..widgets.plain import Plain
-from . import drafts
-from .bridge import EngineBridge
 from .chats import Chats
+from .command import CommandError
 from .commands import COMMANDS
+from .driver import TerminalDriver
 from .engines import Engines
 from .glyphs import ASCII, UNICODE
 from .history import History
-from .keymap import Keys, checked, know_alt
+from .keymap import Keys
 from .loader import Loader
 from .monitor import Monitor
 from .palette import CommandProvider
@@ -40,21 +40,21 @@ from .screens.layout import Wanted
 from .screens.main import MainScreen
 from .screens.stats import StatsScreen
 from .turns import Turns
+from .typeahead import TypeAhead
 
 if TYPE_CHECKING:
     from engine import EngineConfig, MemoryPlan
 
     from ..registry import Registry, ResolvedModel
+    from .chat import Chat
 
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
 PLAIN = Plain()
 
-SWITCH_SECONDS = 0.0005
-"""So long the engine's thread waits for the interpreter while the interface computes, after each step: the
-interpreter's usual 5 ms are as long as a step.
-"""
+SAVING_SECONDS = 2.0
+"""So long a fault waits for what is still to be saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Options:
     conversation: str | None = None
 
 
-class TermchatApp(App[None]):
+class TermchatApp(App[None], inherit_bindings=False):
     """termchat on a terminal."""
 
     TITLE = "termchat"
@@ -102,21 +102,36 @@ class TermchatApp(App[None]):
         plan: Callable[[EngineConfig], MemoryPlan] | None = None,
     ) -> None:
         """read_registry, engine_config, plan: for tests, instead of the user's."""
-        super().__init__()
+        no_color = os.environ.get("NO_COLOR")
+        super().__init__(driver_class=TerminalDriver)
+        if (
+            no_color is not None
+        ):  # Textual takes it away; it is for the programs that are started from here, too
+            os.environ["NO_COLOR"] = no_color
         self.config = config
         self.options = options
         self.folder = Path.cwd()
         self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
-        given, self._warnings = checked(config.keys, COMMANDS)
-        self.keys = Keys(COMMANDS, given)
-        self.set_keymap(given)
+        self.keys = Keys(COMMANDS, config.keys)
+        self._warnings = list(self.keys.warnings)
+        self.set_keymap(self.keys.given)  # of the dialogs; the main screen's bindings are made of the keys
+        self._bindings = BindingsMap(
+            [
+                *(Binding(key, "leave", priority=True, show=False) for key in self.keys.of("quit")),
+                *(Binding(key, "pause", priority=True, show=False) for key in self.keys.of("suspend")),
+                Binding("ctrl+underscore,ctrl+slash", "undo", show=False),
+            ]
+        )
         self._themes, problems = load_themes([data_file("themes"), paths.themes])
         self._warnings += [*config.warnings, *problems]
         if config.options["ui.reduced_motion"]:
             self.animation_level = "none"
         self._paths = paths
-        self._early: list[events.Event] | None = []
-        self._main = MainScreen()
+        self._main = MainScreen(self.keys)
+        self.typeahead = TypeAhead(self, super().on_event, self._main.commands_act)
+        self.fault: BaseException | None = None
+        self.failing: Callable[[], object] = lambda: None  # called at a fault, by whoever sees to the end
+        self.terminal_gone: Callable[[], object] = self.leave  # called when there is nothing more to read
         self.loader = Loader(
             config,
             read_registry or (lambda: _read_registry(paths)),
@@ -125,11 +140,16 @@ class TermchatApp(App[None]):
             plan=plan,
         )
         self.engines = Engines(self.loader, self._main.poll)
-        self.history = History(paths.database if options.save else None, self._tell)
+        self.history = History(paths.database if options.save else None, self._failed)
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         self.relay = Relay(self.chats, self.history, self._main)
         self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
-        self.monitor = Monitor(self.engines, self.chats, self.relay)
+        self.monitor = Monitor(self.engines, self.chats, self.relay, Peaks(paths.peaks))
+
+    @property
+    def log_file(self) -> Path:
+        """Where details of faults are."""
+        return self._paths.log_file
 
     @property
     def theme_names(self) -> list[str]:
@@ -164,45 +184,49 @@ class TermchatApp(App[None]):
         self.call_after_refresh(self._start)
 
     async def on_event(self, event: events.Event) -> None:
-        """Keep what is typed before there is a prompt."""
-        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
-            self._early.append(event)
+        """Keep what is typed until it is its turn; also before there is a prompt."""
+        if isinstance(event, (events.InputEvent, events.Paste)) and not event.is_forwarded:
+            self.typeahead.add(event)
         else:
             await super().on_event(event)
 
     async def _start(self) -> None:
-        """After the first frame: take in what was typed before, open the store, load the engine."""
-        options = self.options
-        early, self._early = self._early or (), None
-        for event in early:
-            await self.on_event(event)
+        """After the first frame: look at what was typed before, open the store, load the engine."""
+        self.typeahead.start()
         for warning in self._warnings:
             self._main.notify_user(warning)
-        await self.history.open()
-        if self.history.notice is not None:
-            self._main.notify_user(self.history.notice, error=True)
-        await self.chats.load()
-        if options.save:
-            drafts.restore(self._paths.drafts, self.chats.all)
-        if not self._main.prompt.text:
-            self._main.prompt.load(self._main.chat.draft)
-        earlier = await self.history.call(lambda store: store.prompts())
-        self._main.prompt.earlier = earlier[::-1]
-        stored = (chat for chat in self.chats.all if chat.id is not None)
-        chat = next(stored, None) if options.newest else None
-        if options.conversation is not None:
-            name = options.conversation
-            chat = self.chats.find(name)
-            if chat is None:
-                chat = await self.chats.add(lambda store: store.get_or_create(name, system=options.system))
+        chat: Chat | None = None
+        try:
+            await self.history.open()
+            if self.history.notice is not None:
+                self._main.notify_user(self.history.notice, error=True)
+            chat = await self._conversations()
+        except (UserError, OSError) as error:
+            self._main.notify_user(str(error), error=True)
         if chat is not None:
             await self._main.switch_to(chat)
         else:
             self._main.chat_changed(self._main.chat)
+        options = self.options
         first = chat.model if chat is not None and options.model is None else ""
         await self.engines.start(options.model, fetch=options.fetch, first=first)
         if chat is not None and options.model is not None and self.engines.default.reference:
             await self.chats.set_model(chat, self.engines.default.reference)
+
+    async def _conversations(self) -> Chat | None:
+        """Read the list and the prompts before; the conversation that was asked for. UserError."""
+        options = self.options
+        await self.chats.load()
+        await self._take_draft()
+        earlier = await self.history.call(lambda store: store.prompts())
+        self._main.prompt.earlier = earlier[::-1]
+        if options.conversation is not None:
+            name = options.conversation
+            return self.chats.find(name) or await self.chats.add(
+                lambda store: store.get_or_create(name, system=options.system)
+            )
+        stored = (chat for chat in self.chats.all if chat.id is not None)
+        return next(stored, None) if options.newest else None
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
@@ -220,13 +244,15 @@ class TermchatApp(App[None]):
 
     async def close_turns(self) -> None:
         """Stop what runs, and save it, with what was typed and not sent."""
-        if self._early is None:
+        self.typeahead.stop()
+        if self.typeahead.started:
             for chat in self.chats.all:
                 self._main.give_back(chat, self.turns.stop(chat))
             self._main.keep_draft()
         await self.turns.close()
-        if self._early is None and self.options.save:
-            drafts.keep(self._paths.drafts, self.chats.all)
+        if self.typeahead.started:
+            self.chats.keep(last=True)
+            self.chats.saving.post_held()
 
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
@@ -236,68 +262,76 @@ class TermchatApp(App[None]):
 
     def leave(self) -> None:
         """Begin to leave; from the event loop."""
-        self._leaving = asyncio.ensure_future(self.action_quit())
+        self._leaving = asyncio.ensure_future(self._leave())
 
-    def _tell(self, text: str) -> None:
-        """A sentence from another thread."""
-        self.call_later(self._main.notify_user, text, error=True)
+    async def _leave(self) -> None:
+        try:
+            await self.action_quit()
+        except Exception as error:
+            self.fail(error)
+
+    def action_leave(self) -> None:
+        """Leave, wherever the keys are."""
+        self.leave()
+
+    def action_undo(self) -> None:
+        """Take the last change of a text back: Ctrl+Z is the shell's."""
+        if isinstance(self.focused, TextArea):
+            self.focused.undo()
+
+    def action_pause(self) -> None:
+        """Go to the shell, wherever the keys are."""
+        try:
+            self.pause()
+        except CommandError as error:
+            self._main.notify_user(str(error))
+
+    def pause(self) -> None:
+        """Give the terminal to the shell until it lets the program go on."""
+        if not isinstance(self._driver, TerminalDriver):
+            raise CommandError("this terminal cannot be given to a shell")
+        self._driver.pause()
+
+    # Faults
+
+    def _handle_exception(self, error: Exception) -> None:
+        """An exception that nobody has handled, in a handler, a timer or a worker."""
+        self.fail(error.error if isinstance(error, WorkerFailed) else error)
+
+    def fail(self, error: BaseException) -> None:
+        """End the program by a fault: what can be saved is saved. From the event loop."""
+        log.error("termchat failed", exc_info=error)
+        self._return_code = 1
+        if self._exception is None and isinstance(error, Exception):
+            self._exception = error  # for a test that drives the application
+            self._exception_event.set()
+        if self.fault is None:
+            self.fault = error
+            self.failing()
+            self._ending = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        """Save and stop, in a time that is not noticed."""
+        try:
+            async with asyncio.timeout(SAVING_SECONDS):
+                await self.close_turns()
+        except Exception:
+            log.exception("not everything could be saved")
+        self._close_messages_no_wait()
+
+    async def _take_draft(self) -> None:
+        """Show a text that was typed in no conversation, if nothing is typed yet."""
+        typed = next((chat for chat in self.chats.all if chat.id is None and chat.draft), None)
+        shown = self._main.chat
+        if typed is not None and typed is not shown and shown.id is None and not self._main.prompt.text:
+            await self._main.switch_to(typed)
+
+    def _failed(self, error: Exception) -> None:
+        """The store could not do what nobody waits for; from its thread."""
+        self.call_later(self.chats.saving.failed, error)
 
 
 def _read_registry(paths: Paths) -> Registry:
     from ..registry import Registry
 
     return Registry.load(paths)
-
-
-def _terminal_is_there() -> bool:
-    try:
-        termios.tcgetattr(sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
-    except termios.error:
-        return False
-    return True
-
-
-def run(
-    app: TermchatApp,
-    on_signal: Callable[[Callable[[], object]], AbstractContextManager[None]],
-    exit_code: Callable[[], int],
-) -> int:
-    """Run the interface until the user leaves; the exit code.
-
-    on_signal: within its block the first signal calls what it is given. exit_code: asked at the end.
-    """
-
-    async def vanish() -> None:
-        with app.batch_update():
-            await app.close_turns()
-        app.history.close()
-        os._exit(exit_code())
-
-    def leave() -> None:
-        if _terminal_is_there():
-            app.leave()
-        else:  # what is still drawn on it would block the program for ever
-            app.run_worker(vanish())
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        settled = asyncio.create_task(_keep_what_is_loaded(app.engines.default))
-        with on_signal(lambda: loop.call_soon_threadsafe(leave)):
-            await app.run_async()
-        settled.cancel()
-        app.history.close()
-        if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
-            sys.stdout.flush()
-            os._exit(exit_code())
-
-    know_alt()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    asyncio.run(main())
-    return exit_code()
-
-
-async def _keep_what_is_loaded(bridge: EngineBridge) -> None:
-    """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
-    with suppress(UserError):
-        await bridge.ready()
-    collector.keep()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from ..errors import UserError
+
 T = TypeVar("T")
 
 
@@ -40,10 +42,19 @@ def in_background(function: Callable[[], T]) -> asyncio.Future[T]:
     return future
 
 
+class ClosedError(UserError):
+    """A call was made after the end."""
+
+
 class Worker:
-    """One thread that carries out calls in the order in which they were made."""
+    """One thread that carries out calls in the order in which they were made.
+
+    After `close` nothing is carried out any more, and nobody waits for it: a call fails at once.
+    """
 
     def __init__(self, name: str) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
         self._jobs: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -52,17 +63,25 @@ class Worker:
         """Carry out a call; its result or exception."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(lambda: _run(function, loop, future))
+        if not self.post(lambda: _run(function, loop, future)):
+            future.set_exception(ClosedError("the program is ending"))
         return future
 
-    def post(self, function: Callable[[], object]) -> None:
-        """Carry out a call that reports its own errors."""
-        self._jobs.put(function)
+    def post(self, function: Callable[[], object]) -> bool:
+        """Carry out a call that reports its own errors; whether it will be."""
+        with self._lock:
+            if not self._closed:
+                self._jobs.put(function)
+            return not self._closed
 
-    def close(self, timeout: float) -> None:
-        """Do what is waiting, then end."""
-        self._jobs.put(None)
+    def close(self, timeout: float) -> bool:
+        """Do what is waiting, then end; whether all was done in this time (seconds)."""
+        with self._lock:
+            if not self._closed:
+                self._jobs.put(None)
+            self._closed = True
         self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

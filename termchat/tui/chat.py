@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..messages import Ending, ending_of
 from ..settings import SAMPLING_KEYS
 from ..store import Conversation, StoredMessage
 from .reply import PHASES, LiveReply
 
 ChatState = Literal["idle", "queued", "prefill", "decode", "interrupted", "error"]
+
+_STATES: dict[Ending, ChatState] = {
+    "": "idle",
+    "unanswered": "interrupted",
+    "interrupted": "interrupted",
+    "error": "error",
+    "streaming": "decode",
+}
+
+HELD = 1 << 62
+"""Ids from here on are of messages that the store could not take yet."""
 
 
 def unstored(system: str = "", params: Mapping[str, Any] | None = None) -> Conversation:
@@ -37,27 +50,40 @@ class Chat:
 
     conversation: its row in the store, with an empty id until its first message. tree: its messages by id;
     None until it was opened. queue: texts to be sent when the replies before them are done. live: replies by
-    message id. preparing: messages that wait for files or an answer of the user. sending: the pump is at
-    work. waiting: what it waits for before the engine gets the request. error: why the last turn failed.
-    full: the engine said that the context has no room; warned: the user was told that this is near. unread: a
-    reply came while another conversation was shown. draft: what was typed and not sent; editing: the message
-    that it is to be a new version of.
+    message id. preparing: texts that wait for files or an answer of the user. sending: the pump is at work.
+    waiting: what it waits for before the engine gets the request. error: why the last turn failed. full: the
+    engine said that the context has no room; warned: the user was told that this is near. cut: the last turn
+    was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
+    unread: a reply came while another conversation was shown. news:
+    another window has added to it; gone: it was deleted there. draft: what was typed and not sent, sources:
+    where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
+    message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
+    it. unfinished: how replies ended that the store could not take.
     """
 
     conversation: Conversation = field(default_factory=unstored)
     tree: dict[int, StoredMessage] | None = None
     queue: list[str] = field(default_factory=list)
     live: dict[int, LiveReply] = field(default_factory=dict)
-    preparing: int = 0
+    preparing: list[str] = field(default_factory=list)
     sending: bool = False
     stopping: bool = False
     waiting: asyncio.Future[Any] | None = None
     error: str = ""
     full: bool = False
     warned: bool = False
+    cut: bool = False
+    busy_elsewhere: bool = False
     unread: bool = False
+    news: bool = False
+    gone: bool = False
     draft: str = ""
+    sources: bytes = b""
+    refused: str = ""
     editing: StoredMessage | None = None
+    key: str = field(default_factory=lambda: os.urandom(8).hex())
+    kept: str = ""
+    unfinished: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     @property
     def id(self) -> str | None:
@@ -108,6 +134,25 @@ class Chat:
             leaf = message.parent_id
         return found[::-1]
 
+    @property
+    def unsent(self) -> str:
+        """All that was typed here and not sent, as one text."""
+        waiting = [*self.preparing, *self.queue]
+        return "\n\n".join([*waiting, self.draft] if self.draft.strip() else waiting)
+
+    @property
+    def held(self) -> list[StoredMessage]:
+        """Messages that the store could not take yet, in the order in which they were made."""
+        return [message for message in (self.tree or {}).values() if message.id >= HELD]
+
+    @property
+    def ending(self) -> Ending:
+        """What the branch shown lacks."""
+        if self.tree is None:
+            return self.conversation.ending
+        last = self.tree.get(self.leaf_id or 0)
+        return ending_of(last.role, last.status) if last is not None else ""
+
     def siblings(self, message: StoredMessage) -> list[int]:
         """The ids of a message and its alternatives, the oldest first."""
         tree = self.tree or {}
@@ -144,15 +189,15 @@ class Chat:
             return "queued"
         if self.error:
             return "error"
-        last = (self.tree or {}).get(self.leaf_id or 0)
-        if last is not None and last.status in ("interrupted", "error"):
-            return "interrupted" if last.status == "interrupted" else "error"
-        return "idle"
+        return _STATES[self.ending]
 
     @property
     def tokens_used(self) -> int | None:
-        """Tokens of the branch shown as of its last reply, prompt included; None before one."""
+        """Tokens of the branch shown as far as they are counted, prompt included; None before a reply."""
         for message in reversed(self.messages):
+            live = self.live.get(message.id)
+            if live is not None and live.context_tokens is not None:
+                return live.context_tokens
             prompt, completion = (
                 message.metrics.get(name) for name in ("prompt_tokens", "completion_tokens")
             )

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from ..store import Conversation, NotFoundError, Store, StoredMessage
-from .chat import Chat, unstored
+from ..errors import UserError
+from ..store import (
+    Conversation,
+    NotFoundError,
+    Store,
+    StoredMessage,
+    leave_draft,
+    save_draft,
+    take_draft,
+    take_drafts,
+)
+from .chat import HELD, Chat, unstored
 from .history import History
 from .listener import Listener
+from .saving import Saving
+
+T = TypeVar("T")
 
 
 def stored(chat: Chat) -> str:
     """Its id in the store. NotFoundError: it has none yet."""
     if chat.id is None:
-        raise NotFoundError("this conversation has no message yet")
+        raise NotFoundError("this conversation is not stored yet")
     return chat.id
 
 
@@ -33,17 +49,146 @@ class Chats:
         """system, params: of new conversations, as given on the command line."""
         self.all: list[Chat] = []
         self.shown: Chat | None = None
+        self.saving = Saving(history, listener)
         self._history = history
         self._listener = listener
         self._new = unstored(system, params)
+        self._version = 0  # of the database, as of the last look
+        self._changes = 0  # so many were made here
+        self._looking = False
+        self._keeping: set[Chat] = set()
 
     async def load(self) -> None:
-        """Read the list of conversations."""
-        rows = await self._history.call(lambda store: store.list_conversations())
-        for row in rows:
+        """Read the list of conversations, and what was typed in none of them."""
+        rows = await self._call(self._list)
+        for row in rows or ():
             if self.find(row.id) is None:  # one may have been begun meanwhile
-                self.all.append(Chat(row))
+                self.all.append(Chat(row, unread=row.unread))
+        for draft in await self._history.call(take_drafts):
+            typed = Chat(self._new, tree={}, key=draft.key, kept=draft.text, draft=draft.text)
+            self.all.insert(0, typed)
         self._listener.chats_changed()
+
+    def _list(self, store: Store) -> Sequence[Conversation] | None:
+        """The conversations; None if no other window or program has written since the last time."""
+        version = store.database.version()
+        if version == self._version:
+            return None
+        self._version = version
+        return store.list_conversations()
+
+    def _call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
+        """A call on the store that changes conversations."""
+        self._changes += 1
+        return self._history.call(function)
+
+    async def refresh(self) -> None:
+        """Take over what other windows and programs have written since the last time."""
+        if self._looking:
+            return
+        self._looking, changes = True, self._changes
+        try:
+            rows = await self._history.call(self._list)
+        except (UserError, OSError):
+            rows = None  # it is said where something is wanted
+        finally:
+            self._looking = False
+        if rows is None:
+            return
+        if changes != self._changes:  # the rows may be older than what was changed here meanwhile
+            self._version = 0
+            return
+        known = {chat.id: chat for chat in self.all if chat.id is not None}
+        for row in reversed(rows):
+            chat = known.pop(row.id, None)
+            if chat is None:
+                self.all.insert(0, Chat(row, unread=row.unread))
+            else:
+                await self._take(chat, row)
+        for chat in known.values():
+            if not chat.busy:
+                self._gone(chat)
+        self._listener.chats_changed()
+
+    async def _take(self, chat: Chat, row: Conversation) -> None:
+        """A conversation as another window may have left it."""
+        if chat.busy or chat.held or chat.unfinished:
+            self._version = 0  # looked at again when it is at rest
+            return
+        before, chat.conversation = chat.conversation, replace(row, leaf_id=chat.leaf_id)
+        if chat is not self.shown:
+            chat.unread = row.unread
+        if chat.tree is None:
+            chat.leaf_id = row.leaf_id
+            return
+        added = row.messages - len(chat.tree)
+        grows = any(message.status == "streaming" for message in chat.tree.values())
+        if not added and not grows and row.updated == before.updated:
+            return
+        if chat is not self.shown:
+            chat.tree, chat.leaf_id, chat.news = None, row.leaf_id, added > 0
+            return
+        tree = await self._history.call(lambda store: store.tree(row.id))
+        if chat.busy:
+            return
+        self._replant(chat, tree, row.leaf_id)
+        if added > 0:
+            self._listener.notify_user("what was added in another window is here now")
+        self._listener.chat_changed(chat)
+
+    def _replant(self, chat: Chat, tree: Sequence[StoredMessage], leaf: int | None) -> None:
+        """All messages of a conversation, and its leaf, as they are stored now."""
+        chat.tree = {message.id: message for message in tree}
+        on_the_way = chat.leaf_id in (None, *(message.id for message in chat.branch(leaf)))
+        if on_the_way or chat.leaf_id not in chat.tree:
+            chat.leaf_id = leaf  # it goes on from what is shown
+
+    async def read_again(self, chat: Chat) -> None:
+        """Take over what another process has written in a conversation. NotFoundError."""
+        id = stored(chat)
+        row, tree = await self._history.call(lambda store: (store.conversation(id), store.tree(id)))
+        self._replant(chat, tree, row.leaf_id)
+        self._listener.chat_changed(chat)
+
+    def _gone(self, chat: Chat) -> None:
+        """A conversation was deleted in another window."""
+        if chat is not self.shown and not chat.unsent.strip():
+            self._remove(chat)
+        elif not chat.gone:
+            chat.gone = True
+            self._listener.notify_user(
+                f"{chat.title}: deleted in another window; /undelete brings back what was deleted last"
+            )
+
+    def _remove(self, chat: Chat) -> None:
+        """Take one out of the list in which nothing is typed any more."""
+        self.all.remove(chat)
+        if chat.kept or chat in self._keeping:
+            self._keep(chat)
+
+    def keep(self, *, last: bool = False) -> None:
+        """Have the store keep what was typed and not sent, where it has changed. last: the program ends."""
+        for chat in self.all:
+            text = chat.unsent
+            if text != chat.kept and (last or chat not in self._keeping):
+                self._keep(chat)
+
+    def _keep(self, chat: Chat) -> None:
+        self._keeping.add(chat)
+        text = chat.unsent
+        write = partial(save_draft, key=chat.key, conversation_id=chat.id, text=text)
+        self._history.call(write).add_done_callback(partial(self._kept, chat, text))
+
+    def _kept(self, chat: Chat, text: str, done: asyncio.Future[None]) -> None:
+        self._keeping.discard(chat)
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            chat.kept = text
+            self.saving.well()
+        elif isinstance(error, Exception):
+            self.saving.failed(error)
 
     def find(self, id: str) -> Chat | None:
         """The conversation with this id."""
@@ -63,43 +208,96 @@ class Chats:
         typed = chat.draft or chat.preparing or chat.busy or chat.error
         return not typed and replace(chat.conversation, model="") == self._new
 
-    async def show(self, chat: Chat) -> None:
-        """Put a conversation on screen, reading its messages if it was not read yet."""
+    def _superfluous(self, chat: Chat) -> bool:
+        return self._untouched(chat) or (chat.gone and not chat.busy and not chat.unsent.strip())
+
+    async def show(self, chat: Chat) -> str:
+        """Put a conversation on screen, as all windows have left it.
+
+        What was typed there in a window that is closed, and not sent.
+        """
         before, self.shown = self.shown, chat
-        chat.unread = False
-        if before is not None and before is not chat and before in self.all and self._untouched(before):
-            self.all.remove(before)
+        self.set_unread(chat, False)
+        if before is not None and before is not chat and before in self.all and self._superfluous(before):
+            self._remove(before)
+        self._listener.chats_changed()
+        if chat.tree is not None:
+            self._listener.chat_changed(chat)
+        await self.refresh()
         await self.read(chat)
+        left = await self._left(chat)
+        if chat.news:
+            chat.news = False
+            self._listener.notify_user("what was added in another window is here now")
         if self.shown is chat:
             self._listener.chat_changed(chat)
-            self._listener.chats_changed()
+        return left
 
     async def read(self, chat: Chat) -> None:
-        """Read a conversation's messages."""
+        """Read a conversation's messages. What cannot be read is said in it."""
         if chat.tree is None and (id := chat.id) is not None:
-            tree = await self._history.call(lambda store: store.tree(id))
+
+            def read(store: Store) -> list[StoredMessage]:
+                if store.notice is None:
+                    store.recover()  # replies of programs that have died meanwhile
+                return store.tree(id)
+
+            try:
+                tree = await self._history.call(read)
+            except (UserError, OSError) as error:
+                chat.error = str(error)
+                return
             if chat.tree is None:
                 chat.tree = {message.id: message for message in tree}
+
+    async def _left(self, chat: Chat) -> str:
+        if (id := chat.id) is None:
+            return ""
+        try:
+            return await self._call(lambda store: take_draft(store, id, chat.key))
+        except (UserError, OSError) as error:
+            self.saving.failed(error)
+            return ""
+
+    def set_unread(self, chat: Chat, unread: bool) -> None:
+        """Note whether there is something in it that was not seen."""
+        if chat.unread is not unread:
+            chat.unread = unread
+            if (id := chat.id) is not None and not chat.gone:
+                self._changes += 1
+                self._history.post(lambda store: store.set_unread(id, unread))
 
     async def rename(self, chat: Chat, title: str) -> None:
         """Give it another title; an empty one is made of its first message. NotFoundError."""
         id = stored(chat)
-        row = await self._history.call(lambda store: store.rename(id, title))
+        row = await self._call(lambda store: store.rename(id, title))
         chat.conversation = replace(chat.conversation, title=row.title, title_auto=row.title_auto)
         self._listener.chats_changed()
 
     async def delete(self, chat: Chat) -> None:
-        """Take it out of the list; `undelete` brings it back."""
-        if (id := chat.id) is not None:
-            await self._history.call(lambda store: store.delete(id))
+        """Take it out of the list; `undelete` brings it back, with what was typed there."""
+        id, text = chat.id, chat.unsent
+
+        def write(store: Store) -> None:
+            with store.database.write():
+                save_draft(store, chat.key, id, text if id is not None else "")
+                leave_draft(store, chat.key)
+                if id is not None:
+                    with suppress(NotFoundError):  # another window was faster
+                        store.delete(id)
+
+        await self._call(write)
         if chat in self.all:
             self.all.remove(chat)
         self._listener.chats_changed()
 
     async def undelete(self) -> Chat:
         """Bring back the conversation deleted last. NotFoundError."""
-        row = await self._history.call(lambda store: store.undelete())
-        return self.find(row.id) or self._add(row)
+        row = await self._call(lambda store: store.undelete())
+        if (found := self.find(row.id)) is None:
+            return self._add(row)
+        found.gone = False
+        return found
 
     async def fork(self, chat: Chat, message_id: int | None = None) -> Chat:
         """A new conversation with a copy of the branch up to a message."""
@@ -108,7 +306,16 @@ class Chats:
 
     async def add(self, make: Callable[[Store], Conversation]) -> Chat:
         """A conversation that `make` puts into the store."""
-        return self._add(await self._history.call(make))
+        return self._add(await self._call(make))
+
+    async def add_all(self, make: Callable[[Store], Sequence[Conversation]]) -> list[Chat]:
+        """Conversations that `make` puts into the store; the first one is on top of the list."""
+        rows = await self._call(make)
+        return [self._add(row) for row in reversed(rows)][::-1]
+
+    async def purge(self) -> int:
+        """Remove all deleted conversations for good; how many. StoreError: traces of them may be left."""
+        return await self._call(lambda store: store.purge_deleted())
 
     def _add(self, row: Conversation) -> Chat:
         chat = Chat(row)
@@ -125,45 +332,38 @@ class Chats:
         """Set the name or path of the model that it goes on with."""
         chat.conversation = replace(chat.conversation, model=model)
         if (id := chat.id) is not None:
-            await self._history.call(lambda store: store.set_model(id, model))
+            await self._call(lambda store: store.set_model(id, model))
         self._listener.chat_changed(chat)
 
     async def set_system(self, chat: Chat, system: str) -> None:
         """Set its system prompt."""
         chat.conversation = replace(chat.conversation, system=system)
         if (id := chat.id) is not None:
-            await self._history.call(lambda store: store.set_system(id, system))
+            await self._call(lambda store: store.set_system(id, system))
         self._listener.chat_changed(chat)
 
     async def set_params(self, chat: Chat, params: Mapping[str, Any]) -> None:
         """Set its own sampling settings."""
         chat.conversation = replace(chat.conversation, params=dict(params))
         if (id := chat.id) is not None:
-            await self._history.call(lambda store: store.set_params(id, params))
+            await self._call(lambda store: store.set_params(id, params))
         self._listener.chat_changed(chat)
 
     async def select(self, chat: Chat, message_id: int) -> None:
         """Show the branch through this message."""
         chat.leaf_id = chat.leaf_below(message_id)
-        await self._history.call(lambda store: store.select(message_id))
+        if chat.leaf_id is not None and chat.leaf_id < HELD and not chat.gone:
+            await self._call(lambda store: store.select(message_id))
         self._listener.chat_changed(chat)
 
     async def commit(self, chat: Chat, text: str, model: str) -> StoredMessage:
-        """Store what the user said, below what is shown; with the first message the conversation, too."""
-        before, known = chat.conversation, len(chat.tree or {})
+        """Store what the user said, below what is shown; with the first message the conversation, too.
 
-        def write(store: Store) -> tuple[Conversation, StoredMessage, list[StoredMessage]]:
-            with store.database.write():
-                id = before.id
-                if not id:
-                    new = store.create_conversation(model=model, system=before.system, params=before.params)
-                    id = new.id
-                # Another window may have gone on: its messages stay, on a branch of their own.
-                message = store.add_message(id, "user", text, before.leaf_id, model=model)
-                row = store.conversation(id)
-                return row, message, store.tree(id) if row.messages != known + 1 else []
-
-        row, message, tree = await self._history.call(write)
+        NotFoundError: another window has deleted the conversation.
+        """
+        before = chat.conversation
+        self._changes += 1
+        message, row, tree = await self.saving.add(chat, text, model)
         now, chat.conversation = chat.conversation, row
         if now.model != before.model:  # set while the first message was being stored
             await self.set_model(chat, now.model)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..store import Conversation, Store, StoredMessage, prompt_of
+from ..store.rows import TITLE_LENGTH
 from .bridge import EngineBridge
 from .chat import Chat
 from .chats import Chats
@@ -18,6 +21,10 @@ KEPT_SHARE = 0.75
 """Share of the context that the newest messages may take in the new conversation."""
 
 SUMMARY_TOKENS = 400
+QUESTION_TOKENS = 100
+"""More than the question takes."""
+
+HEADING = "Summary of the conversation so far:"
 QUESTION = (
     "Summarise our conversation so far: what was asked, what was found or decided, and what is still open. "
     "Write short sentences and keep names, numbers and code that matter."
@@ -25,7 +32,11 @@ QUESTION = (
 
 
 class NothingToDropError(UserError):
-    """The newest message alone is too long."""
+    """The newest message alone is too long, or nothing was said."""
+
+
+class StoppedError(UserError):
+    """The user wants no summary."""
 
 
 async def newest_that_fit(
@@ -55,31 +66,71 @@ async def drop_oldest(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
     return await _go_on(chats, chat, chat.system, kept)
 
 
-async def summarise(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
-    """A new conversation whose system prompt holds the model's summary of the old one. UserError."""
+async def summarise(
+    chats: Chats, bridge: EngineBridge, chat: Chat, stopped: asyncio.Future[None]
+) -> tuple[Chat, str]:
+    """A new conversation whose system prompt holds the model's summary of the old one.
+
+    Also the message at its end that has no answer yet, to be sent there. bridge: ready. stopped: done when
+    the user wants no summary any more. NothingToDropError, UserError.
+    """
     from engine import Message, SamplingParams
+
+    from ..session import thinking_style
 
     engine = bridge.engine
     assert engine is not None, "it is ready"
-    most = engine.info.context_length - SUMMARY_TOKENS - 100
-    said = await newest_that_fit(engine, chat.system, chat.messages, most)
+    messages = chat.messages
+    last = messages.pop().text if chat.ending == "unanswered" else ""
+    most = engine.info.context_length - SUMMARY_TOKENS - QUESTION_TOKENS
+    said = await newest_that_fit(engine, chat.system, messages, most)
+    if not said:
+        raise NothingToDropError(
+            "there is nothing before the last message to be summarised"
+            if not messages
+            else f"the last turn alone takes more than {most} of the context's "
+            f"{engine.info.context_length} tokens, so it cannot be summarised"
+        )
     prompt = [*prompt_of(said, chat.system), Message("user", QUESTION)]
-    if len(prompt) > 1 and prompt[-2].role == "user":
+    if prompt[-2].role == "user":
         prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
     params = SamplingParams(temperature=0, max_tokens=SUMMARY_TOKENS)
-    async with engine.generate(prompt, params, template_vars=bridge.template_vars()) as stream:
-        finished = await stream.result()
+    # Thinking would take all of the room, where the model can do without.
+    variables = {**bridge.template_vars(), "enable_thinking": False}
+    async with engine.generate(prompt, params, template_vars=variables) as stream:
+        result = asyncio.ensure_future(stream.result())
+        await asyncio.wait((result, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            result.cancel()
+            raise StoppedError("the summary was stopped; the conversation goes on as it was")
+        finished = result.result()
     if finished.error is not None:
         raise UserError(f"the conversation cannot be summarised: {finished.error.message}")
-    system = f"{chat.system}\n\nSummary of the conversation so far:\n{finished.text.strip()}".strip()
-    return await _go_on(chats, chat, system, [])
+    _, summary = (await thinking_style(engine, variables)).split(finished.text)
+    if not summary.strip():
+        raise UserError("the conversation cannot be summarised: the model has answered nothing")
+    system = f"{chat.system}\n\n{HEADING}\n{summary.strip()}".strip()
+    return await _go_on(chats, chat, system, []), last
+
+
+def summary_in(system: str) -> str:
+    """The summary that a system prompt holds; "" if none."""
+    return system.partition(f"{HEADING}\n")[2]
+
+
+def next_title(title: str) -> str:
+    """What to call the conversation that goes on: `... (2)`, `... (3)`."""
+    found = re.fullmatch(r"(.*) \((\d{1,6})\)", title)
+    name, number = (found[1], int(found[2])) if found else (title, 1)
+    ending = f" ({number + 1})"
+    return f"{name[: TITLE_LENGTH - len(ending)].rstrip()}{ending}"
 
 
 async def _go_on(chats: Chats, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
     def make(store: Store) -> Conversation:
         with store.database.write():
             new = store.create_conversation(
-                title=chat.title,
+                title=next_title(chat.title),
                 model=chat.model,
                 system=system,
                 params=chat.conversation.params,

@@ -25,3 +25,6 @@ class Listener(Protocol):
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
         """A sentence for the user."""
+
+    def tell_lasting(self, text: str) -> None:
+        """What is wrong as long as it is; "" when it is well again."""

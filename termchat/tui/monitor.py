@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
+from ..peaks import Peaks
 from .bridge import EngineBridge
 from .chat import Chat
 from .chats import Chats
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MEASURE_SECONDS = 60.0
+"""Between two measurements of the peak."""
+
 
 class Monitor:
     """stats: the last reading of the engine of the conversation on screen, None while it has none.
@@ -26,14 +34,19 @@ class Monitor:
     speeds: tokens a second of the conversations that stream.
     """
 
-    def __init__(self, engines: Engines, chats: Chats, relay: Relay) -> None:
+    def __init__(self, engines: Engines, chats: Chats, relay: Relay, peaks: Peaks | None = None) -> None:
+        """peaks: of earlier runs; None: none is measured."""
         self.stats: EngineStats | None = None
         self.speeds: dict[Chat, float] = {}
         self._engines = engines
         self._chats = chats
         self._relay = relay
         self._histories: dict[EngineBridge, StatsHistory] = {}
-        self._measured: set[AsyncEngine] = set()
+        self._peaks = peaks
+        self._met: dict[
+            EngineBridge, int
+        ] = {}  # ids of the engines; holding on to them would keep their memory
+        self._measured: WeakKeyDictionary[AsyncEngine, tuple[int, float]] = WeakKeyDictionary()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -51,11 +64,16 @@ class Monitor:
         self.stats, self.speeds = None, {}
         prefilling: set[LiveReply] = set()
         idle = True
+        others: list[float] = []
         for bridge in self._engines.loaded:
             stats = self._read_one(bridge, prefilling)
             idle = idle and (stats is None or stats.idle)
             if bridge is self._bridge:
                 self.stats = stats
+            elif stats is not None and not stats.idle:
+                others.append(stats.snapshot.tokens_per_second or 0.0)
+        if self.stats is not None and others:
+            self.stats = replace(self.stats, elsewhere=sum(others))
         self._relay.observe(prefilling)
         if idle and self.stats is not None and self.stats.snapshot.tokens_total > 0:
             self.measure_peak()
@@ -64,6 +82,9 @@ class Monitor:
         snapshot = bridge.snapshot()
         if snapshot is None:
             return None
+        if bridge.engine is not None and self._met.get(bridge) != id(bridge.engine):
+            self._met[bridge] = id(bridge.engine)
+            self.meet(bridge.engine)
         rows = {row.id: row for row in snapshot.conversations}
         its: list[Chat] = []
         for chat in self._chats.all:
@@ -72,24 +93,39 @@ class Monitor:
                 its.append(chat)
             for reply in live:
                 row = rows.get(reply.stream.id)
+                if row is not None:
+                    reply.context_tokens = row.tokens
                 if row is not None and row.state == "prefill":
                     prefilling.add(reply)
                 if row is not None and row.tokens_per_second:
                     self.speeds[chat] = self.speeds.get(chat, 0.0) + row.tokens_per_second
         stats = derive(snapshot, its, self._chats.shown if bridge is self._bridge else None)
-        self._histories.setdefault(bridge, StatsHistory()).add(stats)
+        self._histories.setdefault(bridge, StatsHistory()).add(stats, time.perf_counter())
         return stats
 
+    def meet(self, engine: AsyncEngine) -> None:
+        """An engine is new: tell it the peak of earlier runs."""
+        if self._peaks is not None:
+            self._peaks.tell(engine)
+
     def measure_peak(self) -> None:
-        """Measure the memory's peak once for an engine, after its first reply, when nothing runs anywhere."""
-        engine = self._bridge.engine
-        if engine is None or engine in self._measured:
+        """Measure the memory's peak when nothing runs anywhere: other programs may have spoiled it before.
+
+        Now and then, after something was answered: a prompt that is sent meanwhile waits some milliseconds.
+        """
+        engine, stats = self._bridge.engine, self.stats
+        if engine is None or stats is None or self._peaks is None:
             return
-        self._measured.add(engine)
+        tokens, time_before = self._measured.get(engine, (0, -math.inf))
+        now = time.perf_counter()
+        if stats.snapshot.tokens_total == tokens or now - time_before < MEASURE_SECONDS:
+            return
+        self._measured[engine] = stats.snapshot.tokens_total, now
+        peaks = self._peaks
 
         async def measure() -> None:
             try:
-                await engine.bandwidth_peak()
+                await peaks.measure(engine)
             except Exception:  # the engine was closed meanwhile: there is nothing to show
                 log.info("the peak bandwidth was not measured", exc_info=True)
 

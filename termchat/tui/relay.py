@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Set
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
 from .chat import Chat
 from .chats import Chats
 from .history import History
@@ -53,7 +51,8 @@ class Relay:
         writers = []
         for chat in self._chats.all:
             for reply in chat.live.values():
-                writers.append(reply.writer)
+                if reply.writer is not None:
+                    writers.append(reply.writer)
                 if reply.phase == "queued" and reply in prefilling:
                     reply.phase = "prefill"
                     self._listener.chats_changed()
@@ -65,20 +64,39 @@ class Relay:
 
         finished: Finished | None = None
         try:
-            first = await anext(reply.stream)
+            first = await self._first(reply)
             if isinstance(first, TextDelta):
                 self._take(chat, reply, first)
                 await self._until_finished(chat, reply)
             rest = reply.finish()
             if reply.mistaken:
-                self._unsaved.pop(reply.writer, None)
-                self._history.post(partial(_replace, reply.writer, reply.text))
+                if reply.writer is not None:
+                    self._unsaved.pop(reply.writer, None)
+                    self._history.post(partial(_replace, reply.writer, reply.text))
             else:
                 self._grow(chat, reply, *rest)
             finished = reply.stream.finished
+        except asyncio.CancelledError:  # the program ends, and nobody is there to wait for the store
+            self._save()
+            if reply.writer is not None:
+                self._history.post(partial(_interrupt, reply.writer))
+            raise
+        except BaseException:
+            await self._end(chat, reply, None)
+            raise
+        else:
+            await self._end(chat, reply, finished)
         finally:
             reply.stream.abort()
-            await self._end(chat, reply, finished)
+
+    async def _first(self, reply: LiveReply) -> TextDelta | Finished | None:
+        """The first event; None if the user wants no more before it, as the engine may be at work on it."""
+        first = asyncio.ensure_future(anext(reply.stream))
+        try:
+            await asyncio.wait((first, reply.stopped), return_when=asyncio.FIRST_COMPLETED)
+            return first.result() if first.done() else None
+        finally:
+            first.cancel()
 
     async def _until_finished(self, chat: Chat, reply: LiveReply) -> None:
         """Take a reply's text at every moment until it has ended."""
@@ -122,10 +140,11 @@ class Relay:
     def _grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         if not (answer or thinking):
             return
-        if not self._unsaved:
-            asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
-        text, thought = self._unsaved.get(reply.writer, ("", ""))
-        self._unsaved[reply.writer] = text + answer, thought + thinking
+        if reply.writer is not None:
+            if not self._unsaved:
+                asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
+            text, thought = self._unsaved.get(reply.writer, ("", ""))
+            self._unsaved[reply.writer] = text + answer, thought + thinking
         self._listener.reply_grew(chat, reply, answer, thinking)
 
     def _save(self) -> None:
@@ -135,10 +154,12 @@ class Relay:
             self._history.post(partial(_append, writer, *new))
 
     async def _end(self, chat: Chat, reply: LiveReply, finished: Finished | None) -> None:
-        """Store how a reply ended. finished: None if the program itself failed."""
-        from ..outcome import outcome_of
+        """Store how a reply ended. finished: None if it was stopped at once, or if the program failed."""
+        from ..outcome import Outcome, outcome_of
 
         outcome = outcome_of(finished, empty=not (reply.text or reply.thinking))
+        if finished is None and reply.stopped.done():
+            outcome = Outcome("interrupted", "aborted", {})
         error = finished.error if finished is not None else None
         broken = error is not None and error.code == "engine_failed"
         if error is not None:
@@ -149,26 +170,17 @@ class Relay:
         assert chat.tree is not None, "its replies are in it"
         before = chat.tree[reply.message_id]
         self._save()
-        try:
-            row = await self._history.call(lambda store: reply.writer.finish(*outcome))
-        except (UserError, OSError) as failure:
-            self._listener.notify_user(f"the reply is not saved: {failure}", error=True)
-            row = replace(
-                before,
-                text=reply.text,
-                thinking=reply.thinking,
-                status=outcome.status,
-                finish_reason=outcome.reason,
-                metrics=outcome.metrics,
-            )
+        row = await self._chats.saving.finish(chat, reply, outcome)
         chat.live.pop(reply.message_id, None)
         if row is not None:
             chat.tree[row.id] = row
         else:
             del chat.tree[reply.message_id]
+            chat.cut = outcome.reason == "aborted"
             if chat.leaf_id == reply.message_id and before.parent_id is not None:
                 chat.leaf_id = chat.leaf_below(before.parent_id)
-        chat.unread = chat.unread or self._chats.shown is not chat
+        if self._chats.shown is not chat:
+            self._chats.set_unread(chat, True)
         self._listener.chat_changed(chat)
         self._listener.chats_changed()
         self._listener.reply_ended(chat)
@@ -178,6 +190,10 @@ class Relay:
 
 def _append(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None:
     writer.append(text, thinking)
+
+
+def _interrupt(writer: ReplyWriter, store: Store) -> None:
+    writer.finish("interrupted", "aborted")
 
 
 def _replace(writer: ReplyWriter, text: str, store: Store) -> None:

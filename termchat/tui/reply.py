@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Literal
 
 from ..store import ReplyWriter, StoredMessage
@@ -17,11 +18,16 @@ PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode")
 
 
 class LiveReply:
-    """A reply that is being generated. bridge: by which model. phase: where the engine is with it."""
+    """A reply that is being generated.
+
+    writer: None if the store cannot take it now. bridge: by which model. phase: where the engine is with it.
+    tokens: of the reply so far; context_tokens: with those before it, None until the engine has said so.
+    stopped: done when the user wants no more of it.
+    """
 
     def __init__(
         self,
-        writer: ReplyWriter,
+        writer: ReplyWriter | None,
         message: StoredMessage,
         bridge: EngineBridge,
         stream: ResponseStream,
@@ -34,9 +40,17 @@ class LiveReply:
         self.stream = stream
         self.phase: Phase = "queued"
         self.tokens = 0
+        self.context_tokens: int | None = None
+        self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._splitter = splitter
         self._text = [message.text] if message.text else []
         self._thinking = [message.thinking] if message.thinking else []
+
+    def stop(self) -> None:
+        """Ask for its end; the part that has come is kept."""
+        self.stream.abort()
+        if not self.stopped.done():
+            self.stopped.set_result(None)
 
     @property
     def text(self) -> str:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..store import ReplyWriter, Store, StoredMessage, prompt_of
+from ..store import ConversationBusyError, NotFoundError, StoredMessage, prompt_of
 from ..thinking import OPEN, ThinkingSplitter
 from .bridge import EngineBridge
-from .chat import Chat
+from .chat import HELD, Chat
 from .chats import Chats, stored
 from .engines import Engines
 from .history import History
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from engine import Message, SamplingParams
 
 log = logging.getLogger(__name__)
+
+ELSEWHERE_SECONDS = 0.5
+"""From one look at a conversation in which another process answers to the next."""
 
 
 class Turns:
@@ -61,7 +65,7 @@ class Turns:
         if chat.waiting is not None:
             chat.waiting.cancel()
         for reply in chat.live.values():
-            reply.stream.abort()
+            reply.stop()
         return self.take_back(chat)
 
     def regenerate(self, chat: Chat, message: StoredMessage, count: int = 1) -> None:
@@ -70,20 +74,46 @@ class Turns:
         if parent is not None:
             self._turn(chat, self._answer(chat, parent, count))
 
-    def edit(self, chat: Chat, message: StoredMessage, text: str) -> None:
-        """A new version of a message of the user, and its answer, beside the old ones."""
+    def edit(self, chat: Chat, message: StoredMessage, text: str) -> bool:
+        """A new version of a message of the user, and its answer, beside the old ones.
+
+        False: the conversation is busy, and the text is still the caller's.
+        """
 
         async def turn() -> None:
-            changed = await self._history.call(lambda store: store.edit(message.id, text))
+            chat.queue.remove(text)
+            try:
+                changed = await self._chats.saving.edit(chat, message, text)
+            except BaseException:
+                chat.queue.insert(0, text)
+                raise
             chat.put(changed)
             self._listener.chat_changed(chat)
             await self._answer(chat, changed.id, 1)
 
+        if chat.busy:
+            return False
+        chat.queue.insert(0, text)  # until it is stored
         self._turn(chat, turn())
+        return True
 
     def resume(self, chat: Chat, message: StoredMessage) -> None:
         """Go on with an answer that was interrupted."""
         self._turn(chat, self._continue(chat, message))
+
+    @contextmanager
+    def occupied(self, chat: Chat) -> Iterator[asyncio.Future[None]]:
+        """While a conversation is busy with something else than an answer: done when it is to be stopped."""
+        chat.sending, chat.error = True, ""
+        chat.waiting = stopped = asyncio.get_running_loop().create_future()
+        self._listener.chat_changed(chat)
+        try:
+            yield stopped
+        finally:
+            chat.waiting, chat.sending, chat.stopping = None, False, False
+            self._listener.chat_changed(chat)
+            if chat.queue:
+                self._spawn(chat, self._pump(chat))
 
     def focus(self) -> None:
         """Let the conversation on screen win ties in its engine."""
@@ -111,7 +141,7 @@ class Turns:
         self._spawn(chat, self._pump(chat, turn))
 
     def _spawn(self, chat: Chat, pump: Coroutine[Any, Any, None]) -> None:
-        chat.sending, chat.error, chat.full = True, "", False
+        chat.sending, chat.error, chat.full, chat.cut = True, "", False, False
         task = asyncio.create_task(pump)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,6 +153,11 @@ class Turns:
                 step, turn = turn, None
                 await (step if step is not None else self._ask(chat))
                 chat.stopping = False  # what is queued now came after the stop
+        except NotFoundError as error:
+            if chat.gone or await self._is_gone(chat):
+                chat.error = "this conversation was deleted in another window; /undelete brings it back"
+            else:
+                chat.error = str(error)
         except (UserError, OSError, ValueError) as error:
             chat.error = str(error)
         except Exception as error:
@@ -138,10 +173,36 @@ class Turns:
         text = chat.queue.pop(0)
         try:
             message = await self._chats.commit(chat, text, self._engines.of(chat.model).reference)
+        except ConversationBusyError:
+            chat.queue.insert(0, text)
+            await self._while_answered_elsewhere(chat)
         except BaseException:
             chat.queue.insert(0, text)
             raise
-        await self._answer(chat, message.id, 1)
+        else:
+            await self._answer(chat, message.id, 1)
+
+    async def _while_answered_elsewhere(self, chat: Chat) -> None:
+        """Wait a little while another process answers in the same conversation; what it has said is shown."""
+        if chat.stopping:
+            return
+        chat.busy_elsewhere = True
+        chat.waiting = asyncio.ensure_future(asyncio.sleep(ELSEWHERE_SECONDS))
+        try:
+            await chat.waiting
+            await self._chats.read_again(chat)
+        except asyncio.CancelledError:
+            if not chat.stopping:
+                raise
+        finally:
+            chat.waiting, chat.busy_elsewhere = None, False
+
+    async def _is_gone(self, chat: Chat) -> bool:
+        try:
+            await self._history.call(lambda store: store.conversation(stored(chat)))
+        except NotFoundError:
+            return True
+        return False
 
     async def _ready(self, chat: Chat) -> EngineBridge | None:
         """Its model, once it is loaded; None if the user stopped meanwhile. EngineUnavailableError."""
@@ -162,16 +223,11 @@ class Turns:
         bridge = await self._ready(chat)
         if bridge is None or (engine := bridge.engine) is None:
             return
+        await self._chats.saving.settle(chat)
+        parent = self._chats.saving.now(parent)
         params = _params(chat, bridge)
         prompt = prompt_of(chat.branch(parent), chat.system)
-        id, model = stored(chat), bridge.reference
-
-        def begin(store: Store) -> list[tuple[ReplyWriter, StoredMessage]]:
-            with store.database.write():
-                writers = [store.begin_reply(id, parent, model, flush_every=0) for _ in range(count)]
-                return [(writer, store.message(writer.message_id)) for writer in writers]
-
-        begun = await self._history.call(begin)
+        begun = await self._chats.saving.begin(chat, parent, bridge.reference, count)
         variables = bridge.template_vars()
         if count == 1:
             streams = [engine.generate(prompt, params, template_vars=variables)]
@@ -199,7 +255,9 @@ class Turns:
         said: list[Message] = prompt_of(chat.branch(message.parent_id), chat.system)
         said.append(Message("assistant", f"{OPEN}{message.thinking}" if inside else message.text))
         splitter = ThinkingSplitter(inside=True) if inside else None  # a tag inside an answer is text
-        writer = await self._history.call(lambda store: store.resume_reply(message.id, flush_every=0))
+        writer = None
+        if message.id < HELD:
+            writer = await self._history.call(lambda store: store.resume_reply(message.id, flush_every=0))
         variables = bridge.template_vars()
         stream = engine.generate(said, params, continue_final=True, template_vars=variables)
         reply = LiveReply(writer, message, bridge, stream, splitter)
@@ -211,7 +269,7 @@ class Turns:
     async def _relay_all(self, chat: Chat, replies: list[LiveReply]) -> None:
         if chat.stopping:  # asked for while the request was made
             for reply in replies:
-                reply.stream.abort()
+                reply.stop()
         self._listener.chat_changed(chat)
         self._listener.chats_changed()
         await self._relay.run(chat, replies)

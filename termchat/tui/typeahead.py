@@ -1,25 +1,139 @@
-"""Keys in order: what is typed before a command's key is taken in before the command is carried out."""
+"""Keys in order: each one is done with before the next is looked at, however fast they come.
+
+A key passes the queues of the widgets it is for, and what it brings about passes them again. Without a wait,
+a character typed next would be in the text before the Backspace in front of it. Characters for one text field
+need none among themselves.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+import unicodedata
+from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from textual.widget import Widget
+from textual import events
+from textual.message_pump import MessagePump
+from textual.widgets import Input, TextArea
 
-CLOSING_SECONDS = 1.0
+if TYPE_CHECKING:
+    from textual.app import App
+
+LONGEST_SECONDS = 1.0
+"""A screen that is being closed, or that waits for a slow disk, takes in nothing: then the keys go on."""
 
 
-async def taken_in(focused: Widget | None) -> None:
-    """Wait until the keys before this one are through, which pass the queues of the widgets they are for.
+def is_text(event: events.Key) -> bool:
+    """Whether a key types a character: also joiners, which show nothing by themselves."""
+    character = event.character
+    return (
+        character is not None
+        and "+" not in event.key
+        and (character.isprintable() or unicodedata.category(character) in ("Cf", "Co", "Zs"))
+    )
 
-    Called while the application handles a key, so that no further one is on its way.
-    """
-    if focused is None:
-        return
-    *nodes, _ = focused.ancestors_with_self  # the last one is the application
-    for node in (focused, *nodes):  # a message that a key makes passes the focused widget once more
-        passed = asyncio.Event()
-        if node.call_later(passed.set):
-            with suppress(TimeoutError):  # a screen that is being closed takes in nothing more
-                await asyncio.wait_for(passed.wait(), CLOSING_SECONDS)
+
+class TypeAhead:
+    """What was typed and not looked at yet."""
+
+    def __init__(
+        self,
+        app: App[Any],
+        handle: Callable[[events.Event], Awaitable[None]],
+        at_rest: Callable[[], Awaitable[None]],
+    ) -> None:
+        """handle: what the application does with an event. at_rest: waits until commands have acted."""
+        self._app, self._handle, self._at_rest = app, handle, at_rest
+        self._events: deque[events.Event] = deque()
+        self._come = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._typed_into: object = None  # the field whose characters may not be in it yet
+
+    @property
+    def started(self) -> bool:
+        """Whether what was typed is looked at."""
+        return self._task is not None
+
+    def add(self, event: events.Event) -> None:
+        """Take in an event of keyboard or mouse."""
+        self._events.append(event)
+        self._come.set()
+
+    def start(self) -> None:
+        """Begin to look at what was typed."""
+        self._task = asyncio.create_task(self._run(), name="typeahead")
+
+    def stop(self) -> None:
+        """Look at nothing more."""
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            while not self._events:
+                self._come.clear()
+                await self._come.wait()
+            event = self._events.popleft()
+            try:
+                await self._one(event)
+            except Exception as error:
+                self._app._handle_exception(error)
+
+    async def _one(self, event: events.Event) -> None:
+        focused = self._app.focused
+        if isinstance(event, events.Key) and is_text(event) and isinstance(focused, (Input, TextArea)):
+            await self._character(event, focused)
+            return
+        if self._typed_into is not None:
+            await self._settle()
+        await self._handle(self._for_field(event))
+        if not isinstance(event, events.MouseEvent) or isinstance(event, (events.MouseDown, events.MouseUp)):
+            await self._settle()
+
+    async def _character(self, event: events.Key, field: Input | TextArea) -> None:
+        """Type a character into the field that has the focus."""
+        if event.is_printable:
+            self._typed_into = field
+            await self._handle(event)
+            return
+        await self._settle()
+        assert event.character is not None, "it is a text"
+        if isinstance(field, Input):
+            field.insert_text_at_cursor(event.character)
+        elif not field.read_only:
+            field.replace(event.character, *field.selection, maintain_selection_offset=False)
+
+    def _for_field(self, event: events.Event) -> events.Event:
+        """A paste as the field that has the focus can hold it: all lines in one."""
+        if isinstance(event, events.Paste) and isinstance(self._app.focused, Input):
+            return events.Paste(" ".join(event.text.split("\n")))
+        return event
+
+    async def _settle(self) -> None:
+        """Wait until what was typed is done: it has passed all queues, and a command has done its part."""
+        self._typed_into = None
+        deadline = time.monotonic() + LONGEST_SECONDS
+        for _ in range(4):
+            screen, focused = self._app.screen, self._app.focused
+            await self._pass(deadline)
+            await self._at_rest()
+            if (screen, focused) == (self._app.screen, self._app.focused):
+                break
+        await self._pass(deadline)
+
+    async def _pass(self, deadline: float) -> None:
+        """Wait until the queues are through, from the focused widget up to the application.
+
+        The focused widget's comes twice: what a key makes there passes it once more.
+        """
+        app = self._app
+        first = app.focused or app.screen
+        nodes: list[MessagePump] = [first, *first.ancestors_with_self]
+        for node in nodes:
+            passed = asyncio.Event()
+            if node.call_later(passed.set):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(passed.wait(), max(0.0, deadline - time.monotonic()))

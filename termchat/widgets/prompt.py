@@ -6,11 +6,15 @@ import re
 from collections.abc import Sequence
 
 from textual import events
+from textual.document._document import Location
 from textual.message import Message
 from textual.strip import Strip
 from textual.widgets import TextArea
+from textual.widgets.text_area import Edit, EditResult
 
 from termchat.sanitize import show_controls
+from termchat.widgets.graphemes import grapheme_end, grapheme_start
+from termchat.widgets.origin import Origin, Source, all_from
 from termchat.widgets.plain import Literal
 from termchat.widgets.still import Still
 
@@ -39,11 +43,14 @@ class Prompt(Literal, Still, TextArea):
     """
 
     class Submitted(Message):
-        """Enter was pressed. text: with the pasted texts in the place of their tokens."""
+        """Enter was pressed. text: with the pasted texts in the place of their tokens; sources: of its
+        characters, as `origin` has them.
+        """
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, sources: bytes) -> None:
             super().__init__()
             self.text = text
+            self.sources = sources
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -54,19 +61,56 @@ class Prompt(Literal, Still, TextArea):
             id=id,
         )
         self.earlier: Sequence[str] = ()
+        self.emptied = ""  # what was taken away, until something else is loaded
         self._at: int | None = None  # the place in the history that is shown
-        self._draft = ""  # what was typed before going there
+        self._draft = "", b""  # what was typed before going there, and its sources
         self._pasted: dict[int, str] = {}
+        self._origin = Origin()
+        self._source: Source = "typed"  # of what is put in now
 
     @property
     def value(self) -> str:
         """The text with everything that was pasted."""
         return _TOKEN.sub(lambda token: self._pasted.get(int(token[1]), token[0]), self.text)
 
-    def load(self, text: str) -> None:
-        """Replace the text and put the cursor at its end."""
+    @property
+    def sources(self) -> bytes:
+        """Where each character of `value` came from, as `origin` has it."""
+        parts, sources, at = [], self._origin.sources, 0
+        for token in _TOKEN.finditer(self.text):
+            if (pasted := self._pasted.get(int(token[1]))) is not None:
+                start = token.start()
+                parts += [sources[at:start], sources[start : start + 1] * len(pasted)]
+                at = token.end()
+        return b"".join([*parts, sources[at:]])
+
+    def load(self, text: str, sources: bytes = b"") -> None:
+        """Replace the text and put the cursor at its end. sources: of its characters, if that is known."""
+        self._at, self.emptied = None, ""
+        self._show(text, sources)
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Every change of the text but `load`, undo and redo."""
+        result = super().edit(edit)
+        self._origin.update(self.text, self._source)
+        return result
+
+    def undo(self) -> None:
+        """Take the last change back."""
+        super().undo()
+        self._origin.update(self.text, "back")
+
+    def redo(self) -> None:
+        """Make the change that was taken back last."""
+        super().redo()
+        self._origin.update(self.text, "back")
+
+    def empty(self) -> None:
+        """Take the text away, so that it can be recalled, or brought back by undo."""
+        self.emptied = self.value
+        self.earlier = [*self.earlier, self.emptied]
         self._at = None
-        self._show(text)
+        self.clear()
 
     def paste(self, text: str) -> None:
         """Put text in the place of the selection, folded if it is large. It is never sent by this."""
@@ -74,12 +118,16 @@ class Prompt(Literal, Still, TextArea):
         if text.count("\n") >= _FOLD_LINES or len(text) > _FOLD_CHARACTERS:
             text = self._fold(text)
         start, end = self.selection
-        self.replace(text, start, end, maintain_selection_offset=False)
+        self._source = "pasted"
+        try:
+            self.replace(text, start, end, maintain_selection_offset=False)
+        finally:
+            self._source = "typed"
 
     def on_key(self, event: events.Key) -> None:
         """Send or begin a line; other keys are the text area's."""
         if event.key == "enter":
-            self.post_message(self.Submitted(self.value))
+            self.post_message(self.Submitted(self.value, self.sources))
         elif event.key in _NEWLINE_KEYS:
             start, end = self.selection
             self.replace("\n", start, end, maintain_selection_offset=False)
@@ -109,7 +157,7 @@ class Prompt(Literal, Still, TextArea):
             super().action_cursor_down(select)
 
     def action_delete_left(self) -> None:
-        """Delete to the left: a character, or a token as a whole."""
+        """Delete to the left: what is seen as one character, or a token as a whole."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         for token in _TOKEN.finditer(before):
@@ -117,6 +165,20 @@ class Prompt(Literal, Still, TextArea):
                 self.delete((row, token.start()), (row, column), maintain_selection_offset=False)
                 return
         super().action_delete_left()
+
+    def get_cursor_left_location(self) -> Location:
+        """One character to the left, as it is seen."""
+        row, column = self.cursor_location
+        if column:
+            return row, grapheme_start(self.document.get_line(row)[:column])
+        return super().get_cursor_left_location()
+
+    def get_cursor_right_location(self) -> Location:
+        """One character to the right, as it is seen."""
+        row, column = self.cursor_location
+        if width := grapheme_end(self.document.get_line(row)[column:]):
+            return row, column + width
+        return super().get_cursor_right_location()
 
     def render_line(self, y: int) -> Strip:
         """One row; none where the border leaves no room, as the placeholder cannot be wrapped to nothing."""
@@ -133,16 +195,18 @@ class Prompt(Literal, Still, TextArea):
         if not 0 <= at + step <= len(self.earlier):
             return False
         if self._at is None:
-            self._draft = self.value
+            self._draft = self.value, self.sources
         at += step
         self._at = at if at < len(self.earlier) else None
-        self._show(self.earlier[at] if at < len(self.earlier) else self._draft)
+        self._show(*((self.earlier[at],) if at < len(self.earlier) else self._draft))
         return True
 
-    def _show(self, text: str) -> None:
+    def _show(self, text: str, sources: bytes = b"") -> None:
         self._pasted.clear()
         text = show_controls(text)
         self.text = self._fold(text) if len(text) > _LOAD_CHARACTERS else text
+        known = len(sources) == len(self.text)
+        self._origin.reset(self.text, sources if known else all_from("back", len(self.text)))
         self.move_cursor(self.document.end)
 
     def _fold(self, text: str) -> str:

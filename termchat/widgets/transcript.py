@@ -80,6 +80,11 @@ class Transcript(Literal, RowView, can_focus=True):
         """The message with the cursor."""
         return None if self.cursor is None else self._messages[self.cursor]
 
+    @property
+    def following(self) -> bool:
+        """Whether the end is on screen, and stays there."""
+        return self._following
+
     def show(self, messages: Iterable[Message]) -> None:
         """Show these messages in place of what was there, from the newest."""
         self.cursor = None

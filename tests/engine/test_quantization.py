@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from engine.quantization import dequantize, quantize
-from kernels.weights import Packed
+from kernels.dequantize import dequantize as kernels_dequantize
+from kernels.interface import BackendSettings, Batch, Limits, SamplingBatch
+from kernels.native.backend import NativeBackend
+from kernels.reference.quantized import product
+from kernels.weights import Packed, Plain, blocks_of_rows
 
 FORMATS = ("q8", "q4")
 
@@ -187,3 +191,83 @@ def test_input_is_left_alone(format: str) -> None:
     copy = w.copy()
     quantize(w, format)
     assert np.array_equal(w, copy)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("size", [1e-4, 1e-5, 1e-6, 1e-8, 1e-11, 1e-30, 1e-40])
+@pytest.mark.parametrize("beside", [None, 1.0])
+def test_small_rows_keep_their_values(format: str, size: float, beside: float | None) -> None:
+    """Alone in a matrix, and beside rows of usual size; from float32, and from bfloat16 values."""
+    rng = np.random.default_rng(int(-np.log10(size)))
+    w = rng.standard_normal((6, 100))
+    w *= size
+    if beside is not None:
+        w[[0, 3]] = rng.standard_normal((2, 100)) * beside
+    w = w.astype(np.float32)
+    cut = (w.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    for values in (w, cut, np.abs(cut)):
+        packed = quantize(values, format)
+        found = dequantize(packed)
+        error = np.abs(found - values).max(axis=1)
+        if beside is not None and size < 1e-12:
+            assert not found[1].any(), "nothing beside the others"
+            continue
+        bound = 0.006 if format == "q8" else 0.09  # half a step and a quarter, of the range
+        assert (error <= bound * np.abs(values).max(axis=1)).all(), (error, np.abs(values).max(axis=1))
+        for start, stop in ((0, 6), (1, 3), (3, 4), (5, 6)):
+            assert np.array_equal(kernels_dequantize(packed, start, stop), found[start:stop])
+        if size >= 1e-4:
+            assert packed.kept is None, "float16 scales hold these rows"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_small_rows_compute_the_same_in_every_backend(format: str) -> None:
+    rng = np.random.default_rng(7)
+    w = rng.standard_normal((50, 64)).astype(np.float32)
+    w[[0, 1, 17, 49]] *= np.float32(1e-7)
+    packed = quantize(w, format)
+    assert packed.kept is not None
+    assert packed.kept.rows.tolist() == [0, 1, 17, 49]
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    twin = np.concatenate([product(x, block, 1) for block in blocks_of_rows(packed)], axis=1)
+    exact = x.astype(np.float64) @ dequantize(packed).astype(np.float64).T
+    assert np.abs(twin / exact - 1)[:, [0, 1, 17, 49]].max() < 1e-3
+    backend = NativeBackend(BackendSettings(threads=2))
+    try:
+        table, matrix = backend.place_matrix(Plain(x, "f32")), backend.place_matrix(packed)
+
+        def forward(ops, inputs):  # type: ignore[no-untyped-def]
+            x = ops.gather(ops.embedding(table, inputs.tokens), inputs.sample_rows)
+            return ops.sample(ops.linear(x, matrix), inputs.sampling)
+
+        program = backend.capture(forward, Limits(3, 3, 3, 1))
+        logits = program.run(batch_of(3), logits=True).logits
+        assert logits is not None
+        assert logits.tobytes() == twin.astype(np.float32).tobytes()
+    finally:
+        backend.close()
+
+
+def batch_of(rows: int) -> Batch:
+    zeros = np.zeros(rows, np.int32)
+    empty, floats = np.zeros(0, np.int32), np.zeros(rows, np.float32)
+    offsets = np.zeros(rows + 1, np.int32)
+    rules = SamplingBatch(
+        temperature=floats,
+        top_k=zeros,
+        top_p=floats + 1,
+        min_p=floats,
+        repetition=floats + 1,
+        presence=floats,
+        frequency=floats,
+        seeds=np.zeros(rows, np.uint64),
+        positions=np.zeros(rows, np.int64),
+        seen_offsets=offsets,
+        seen_ids=empty,
+        seen_counts=empty,
+        bias_offsets=offsets,
+        bias_ids=empty,
+        bias_values=np.zeros(0, np.float32),
+    )
+    at = np.arange(rows, dtype=np.int32)
+    return Batch(at, zeros, zeros, zeros, np.zeros((1, 1), np.int32), at, rules)

@@ -2,6 +2,7 @@
 
 import resource
 import threading
+import time
 
 import pytest
 
@@ -37,6 +38,27 @@ HOSTILE = {
     "json separators": "{{ range(60000)|list|tojson(separators=('a' * 100000, 'b')) }}",
     "round": "{{ 5|round(-10**9) }}",
     "time": "{{ strftime_now('%Y' * 1000) }}",
+    "percent star": "{{ '%*d' % (10**9, 1) }}",
+    "percent precision": "{{ '%.999999999f' % 1 }}",
+    "percent of lists": DOUBLING.replace("'aa'", "[1]").replace("VALUE", "['%s' % ns.x, '%s' % ns.x]"),
+    "many percents": "{{ ('%s' * 100000) % ((('a' * 100000),) * 100000) }}",
+    "nested format": "{{ '{:{}}'.format(1, 10**9) }}",
+    "format of items": "{{ '{0[a]}'.format({'a': 1}) }}",
+    "format of attributes": "{{ '{0.x}'.format(namespace(x=1)) }}",
+    "format of methods": "{{ '{}'.format('a'.join) }}",
+    "format grows": DOUBLING.replace("VALUE", "'{0}{0}'.format(ns.x)"),
+    "format map": "{{ '{a}'.format_map({'a': 1}) }}",
+    "ljust": "{{ 'a'.ljust(10**9) }}",
+    "center filter": "{{ 'a'|center(10**9) }}",
+    "batch": "{{ [1]|batch(10**9, 0)|list }}",
+    "slice": "{{ [1]|slice(10**9)|list }}",
+    "sum of lists": "{{ [[1]]|sum(start=[]) }}",
+    "sum of texts": "{{ ['a']|sum(start='') }}",
+    "wrap": "{{ ('a b' * 2000000)|wordwrap(1) }}",
+    "wrap with much": "{{ 'a b c'|wordwrap(1, wrapstring='x' * 100000) }}",
+    "pretty": "{{ range(60000)|list|pprint }}",
+    "many lines": "{{ ('\n' * 4000000).splitlines()|length }}",
+    "groups": "{% for i in range(99999) %}{{ range(60000)|groupby('x')|length }}{% endfor %}",
     # growth in loops
     "sum": DOUBLING.replace("VALUE", "ns.x + ns.x"),
     "concatenation": DOUBLING.replace("VALUE", "ns.x ~ ns.x"),
@@ -103,6 +125,43 @@ def test_clock_is_the_last_resort(monkeypatch: pytest.MonkeyPatch):
         render_chat(
             "{% set l = range(60000)|list %}{% for i in range(9999) %}{{ 'x' in l }}{% endfor %}", TALK
         )
+
+
+def test_all_attempts_share_one_budget(monkeypatch: pytest.MonkeyPatch):
+    """A template that burns most of its time in each form of the conversation, and then refuses it."""
+    monkeypatch.setattr(budget, "_SECONDS", 1.0)
+    burn = "{% for i in range(12000) %}{{ 'x' in l }}{% endfor %}{{ raise_exception('no') }}"
+    started = time.process_time()
+    talk = [Message("system", "s"), *TALK, Message("user", "a"), Message("user", "b")]
+    with pytest.raises(EngineError, match=r"steps|more than 1 seconds|refuses"):
+        render_chat("{% set l = range(60000)|list %}" + burn, talk)
+    assert time.process_time() - started < 4
+
+
+GROWING = (
+    "{% set ns = namespace(text='') %}{% for m in messages %}"
+    "{% set ns.text = ns.text ~ '<' ~ m.role ~ '>' ~ m.content|trim ~ '\n' %}{% endfor %}{{ ns.text }}"
+)
+LOOKING_BACK = (
+    "{% for m in messages %}{% set i = loop.index0 %}{% set ns = namespace(n=0) %}"
+    "{% for other in messages[:i] %}{% if other.role == m.role and not other.tool_calls %}"
+    "{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}{{ ns.n }} {% endfor %}"
+)
+
+
+def test_601_turns_of_2000_characters():
+    talk = [Message("user" if i % 2 == 0 else "assistant", "word " * 400) for i in range(601)]
+    assert len(render_chat(GROWING, talk)) > 1_200_000
+    assert render_chat(LOOKING_BACK, talk).split()[-1] == "300"
+
+
+def test_a_growing_text_does_not_open_the_way_to_much_memory():
+    talk = [Message("user" if i % 2 == 0 else "assistant", "word " * 400) for i in range(601)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kept = "{% set ns = namespace(l=[], t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.content %}"
+    with pytest.raises(EngineError, match=r"too much memory|characters; "):
+        render_chat(kept + "{% set ns.l = ns.l + [ns.t] %}{% endfor %}{{ ns.l|length }}", talk)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10
 
 
 def test_namespaces_that_hold_each_other_are_not_written_out():

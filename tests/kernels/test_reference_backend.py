@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ import torch
 
 from kernels.backends import open_backend
 from kernels.interface import BackendSettings, CacheShape
+from kernels.machine import usable_cpus
 from kernels.reference import self_check
-from kernels.threads import cgroup_cpus, usable_cpus
 
 
 @pytest.fixture(autouse=True)
@@ -139,58 +138,6 @@ def test_the_self_check_finds_attention_that_depends_on_its_neighbours(monkeypat
         self_check, "attend", lambda cache, layer, q, *rest: sound(cache, layer, q, *rest) * len(q)
     )
     assert not self_check.rows_are_independent(torch.device("cpu"), torch.float32)
-
-
-def group(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-
-
-def test_the_least_quota_of_nested_groups_holds(tmp_path):
-    group(tmp_path, cpu__max="max 100000\n")
-    group(tmp_path / "a", cpu__max="350000 100000\n")
-    group(tmp_path / "a/b", cpu__max="max 100000\n")
-    assert cgroup_cpus("0::/a/b\n", tmp_path) == 3.5
-    group(tmp_path / "a/b", cpu__max="150000 100000\n")
-    assert cgroup_cpus("0::/a/b\n", tmp_path) == 1.5
-    assert cgroup_cpus("0::/\n", tmp_path) is None
-
-
-def test_a_container_sees_its_own_group_at_the_root(tmp_path):
-    group(tmp_path, cpu__max="200000 100000")
-    assert cgroup_cpus("0::/system.slice/docker-1.scope\n", tmp_path) == 2
-    assert cgroup_cpus("0::/../../elsewhere\n", tmp_path) == 2
-
-
-def test_version_1_quota(tmp_path):
-    group(tmp_path / "cpu/job", cpu__cfs_quota_us="50000\n", cpu__cfs_period_us="100000\n")
-    group(tmp_path / "cpu", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
-    assert cgroup_cpus("11:memory:/job\n4:cpu,cpuacct:/job\n", tmp_path) == 0.5
-    assert cgroup_cpus("4:cpu,cpuacct:/\n2:memory:/job\n", tmp_path) is None
-
-
-def test_no_groups_set_no_limit(tmp_path):
-    assert cgroup_cpus("", tmp_path) is None
-    assert cgroup_cpus("0::/gone\n", tmp_path) is None
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs processor affinity")
-def test_usable_cpus_follow_affinity():
-    before = os.sched_getaffinity(0)
-    assert 1 <= usable_cpus() <= len(before)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cpus() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-@pytest.mark.parametrize(("quota", "threads"), [(0.5, 1), (1.9, 1), (None, 2), (64.0, 2)])
-def test_usable_cpus_round_a_quota_down_but_not_to_nothing(quota, threads, monkeypatch):
-    monkeypatch.setattr("kernels.threads.cgroup_cpus", lambda membership, root: quota)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5}, raising=False)
-    assert usable_cpus() == threads
 
 
 def test_vectors_are_copies():

@@ -215,3 +215,18 @@ def test_a_model_that_is_being_downloaded_is_not_removed(paths: Paths) -> None:
 def test_a_missing_built_in_file_is_a_warning(tmp_path: Path) -> None:
     found = read_registries(tmp_path / "gone.toml", data_file("models.toml"))
     assert found.default == "smollm2-135m"
+
+
+def test_N002_names_of_models_in_a_cache_of_the_hub(tmp_path: Path) -> None:
+    """The name is not a hash, and the reference, by which `-c` finds the model again, keeps the links."""
+    repository = tmp_path / "hub" / "models--a--b"
+    snapshot = repository / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "blobs" / ("ab" * 32)).write_bytes(b"GGUF")
+    (snapshot / "x.gguf").symlink_to(f"../../blobs/{'ab' * 32}")
+    registry = Registry({}, "", tmp_path / "models")
+    folder, file = registry.resolve(str(snapshot)), registry.resolve(str(snapshot / "x.gguf"))
+    assert (folder.name, folder.reference) == ("a/b", str(snapshot))
+    assert (file.name, file.reference) == ("x.gguf", str(snapshot / "x.gguf"))
+    assert registry.resolve(file.reference) == file

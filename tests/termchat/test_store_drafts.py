@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from termchat.store import Draft, Store, StoreBusyError, save_draft, search, take_drafts
+from termchat.store import (
+    Draft,
+    Store,
+    StoreBusyError,
+    leave_draft,
+    save_draft,
+    search,
+    take_draft,
+    take_drafts,
+)
 from termchat.store.schema import MIGRATIONS
 
 
@@ -24,14 +33,19 @@ def test_N013_two_windows_keep_their_own_texts(tmp_path: Path) -> None:
         save_draft(first, "1", "c", "typed in one")
         save_draft(second, "2", "c", "typed in the other")
         save_draft(first, "3", None, "of a new one")
-        assert take_drafts(second, "c") == take_drafts(second, None) == []
+        assert take_draft(second, "c", "x") == ""
+        assert take_drafts(second) == []
         save_draft(second, "2", "c", "  ")  # sent, or deleted
         assert typed(tmp_path / "t.db") == ["of a new one", "typed in one"]
     with Store(tmp_path / "t.db") as third:
-        assert take_drafts(third, None) == [Draft("3", "of a new one")]
-        assert take_drafts(third, "c") == [Draft("1", "typed in one")]
+        assert take_drafts(third) == [Draft("3", "of a new one")]
+        save_draft(third, "4", "c", "typed now")
+        assert take_draft(third, "c", "4") == "typed in one"
         with Store(tmp_path / "t.db") as fourth:
-            assert take_drafts(fourth, "c") == []
+            assert take_draft(fourth, "c", "5") == ""
+            leave_draft(third, "4")
+            assert take_draft(fourth, "c", "5") == "typed in one\n\ntyped now"
+        assert typed(tmp_path / "t.db") == ["of a new one", "typed in one\n\ntyped now"]
 
 
 def test_N013_a_window_that_was_killed_leaves_its_text(tmp_path: Path) -> None:
@@ -45,7 +59,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.db")], timeout=60)
     assert done.returncode == -signal.SIGKILL
     with Store(tmp_path / "t.db") as store:
-        assert take_drafts(store, None) == [Draft("k", "half a thought")]
+        assert take_drafts(store) == [Draft("k", "half a thought")]
 
 
 def test_a_draft_outlives_its_conversation_unless_that_is_purged(tmp_path: Path) -> None:
@@ -58,7 +72,7 @@ def test_a_draft_outlives_its_conversation_unless_that_is_purged(tmp_path: Path)
         assert typed(tmp_path / "t.db") == []
         save_draft(store, "1", "c", "typed on, in a window that still shows it")
     with Store(tmp_path / "t.db") as store:
-        assert [draft.key for draft in take_drafts(store, None)] == ["1"]
+        assert [draft.key for draft in take_drafts(store)] == ["1"]
 
 
 def test_an_older_database_that_cannot_be_written_is_read(tmp_path: Path) -> None:
@@ -75,7 +89,7 @@ def test_an_older_database_that_cannot_be_written_is_read(tmp_path: Path) -> Non
         with Store(path) as store:
             assert store.notice is not None
             assert [(each.id, each.unread) for each in store.list_conversations()] == [("c", False)]
-            assert take_drafts(store, "c") == []
+            assert take_draft(store, "c", "k") == ""
 
 
 def test_purged_conversations_leave_no_trace_on_the_disk(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from ..command import Command, CommandError
 from ..compact import drop_oldest, summarise
 from ..screens.dialogs import AskLine, AskText, Choose
 from ..screens.picker import Item, Picker
+from .loading import model_answers
 from .sending import submit
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ async def undelete(ui: MainScreen, argument: str) -> None:
 async def fork(ui: MainScreen, argument: str) -> None:
     """Copy the conversation, up to the message the keys are at, into a new one."""
     focused = ui.conversation.focused
+    if ui.chat.held:
+        raise CommandError("this conversation is not stored yet, so it cannot be copied")
     copy = await ui.app.chats.fork(ui.chat, focused.id if focused is not None else None)
     await ui.switch_to(copy)
     ui.notify_user("this is the copy")
@@ -85,7 +88,9 @@ async def find(ui: MainScreen, argument: str) -> None:
     async def items(query: str) -> list[Item]:
         if not query.strip():
             return [Item(Content(chat.title), (chat, None)) for chat in chats.all if chat.id]
-        hits = await ui.app.history.call(partial(search, query=query))
+        hits = await ui.app.history.read(partial(search, query=query))
+        if any(chats.find(hit.conversation_id) is None for hit in hits):
+            await chats.refresh()  # another window or program has written it
         found = []
         for hit in hits:
             chat = chats.find(hit.conversation_id)
@@ -142,18 +147,52 @@ async def compact(ui: MainScreen, argument: str) -> None:
     )
     if answer in (None, 2):
         return
-    bridge = await ui.app.engines.ready(chat.model)
-    if answer == 1:
-        ui.notify_user("the model is summarising the conversation")
-    make = drop_oldest if answer == 0 else summarise
-    await ui.switch_to(await make(ui.app.chats, bridge, chat))
+    if not await model_answers(ui, chat):
+        return
+    last, turns = "", ui.app.turns
+    with turns.occupied(chat) as stopped:
+        bridge = await ui.app.engines.ready(chat.model)
+        if answer == 0:
+            goes_on = await drop_oldest(ui.app.chats, bridge, chat)
+        else:
+            stop = ui.app.keys.hint("reply.stop")
+            ui.notify_user(f"the model is summarising the conversation; {stop} stops it")
+            goes_on, last = await summarise(ui.app.chats, bridge, chat, stopped)
+        queued = turns.take_back(chat)
+    await ui.switch_to(goes_on)
+    if goes_on.ending == "unanswered":
+        turns.regenerate(goes_on, goes_on.messages[-1])
+    for text in [last, *queued] if last else queued:
+        turns.submit(goes_on, text)
+
+
+async def purge(ui: MainScreen, argument: str) -> None:
+    """Remove all deleted conversations for good."""
+    answer = await ui.app.push_screen_wait(
+        Choose(
+            "Remove all deleted conversations for good?",
+            "They cannot be brought back then, and nothing of them stays in the database.",
+            ["remove them", "cancel"],
+        )
+    )
+    if answer == 0:
+        count = await ui.app.chats.purge()
+        ui.notify_user(f"deleted conversations removed for good: {count}")
 
 
 CHATS = (
     Command("chat.new", new, "new conversation", "Conversations", "new", "[MESSAGE]", "ctrl+n"),
     Command("chat.find", find, "search all conversations", "Conversations", "search", "[WORDS]", "ctrl+o"),
-    Command("chat.next", partial(move, 1), "next conversation", "Conversations", key="ctrl+pagedown"),
-    Command("chat.previous", partial(move, -1), "previous conversation", "Conversations", key="ctrl+pageup"),
+    Command(
+        "chat.next", partial(move, 1), "next conversation", "Conversations", key="ctrl+pagedown,ctrl+down"
+    ),
+    Command(
+        "chat.previous",
+        partial(move, -1),
+        "previous conversation",
+        "Conversations",
+        key="ctrl+pageup,ctrl+up",
+    ),
     *(
         Command(
             f"chat.{number}",
@@ -168,6 +207,7 @@ CHATS = (
     Command("chat.title", title, "rename", "Conversations", "title", "[TITLE]"),
     Command("chat.delete", delete, "delete", "Conversations", "delete"),
     Command("chat.undelete", undelete, "bring back the one deleted last", "Conversations", "undelete"),
+    Command("chat.purge", purge, "remove what was deleted for good", "Conversations", "purge"),
     Command("chat.fork", fork, "copy into a new conversation", "Conversations", "branch"),
     Command("chat.compact", compact, "make room in the context", "Conversations", "compact"),
     Command("chat.system", system, "system prompt", "Conversations", "system", "[TEXT]"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ...files import TextError, read_text
-from ...store import Store, export, export_file, import_json
+from ...files import TextError, expanded, read_text
+from ...store import StoreError, document_of, export, export_file, import_parsed, parse_export
+from ..background import in_background
 from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
 
@@ -16,26 +18,38 @@ if TYPE_CHECKING:
 Format = Literal["md", "json", "text"]
 
 FORMATS: dict[str, Format] = {"md": "md", "json": "json", "text": "text", "txt": "text"}
-LARGEST_IMPORT = 1 << 30
+LARGEST_IMPORT = 1 << 28
+"""Bytes; what is read of them takes several times as much memory."""
 SUFFIXES: dict[Format, str] = {"md": "md", "json": "json", "text": "txt"}
 
 
 async def save(ui: MainScreen, argument: str) -> None:
     """Write the conversation to a file: `[md|json|text] [FILE]`."""
     chat = ui.chat
-    if (id := chat.id) is None:
+    if not chat.messages:
         raise CommandError("this conversation has no message yet, so there is nothing to export")
-    form, name = _asked(argument)
-    path = ui.app.folder / Path(name or f"{_file_name(chat.title)}.{SUFFIXES[form]}").expanduser()
-    if path.exists():
+    form, name = _asked(argument, ui.app.folder)
+    usual = f"{_file_name(chat.title)}.{SUFFIXES[form]}"
+    path = ui.app.folder / expanded(name or usual)
+    if path.is_dir():
+        path /= usual
+    replace = path.exists()
+    if replace:
         answer = await ui.app.push_screen_wait(Choose("The file exists", str(path), ["replace it", "cancel"]))
         if answer != 0:
             return
+    if (id := chat.id) is None or chat.held:  # not all of it is stored yet
+        messages = list((chat.tree or {}).values()) if form == "json" else chat.messages
+        document = document_of([(chat.conversation, messages)], form)
+    else:
+        document = await ui.app.history.call(lambda store: export(store, [id], form))
 
-    def write(store: Store) -> None:
-        export_file(path, export(store, [id], form))
+    def write() -> None:
+        if not replace and path.exists():
+            raise CommandError(f"{path} was made meanwhile; it is not replaced unasked")
+        export_file(path, document)
 
-    await ui.app.history.call(write)
+    await in_background(write)
     ui.notify_user(f"written: {path}")
 
 
@@ -46,30 +60,49 @@ async def load(ui: MainScreen, argument: str) -> None:
         name = await ui.app.push_screen_wait(AskLine("Import", "An exported JSON file."))
     if not name:
         return
-    path = ui.app.folder / Path(name).expanduser()
+    path = ui.app.folder / expanded(_unquoted(name))
 
-    def read(store: Store) -> list[str]:
+    def read() -> Mapping[str, Any]:
         try:
-            text = read_text(path, LARGEST_IMPORT).text
-        except OSError as error:
-            raise CommandError(f"cannot read {path}: {error.strerror}") from error
+            if not path.is_file() and path.exists():
+                raise CommandError(f"cannot read {path}: it is no regular file")
+            return parse_export(read_text(path, LARGEST_IMPORT).text)
         except TextError as error:
             raise CommandError(f"{path} is not a text file: it {error}") from error
-        return [added.id for added in import_json(store, text)]
+        except (OSError, ValueError) as error:
+            raise CommandError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        except StoreError as error:
+            raise CommandError(f"cannot import {path}: {error}") from error
 
-    ids = await ui.app.history.call(read)
-    added = [await ui.app.chats.add(lambda store, id=id: store.conversation(id)) for id in ids]  # type: ignore[misc]
+    content = await in_background(read)
+    added = await ui.app.chats.add_all(lambda store: import_parsed(store, content))
     if added:
-        await ui.switch_to(added[-1])
+        await ui.switch_to(added[0])
     ui.notify_user(f"conversations added: {len(added)}")
 
 
-def _asked(argument: str) -> tuple[Format, str]:
+def _asked(argument: str, folder: Path) -> tuple[Format, str]:
     """Format and file name; the name's ending says the format if no word does. "" names no file."""
     first, _, rest = argument.partition(" ")
-    if first in FORMATS:
-        return FORMATS[first], rest.strip()
-    return FORMATS.get(Path(argument).suffix[1:], "md"), argument
+    if first.lower() in FORMATS:
+        return FORMATS[first.lower()], _unquoted(rest.strip())
+    name = _unquoted(argument)
+    ending = Path(name).suffix[1:]
+    if not name:
+        return "md", ""
+    if ending.lower() in FORMATS:
+        return FORMATS[ending.lower()], name
+    if (folder / expanded(name)).is_dir():
+        return "md", name
+    raise CommandError(
+        f"there is no format {ending or name!r}; it is md, json or text: "
+        "the ending of the file's name, or a word before the name"
+    )
+
+
+def _unquoted(name: str) -> str:
+    """A name without the quotes that shells need around blanks."""
+    return name[1:-1] if len(name) > 2 and name[0] == name[-1] and name[0] in "\"'" else name
 
 
 def _file_name(text: str) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from ..attach import expand, mentioned
+from ...store import prompt_of
+from ...widgets.origin import all_from
+from ..attach import Files, gather
 from ..background import in_background
 from ..chat import Chat
 from ..command import find, is_command
+from ..format import size
 from .loading import model_answers
 
 if TYPE_CHECKING:
@@ -18,8 +21,8 @@ UNSURE = ("absent", "failed", "unloaded")
 """States of a model in which the user may have to be asked before a message is sent."""
 
 
-def submit(ui: MainScreen, text: str) -> None:
-    """Send what was typed, or carry it out."""
+def submit(ui: MainScreen, text: str, sources: bytes = b"") -> None:
+    """Send what was typed, or carry it out. sources: of its characters; without them it was put back."""
     chat, bridge = ui.chat, ui.bridge
     if not is_command(text) and bridge.state == "absent" and (chat.busy or not chat.messages):
         bridge.download()  # it is said on the screen that Enter does
@@ -28,11 +31,19 @@ def submit(ui: MainScreen, text: str) -> None:
     if is_command(text):
         _carry_out(ui, text)
         return
+    if chat.editing is not None and chat.busy:
+        ui.notify_user("a reply is being made: esc stops it, then enter sends the new version")
+        return
     ui.prompt.load("")
+    ui.keep_draft()
     ui.prompt.earlier = [*ui.prompt.earlier, text]
-    text = text.removeprefix("/") if text.startswith("//") else text
-    if mentioned(text) or bridge.state in UNSURE or ui.sending.locked():
-        ui.run_worker(_prepare(ui, chat, text))
+    if len(sources) != len(text):
+        sources = all_from("back", len(text))
+    if text.startswith("//"):
+        text, sources = text[1:], sources[1:]
+    if "@" in text or bridge.state in UNSURE or ui.sending.locked():
+        chat.preparing.append(text)
+        ui.run_worker(_prepare(ui, chat, text, sources))
     else:  # at once, so that no key that follows can come before
         _send(ui, chat, text)
 
@@ -49,26 +60,61 @@ def _carry_out(ui: MainScreen, text: str) -> None:
     ui.run_command(command, argument)
 
 
-async def _prepare(ui: MainScreen, chat: Chat, text: str) -> None:
+async def _prepare(ui: MainScreen, chat: Chat, text: str, sources: bytes) -> None:
     """Send a text that needs files or a question about the model; one after another, as they were typed."""
-    chat.preparing += 1
     try:
         async with ui.sending:
-            whole = await in_background(lambda: expand(text, ui.app.folder))
-            if await model_answers(ui, chat):
-                _send(ui, chat, whole)
-            else:
-                ui.give_back(chat, [text])
+            files = await in_background(lambda: gather(text, sources, ui.app.folder))
+            refused = "" if text == chat.refused else await _refusal(ui, chat, text, files)
+            chat.refused = text if refused else ""
+            if not refused and await model_answers(ui, chat):
+                chat.preparing.remove(text)
+                _send(ui, chat, files.added(text))
+                for note in files.notes:
+                    ui.notify_user(note)
+                return
     except UserError as error:
-        ui.give_back(chat, [text])
-        ui.notify_user(str(error), error=True)
-    finally:
-        chat.preparing -= 1
+        refused = str(error)
+    chat.preparing.remove(text)
+    ui.give_back(chat, [text], sources)
+    if refused:
+        ui.notify_user(refused, error=True)
+
+
+async def _refusal(ui: MainScreen, chat: Chat, text: str, files: Files) -> str:
+    """Why a text is not sent with its files as long as the user does not insist; "" if it can be."""
+    if files.problems:
+        return f"{'; '.join(files.problems)}: nothing is sent; enter again sends the text without it"
+    if files.asked:
+        names = ", ".join(files.asked)
+        return f"{names} would go along; enter again sends it so, without its @ the file stays here"
+    engine = ui.app.engines.of(chat.model).engine
+    if engine is None or not files.going:
+        return ""
+    from engine import EngineError, Message
+
+    above = chat.messages if chat.editing is None else chat.branch(chat.editing.parent_id)
+    prompt = [*prompt_of(above, chat.system), Message("user", files.added(text))]
+    most = engine.info.context_length
+    try:
+        tokens = len(await engine.tokenize(prompt))
+    except EngineError as error:
+        if error.code != "prompt_too_long":
+            return ""  # the reply will say so
+        tokens = most
+    if tokens < most:
+        return ""
+    names = ", ".join(f"{each.name} ({size(len(each.text))})" for each in files.going)
+    return (
+        f"with {names} the prompt has {tokens} tokens or more, but the context holds {most}, "
+        "so nothing is sent; attach less, or press enter again to try"
+    )
 
 
 def _send(ui: MainScreen, chat: Chat, text: str) -> None:
     editing, chat.editing = chat.editing, None
-    if editing is not None:
-        ui.app.turns.edit(chat, editing, text)
-    else:
+    if editing is None:
         ui.app.turns.submit(chat, text)
+    elif not ui.app.turns.edit(chat, editing, text):
+        chat.editing = editing
+        ui.give_back(chat, [text])

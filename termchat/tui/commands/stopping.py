@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..chat import Chat
 from ..command import Command, CommandError
+from ..keymap import shown
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
@@ -14,12 +15,16 @@ if TYPE_CHECKING:
 AGAIN_SECONDS = 1.0
 """Two presses of Esc within this time are one wish."""
 
+UP = shown("up")
+SHOWN = 60
+"""Characters that a notice shows of a text."""
+
 
 async def escape(ui: MainScreen, argument: str) -> None:
     """Leave what one is in; else stop the reply; twice: edit the last prompt."""
     chat = ui.chat
     again = time.monotonic() - ui.escaped_at < AGAIN_SECONDS
-    ui.escaped_at = time.monotonic()
+    ui.escaped_at = 0.0  # one that leaves or stops something is not the first of two
     if ui.focused is not ui.prompt:
         ui.want(swapped=False)
         ui.prompt.focus()
@@ -31,8 +36,14 @@ async def escape(ui: MainScreen, argument: str) -> None:
         stop_one(ui, chat)
     elif ui.bridge.state == "downloading":
         ui.bridge.stop_download()
-    elif again and not ui.prompt.text.strip():
-        ui.escaped_at = 0.0
+    elif ui.prompt.emptied and not ui.prompt.text:
+        ui.prompt.load(ui.prompt.emptied)
+    elif not again:
+        ui.escaped_at = time.monotonic()
+    elif ui.prompt.text.strip():
+        empties = ui.app.keys.hint("interrupt")
+        ui.notify_user(f"the prompt has a text: {empties} empties it, then esc twice edits the last message")
+    else:
         asked = [message for message in chat.messages if message.role == "user"]
         if asked:
             ui.edit_message(asked[-1])
@@ -40,15 +51,25 @@ async def escape(ui: MainScreen, argument: str) -> None:
 
 
 async def interrupt(ui: MainScreen, argument: str) -> None:
-    """Copy what is selected, else stop the reply, else say how to leave. Never loses a text."""
+    """Copy what is selected, else stop the reply, else empty the prompt, else say how to leave.
+
+    Never loses a text: what was in the prompt comes back as the last of the earlier ones.
+    """
     selected = ui.prompt.selected_text or ui.get_selected_text()
+    leaves = f"{ui.app.keys.hint('quit')} quits"
     if selected:
         ui.app.copy_to_clipboard(selected)
         ui.notify_user("copied")
     elif ui.chat.busy:
         stop_one(ui, ui.chat)
+    elif ui.prompt.text.strip():
+        text = " ".join(ui.prompt.text.split())
+        text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+        ui.prompt.empty()
+        back = ui.app.keys.hint("reply.stop")
+        ui.notify_user(f"emptied; {back} or {UP} brings it back: {text} ({leaves})")
     else:
-        ui.notify_user(f"{ui.app.keys.hint('quit')} quits")
+        ui.notify_user(leaves)
 
 
 def stop_one(ui: MainScreen, chat: Chat) -> None:
@@ -89,7 +110,7 @@ STOPPING = (
     Command(
         "interrupt",
         interrupt,
-        "copy what is selected; else stop the reply",
+        "copy what is selected; else stop the reply; else empty the prompt",
         "Replies",
         key="ctrl+c",
         palette=False,

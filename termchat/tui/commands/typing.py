@@ -6,21 +6,28 @@ import asyncio
 import os
 import shlex
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 from textual.content import Content
 
+from ...files import expanded
 from ...sanitize import sanitize
 from .. import attach
 from ..background import in_background
 from ..command import Command, CommandError
+from ..driver import unharmed
+from ..format import size
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
+
+LARGEST_EDITED = 64 << 20
+"""Bytes that are taken from an editor."""
 
 
 async def editor(ui: MainScreen, argument: str) -> None:
@@ -32,20 +39,48 @@ async def editor(ui: MainScreen, argument: str) -> None:
         raise CommandError(f"the editor {name!r} cannot be understood: {error}; set EDITOR") from error
     with tempfile.TemporaryDirectory(prefix="termchat-") as folder:
         file = Path(folder) / "prompt.md"
-        file.write_text(ui.prompt.value, encoding="utf-8")
+        file.write_text(ui.prompt.value, encoding="utf-8", errors="replace")
         try:
             with ui.app.suspend(), ui.app.batch_update():  # nothing is drawn over it
-                process = await asyncio.create_subprocess_exec(*command, str(file))
-                code = await process.wait()
+                ended = await _run_editor([*command, str(file)])
         except SuspendNotSupported as error:
             raise CommandError("an editor cannot be opened on this terminal") from error
+        ui.prompt.focus()
+        if isinstance(ended, OSError):
+            raise CommandError(f"the editor {command[0]!r} cannot be run: {ended.strerror}")
+        if ended != 0:
+            how = f"ended with code {ended}" if ended > 0 else f"was ended by signal {-ended}"
+            raise CommandError(f"the editor {how}, so the prompt stays as it was")
+        try:
+            with file.open("rb") as handle:
+                data = handle.read(LARGEST_EDITED + 1)
         except OSError as error:
-            raise CommandError(f"the editor {command[0]!r} cannot be run: {error.strerror}") from error
-        if code == 0:
-            ui.prompt.load(file.read_text(encoding="utf-8", errors="replace").removesuffix("\n"))
-        else:
-            ui.notify_user(f"the editor ended with code {code}, so the prompt stays as it was")
-    ui.prompt.focus()
+            raise CommandError(
+                f"the editor left no file ({error.strerror}); the prompt stays as it was"
+            ) from error
+        if len(data) > LARGEST_EDITED:
+            raise CommandError(f"the text is larger than {size(LARGEST_EDITED)}; the prompt stays as it was")
+        ui.prompt.load(data.decode("utf-8", "replace").removeprefix("\ufeff").removesuffix("\n"))
+
+
+async def _run_editor(command: list[str]) -> int | OSError:
+    """Run it on the terminal; its exit code, or why it could not be run."""
+    with unharmed():
+        try:
+            process = await asyncio.create_subprocess_exec(*command)
+        except OSError as error:
+            return error
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:  # termchat is leaving: the terminal must be given back
+            with suppress(ProcessLookupError):
+                process.terminate()
+            raise
+
+
+async def suspend(ui: MainScreen, argument: str) -> None:
+    """Go back to the shell; `fg` brings the program back."""
+    ui.app.pause()
 
 
 async def attach_file(ui: MainScreen, argument: str) -> None:
@@ -55,10 +90,12 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
         name = await ui.app.push_screen_wait(AskLine("Attach a text file", "Its path."))
     if not name:
         return
-    path = ui.app.folder / Path(name).expanduser()
-    text = await in_background(lambda: attach.read(path))
+    path = ui.app.folder / expanded(name)
+    text = (await in_background(lambda: attach.read(path))).text
     quoted = f'@"{name}"' if any(char.isspace() for char in name) else f"@{name}"
-    ui.prompt.load(f"{ui.prompt.value.rstrip()} {quoted} ".lstrip())
+    blank = " " if ui.prompt.text and not ui.prompt.text[-1].isspace() else ""
+    ui.prompt.insert(f"{blank}{quoted} ", ui.prompt.document.end)
+    ui.prompt.move_cursor(ui.prompt.document.end)
     ui.prompt.focus()
     ui.notify_user(f"{path.name}: {len(text)} characters go with the message")
 
@@ -81,5 +118,6 @@ async def history(ui: MainScreen, argument: str) -> None:
 TYPING = (
     Command("prompt.editor", editor, "write in $EDITOR", "Typing", "editor", key="f4"),
     Command("prompt.attach", attach_file, "attach a text file", "Typing", "attach", "[FILE]"),
+    Command("suspend", suspend, "go back to the shell; fg returns", "Typing", key="ctrl+z", palette=False),
     Command("prompt.history", history, "earlier prompts", "Typing", "history", "[WORDS]", "ctrl+r"),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from textual.content import Content
 
@@ -41,6 +42,19 @@ async def panel(ui: MainScreen, argument: str) -> None:
 async def thinking(ui: MainScreen, argument: str) -> None:
     """Fold or unfold all thinking."""
     ui.conversation.fold_all(ui.conversation.thinking_folded is False)
+
+
+async def scroll(way: Literal["up", "down", "top", "end"], ui: MainScreen, argument: str) -> None:
+    """Scroll the conversation by a screen, or to its beginning or end."""
+    transcript = ui.conversation.transcript
+    if way == "end":
+        transcript.follow()
+    elif way == "top":
+        transcript.scroll_home(animate=False)
+    elif way == "up":
+        transcript.scroll_page_up(animate=False)
+    else:
+        transcript.scroll_page_down(animate=False)
 
 
 async def theme(ui: MainScreen, argument: str) -> None:
@@ -101,15 +115,21 @@ async def leave(ui: MainScreen, argument: str) -> None:
 
 
 VIEW = (
-    Command("list", show_list, "show or hide the list", "View", key="ctrl+b"),
+    Command("list", show_list, "show or hide the list", "View", key="ctrl+b,f11"),
     Command(
         "panel", panel, "engine panel: full, one line, off", "View", "panel", "[full|mini|off]", "ctrl+g"
     ),
     Command("stats.detail", detail, "the engine on a whole screen", "View", "kv", key="f3"),
     Command("stats.copy", stats, "copy all figures as JSON", "View", "stats"),
+    Command("scroll.page_up", partial(scroll, "up"), "scroll up", "View", key="pageup", palette=False),
+    Command(
+        "scroll.page_down", partial(scroll, "down"), "scroll down", "View", key="pagedown", palette=False
+    ),
+    Command("scroll.top", partial(scroll, "top"), "to the first message", "View", key="ctrl+home"),
+    Command("scroll.end", partial(scroll, "end"), "to the newest text", "View", key="end,ctrl+end"),
     Command("thinking", thinking, "fold or unfold all thinking", "View", "thinking", key="ctrl+t"),
     Command("theme", theme, "choose a theme", "View", "theme", "[NAME]"),
     Command("palette", palette, "all commands, to search", "View", key="ctrl+p", palette=False),
-    Command("help", help, "keys and commands", "View", "help", key="f1"),
+    Command("help", help, "keys and commands", "View", "help", key="f1,alt+h"),
     Command("quit", leave, "leave", "View", "quit", key="ctrl+q"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ HELP = {
     "frequency_penalty": "subtracted for each occurrence",
     "seed": "the same seed gives the same reply",
     "max_tokens": "longest reply, in tokens",
-    "stop": "texts that end the reply, separated by |",
+    "stop": "texts that end the reply: a|b, \\n is a new line",
 }
 
 _WHOLE = ("top_k", "seed", "max_tokens")
@@ -42,9 +43,7 @@ def parse(name: str, text: str) -> Any:
     """The value of a setting as typed. ValueError names setting and value."""
     text = text.strip()
     if name == "stop":
-        return tuple(
-            part.encode().decode("unicode_escape") if "\\" in part else part for part in text.split("|")
-        )
+        return tuple(_unescaped(part) for part in _divided(text))
     try:
         return int(text) if name in _WHOLE else float(text)
     except ValueError:
@@ -55,8 +54,50 @@ def parse(name: str, text: str) -> Any:
 def written(name: str, value: Any) -> str:
     """A value as it is typed."""
     if name == "stop":
-        return "|".join([value] if isinstance(value, str) else value)
+        texts = value if isinstance(value, (list, tuple)) else [value]
+        return "|".join(_escaped(str(text)) for text in texts)
     return str(value)
+
+
+_ESCAPES = {"\\": "\\\\", "|": "\\|", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
+
+
+def _escaped(text: str) -> str:
+    """A text that ends the reply, as it is typed: also with blanks at its ends, and in one line."""
+    ends = {0, len(text) - 1}
+    parts = []
+    for place, char in enumerate(text):
+        if char in _ESCAPES:
+            parts.append(_ESCAPES[char])
+        elif char == " ":
+            parts.append("\\s" if place in ends else " ")
+        elif char.isprintable() or ord(char) > 0xFFFF:
+            parts.append(char)
+        else:
+            parts.append(f"\\u{ord(char):04x}")
+    return "".join(parts)
+
+
+def _unescaped(written: str) -> str:
+    """What a backslash stands before is itself, but for the names."""
+
+    def sign(found: re.Match[str]) -> str:
+        return chr(int(found[1], 16)) if found[1] is not None else _NAMED.get(found[2], found[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", sign, written)
+
+
+def _divided(written: str) -> list[str]:
+    """The parts between bars that stand behind no backslash."""
+    parts, behind = [""], False
+    for char in written:
+        if char == "|" and not behind:
+            parts.append("")
+            continue
+        parts[-1] += char
+        behind = char == "\\" and not behind
+    return parts
 
 
 class ChatSettingsScreen(Dialog[ChatSettings]):

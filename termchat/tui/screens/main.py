@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingsMap
 from textual.screen import Screen
 
 from ...errors import UserError
 from ...store import StoredMessage
+from ...widgets.origin import all_from
 from ...widgets.prompt import Prompt
 from ...widgets.still import Still
 from ..bridge import EngineBridge
@@ -19,24 +22,28 @@ from ..chat import Chat
 from ..command import Command
 from ..commands import COMMANDS
 from ..commands.sending import submit
-from ..keymap import bindings
+from ..compact import summary_in
+from ..keymap import Keys
 from ..reply import LiveReply
-from ..typeahead import taken_in
+from ..typeahead import LONGEST_SECONDS, is_text
 from ..widgets.chat_list import ChatList
 from ..widgets.containers import Columns, Label, Rows
 from ..widgets.conversation import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.meter import TitleLine, warning
 from ..widgets.notices import Notices
-from ..widgets.status import StatusLine
+from ..widgets.status import Place, StatusLine
 from ..widgets.welcome import Welcome
 from .layout import Layout, Wanted, layout
 
 if TYPE_CHECKING:
     from ..app import TermchatApp
 
+log = logging.getLogger(__name__)
+
 TICK_SECONDS = 0.1
 TICKS_A_POLL = 2
+TICKS_A_LOOK = 10
 
 
 class MainScreen(Still, Screen[None]):
@@ -46,7 +53,6 @@ class MainScreen(Still, Screen[None]):
         app: TermchatApp
 
     BLANK = True
-    BINDINGS = bindings(COMMANDS)
     DEFAULT_CSS = """
     MainScreen { background: $background; }
     MainScreen #columns { height: 1fr; }
@@ -58,11 +64,15 @@ class MainScreen(Still, Screen[None]):
     MainScreen EngineLine { display: none; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys) -> None:
         super().__init__()
+        self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
         self.wanted = Wanted()
         self.escaped_at = 0.0
+        self._acting: set[object] = set()  # commands that keys typed later wait for
+        self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
+        self._looking = False
         self._stale = False
         self._list_stale = False
         self._streams = False
@@ -134,13 +144,21 @@ class MainScreen(Still, Screen[None]):
             self.conversation.grow(chat, reply, answer, thinking)
 
     def reply_ended(self, chat: Chat) -> None:
-        """Ring for a conversation that is not on screen; say before it happens that a context gets full."""
+        """Ring for a conversation that is not on screen."""
         if chat is not self.app.chats.shown or not self.app.app_focus:
             self.app.bell()
+        self._warn(chat)
+
+    def _warn(self, chat: Chat) -> None:
+        """Say once before it happens that a context gets full."""
         said = warning(chat, self.app.engines.of(chat.model).context_length)
         if said and not chat.warned:
             chat.warned = True
             self.notify_user(said)
+
+    def tell_lasting(self, text: str) -> None:
+        """A literal sentence above the prompt that stays until it is replaced; "" is none."""
+        self.query_one(Notices).keep(text)
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
         """A literal sentence above the prompt."""
@@ -155,7 +173,8 @@ class MainScreen(Still, Screen[None]):
             return
         self.app.turns.focus()
         waits = self.bridge.state in ("starting", "absent", "downloading")
-        empty = not chat.messages or (waits and len(chat.messages) == 1)
+        shown = bool(chat.error or summary_in(chat.system))
+        empty = not shown and (not chat.messages or (waits and len(chat.messages) == 1))
         self.query_one(Welcome).display = empty
         self.conversation.display = not empty
         if not empty:
@@ -166,13 +185,24 @@ class MainScreen(Still, Screen[None]):
         """Title, welcome and status line."""
         chat, bridge = self.chat, self.bridge
         self.query_one(TitleLine).show(chat, bridge.title, bridge.context_length)
-        on_message = self.conversation.focused is not None
-        self.query_one(StatusLine).show(chat, bridge, on_message=on_message)
+        self.query_one(StatusLine).show(chat, bridge, self._place(), self._way_down())
         self.conversation.show_tail(chat, bridge)
         if self.query_one(Welcome).display:
             self.query_one(Welcome).show(bridge, len(chat.messages) + len(chat.queue))
             if bridge.state == "ready" and chat.messages:
                 self.chat_changed(chat)
+
+    def _place(self) -> Place:
+        """Where the keys are."""
+        if self.conversation.focused is not None:
+            return "message"
+        return "list" if self.in_list else "prompt"
+
+    def _way_down(self) -> str:
+        """The key that goes to the new text below the screen; "" if there is none."""
+        if not self.conversation.unseen:
+            return ""
+        return self.app.keys.hint("scroll.page_down" if self.prompt.text else "scroll.end")
 
     def poll(self) -> None:
         """Five times a second: the engine's snapshot, for panel and list."""
@@ -184,6 +214,9 @@ class MainScreen(Still, Screen[None]):
             self._streams = streams
             self.prompt.cursor_blink = not streams
         app.monitor.read()
+        for chat in app.chats.all:
+            if chat.live and not chat.warned:
+                self._warn(chat)
         panel = self.query_one(EnginePanel)
         if panel.display:
             panel.show(self.bridge, app.monitor.stats)
@@ -202,10 +235,28 @@ class MainScreen(Still, Screen[None]):
         self.app.relay.look()
         self.conversation.flush()
         self._ticks += 1
+        if self._ticks % TICKS_A_LOOK == 0:
+            self._look()
         if self._ticks % TICKS_A_POLL == 0:
             self.poll()
         elif self._list_stale:
             self._draw_list()
+
+    def _look(self) -> None:
+        """Once a second: what was typed goes to the store, what others have stored comes from there."""
+        self.keep_draft()
+        self.app.chats.keep()
+        if not self._looking:
+            self._looking = True
+            self.run_worker(self._refresh())
+
+    async def _refresh(self) -> None:
+        try:
+            await self.app.chats.refresh()
+        except UserError as error:
+            self.notify_user(str(error), error=True)
+        finally:
+            self._looking = False
 
     # Size
 
@@ -234,41 +285,81 @@ class MainScreen(Still, Screen[None]):
     # Doing
 
     def run_command(self, command: Command, argument: str = "") -> None:
-        """Carry out a command; what goes wrong is told."""
+        """Carry out a command; what goes wrong is told, and is never the end of the program."""
+        begun = object()
 
         async def run() -> None:
             try:
                 await command.run(self, argument)
             except (UserError, OSError, ValueError) as error:
                 self.notify_user(str(error), error=True)
+            except Exception as error:
+                log.exception("the command %s failed", command.id)
+                fault = f"{command.title}: termchat has a fault: {type(error).__name__}: {error}"
+                self.notify_user(f"{fault}; the log has the details", error=True)
+            finally:
+                self._acting.discard(begun)
+                self._acted.set()
 
+        self._acting.add(begun)
         self.run_worker(run(), exit_on_error=True)
 
     async def action_command(self, id: str) -> None:
-        """A key of a command; in order with what is typed before and after it."""
-        await taken_in(self.focused)
+        """A key of a command."""
         self.run_command(next(command for command in COMMANDS if command.id == id))
-        await asyncio.sleep(0)  # it begins before the next key is looked at, which may be for its dialog
+
+    async def commands_act(self) -> None:
+        """Wait until the commands are carried out or wait for an answer; not for one that takes long."""
+        while self._acting and self.app.screen is self:
+            self._acted.clear()
+            try:
+                await asyncio.wait_for(self._acted.wait(), LONGEST_SECONDS)
+            except TimeoutError:
+                self._acting.clear()
+
+    def on_screen_suspend(self) -> None:
+        """A dialog is above this screen."""
+        self._acted.set()
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed where nothing takes it goes to the prompt."""
+        if is_text(event) and not self.prompt.has_focus:
+            event.stop()
+            self.prompt.focus()
+            self.prompt.insert(event.character or "")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that are letters belong to messages: elsewhere they are typed."""
-        if action == "command" and str(parameters[0]).startswith("message."):
-            on_message = self.conversation.focused is not None
-            return on_message or str(parameters[0]) in ("message.previous", "message.next")
+        """Keys that are letters belong to messages: elsewhere they are typed. Those that scroll are the
+        prompt's where it has more rows than it shows.
+        """
+        id = str(parameters[0]) if action == "command" else ""
+        if id.startswith("message.") and id not in ("message.previous", "message.next"):
+            return self.conversation.focused is not None
+        if id in ("scroll.page_up", "scroll.page_down"):
+            return not (self.prompt.has_focus and self.prompt.max_scroll_y > 0) and not self.in_list
+        if id == "scroll.end":
+            return not (self.prompt.has_focus and self.prompt.text) and not self.in_list
         return True
+
+    @property
+    def in_list(self) -> bool:
+        """Whether the keys are in the list of conversations."""
+        return isinstance(self.focused, ChatList)
 
     def keep_draft(self) -> None:
         """Note what is typed as the draft of the conversation on screen."""
         if self.app.chats.shown is not None:
             self.app.chats.shown.draft = self.prompt.value
+            self.app.chats.shown.sources = self.prompt.sources
 
     async def switch_to(self, chat: Chat) -> None:
         """Put a conversation on screen, with what was typed there."""
         self.keep_draft()
-        self.prompt.load(chat.draft)
+        self.prompt.load(chat.draft, chat.sources)
         if self.wanted.swapped:
             self.want(swapped=False)
-        await self.app.chats.show(chat)
+        left = await self.app.chats.show(chat)
+        self.give_back(chat, [left] if left else [])
         self.prompt.focus()
 
     def edit_message(self, message: StoredMessage) -> None:
@@ -279,15 +370,24 @@ class MainScreen(Still, Screen[None]):
         self.conversation.mark(message.id)
         self._draw_frame()
 
-    def give_back(self, chat: Chat, texts: list[str]) -> None:
-        """Put texts that are not sent where they can be edited: before what is typed there."""
+    def give_back(self, chat: Chat, texts: list[str], sources: bytes = b"") -> None:
+        """Put texts that are not sent where they can be edited: before what is typed there.
+
+        sources: of the characters of a single one.
+        """
         if not texts:
             return
         if chat is self.chat:
             self.keep_draft()
-        chat.draft = "\n\n".join([*texts, *([chat.draft] if chat.draft.strip() else [])])
+        text = "\n\n".join(texts)
+        known = sources if len(sources) == len(text) else all_from("back", len(text))
+        if chat.draft.strip() and len(chat.sources) == len(chat.draft):
+            text, known = f"{text}\n\n{chat.draft}", known + all_from("typed", 2) + chat.sources
+        elif chat.draft.strip():
+            text, known = f"{text}\n\n{chat.draft}", b""
+        chat.draft, chat.sources = text, known
         if chat is self.chat:
-            self.prompt.load(chat.draft)
+            self.prompt.load(chat.draft, chat.sources)
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""
@@ -310,5 +410,6 @@ class MainScreen(Still, Screen[None]):
         self.prompt.paste(event.text)
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Enter."""
-        submit(self, event.text)
+        """Enter. What is sent is seen."""
+        self.conversation.transcript.follow()
+        submit(self, event.text, event.sources)

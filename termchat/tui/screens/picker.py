@@ -9,10 +9,14 @@ from typing import Any
 from textual import events
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from .dialogs import Dialog
+
+PAUSE_SECONDS = 0.1
+"""So long nothing is typed before the list follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Picker(Dialog[Any]):
         self._hint = hint
         self._highlighted = highlighted
         self._items: Sequence[Item] = ()
+        self._later: Timer | None = None
 
     def content(self) -> ComposeResult:
         """Input and list."""
@@ -76,9 +81,15 @@ class Picker(Dialog[Any]):
         await self.refill(self._query)
         self.query_one(Input).focus()
 
-    async def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow the list down."""
-        await self.refill(event.value)
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow the list down when the typing pauses."""
+        if self._later is not None:
+            self._later.stop()
+        self._later = self.set_timer(PAUSE_SECONDS, self._refill_now)
+
+    def _refill_now(self) -> None:
+        self._later = None
+        self.run_worker(self.refill(self.query_one(Input).value), exclusive=True, group="refill")
 
     async def refill(self, query: str) -> None:
         """Show what matches."""
@@ -115,9 +126,13 @@ class Picker(Dialog[Any]):
         if self._highlighted is not None and event.option_index < len(self._items):
             self._highlighted(self._items[event.option_index].value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Choose the item at the cursor."""
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Choose the item at the cursor, of those that match what is typed."""
         event.stop()
+        if self._later is not None:
+            self._later.stop()
+            self._later = None
+            await self.refill(event.value)
         self._choose(self.query_one(OptionList).highlighted)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

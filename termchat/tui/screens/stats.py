@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -15,6 +15,7 @@ from ...widgets.spark import ASCII_STEPS, STEPS, Spark
 from ..format import NOT_YET, count, milliseconds, rate
 from ..glyphs import ASCII, Glyphs
 from ..stats import HISTORY, EngineStats, StatsHistory
+from ..widgets.block import same
 from ..widgets.figures import (
     bandwidth_lines,
     cache_lines,
@@ -44,6 +45,9 @@ class Plot(Vertical):
         self._unit = unit
         self._glyphs = glyphs
         self._spikes = spikes
+        self._history: StatsHistory | None = None
+        self._drawn = 0  # samples of it that are in the plot
+        self._shown = ""
 
     def compose(self) -> ComposeResult:
         """Title and line."""
@@ -51,20 +55,24 @@ class Plot(Vertical):
         steps = ASCII_STEPS if self._glyphs is ASCII else STEPS
         yield Spark(capacity=HISTORY, steps=steps, spikes=self._spikes)
 
-    def update(self, values: Iterable[float]) -> None:
-        """Draw these values, oldest first."""
-        points = list(values)
+    def update(self, values: Sequence[float], history: StatsHistory) -> None:
+        """Draw these values of the history, oldest first: those that have come since the last time."""
         spark = self.query_one(Spark)
-        spark.clear()
-        spark.push(points)
-        now, most = (points[-1], max(points)) if points else (None, None)
-        self.query_one(Static).update(
-            Content.assemble(
-                (f"{self._title}  ", "bold $primary"),
-                (self._unit(now), "bold"),
-                (f"  max {self._unit(most)}", "$chat-muted"),
+        new = history.count - self._drawn
+        if history is not self._history:
+            self._history, new = history, len(values)
+            spark.clear()
+        self._drawn = history.count
+        if new:
+            spark.push(list(values)[-new:])
+        now, most = (self._unit(values[-1]), self._unit(max(values))) if values else (NOT_YET, NOT_YET)
+        if (shown := f"{now} {most}") != self._shown:
+            self._shown = shown
+            self.query_one(Static).update(
+                Content.assemble(
+                    (f"{self._title}  ", "bold $primary"), (now, "bold"), (f"  max {most}", "$chat-muted")
+                )
             )
-        )
 
 
 class StatsScreen(ModalScreen[None]):
@@ -92,6 +100,7 @@ class StatsScreen(ModalScreen[None]):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__()
         self._glyphs = glyphs
+        self._lines: list[Content] = []
 
     def compose(self) -> ComposeResult:
         """Plots and figures."""
@@ -111,9 +120,9 @@ class StatsScreen(ModalScreen[None]):
         if not self.is_mounted:
             return  # the plots are composed one by one; the next reading comes soon
         if stats is None:
-            self.query_one("#figures Static", Static).update(Content("the engine is not loaded yet"))
+            self._show([Content("the engine is not loaded yet")])
             return
-        series: Sequence[Iterable[float]] = (
+        series: Sequence[Sequence[float]] = (
             history.tokens_per_second,
             history.waits,
             history.bandwidth,
@@ -121,7 +130,7 @@ class StatsScreen(ModalScreen[None]):
             history.blocks,
         )
         for plot, values in zip(self.query(Plot), series, strict=True):
-            plot.update(values)
+            plot.update(values, history)
         width = max(20, self.query_one("#figures").size.width - 2)
         snapshot = stats.snapshot
         gap = [Content("")]
@@ -148,6 +157,13 @@ class StatsScreen(ModalScreen[None]):
             *gap,
             *draft_lines(stats, width),
         ]
+        self._show(lines)
+
+    def _show(self, lines: list[Content]) -> None:
+        """Show these figures; what is as it was is not drawn again."""
+        if len(lines) == len(self._lines) and all(map(same, lines, self._lines)):
+            return
+        self._lines = lines
         self.query_one("#figures Static", Static).update(Content("\n").join(lines))
 
 

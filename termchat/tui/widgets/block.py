@@ -33,7 +33,7 @@ class Block(KeptRows, Widget):
         """Show these, in place of what was there."""
         before, self._lines = self._lines, list(lines)
         both = min(len(before), len(lines))
-        changed = [y for y in range(both) if not _same(before[y], lines[y])]
+        changed = [y for y in range(both) if not same(before[y], lines[y])]
         changed += range(both, max(len(before), len(lines)))
         if changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
@@ -64,6 +64,6 @@ def row_of(line: Content, style: Style) -> Strip:
     return Strip(segments, line.cell_length)
 
 
-def _same(one: Content, other: Content) -> bool:
+def same(one: Content, other: Content) -> bool:
     """Whether they look the same; two contents are equal if only their texts are."""
     return one.plain == other.plain and one.spans == other.spans

@@ -13,6 +13,7 @@ from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..bridge import EngineBridge
 from ..chat import Chat
+from ..compact import summary_in
 from ..format import count, milliseconds, percent, rate
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
@@ -44,7 +45,10 @@ class ConversationView(Rows):
         self._keys = keys
         self._chat: Chat | None = None
         self._known: dict[int, Message] = {}
+        self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
+        self._summary: tuple[str, Message] | None = None
         self._dirty = False
+        self._unseen = False  # text came while the end was not on screen
         self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
@@ -62,14 +66,20 @@ class ConversationView(Rows):
         at = self.transcript.cursor
         if at is None or self._chat is None or not self.transcript.has_focus:
             return None
-        messages = self._chat.messages
-        return messages[at] if at < len(messages) else None
+        messages, above = self._chat.messages, len(self._lead(self._chat))
+        return messages[at - above] if above <= at < above + len(messages) else None
+
+    @property
+    def unseen(self) -> bool:
+        """Whether there is new text below the screen."""
+        self._unseen = self._unseen and not self.transcript.following
+        return self._unseen
 
     def show(self, chat: Chat) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
-            self._chat, self._known = chat, {}
-        wanted = [self._message(chat, stored) for stored in chat.messages]
+            self._chat, self._known, self._stored, self._unseen = chat, {}, {}, False
+        wanted = [*self._lead(chat), *(self._message(chat, stored) for stored in chat.messages)]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
             self.transcript.show(wanted)
@@ -96,6 +106,7 @@ class ConversationView(Rows):
         """Show what came since the last time."""
         if self._dirty:
             self._dirty = False
+            self._unseen = True  # while the end is on screen it is seen
             self.transcript.flush()
 
     def step(self, rows: int) -> bool:
@@ -117,7 +128,8 @@ class ConversationView(Rows):
         """Put the keys at a message."""
         ids = [stored.id for stored in self._chat.messages] if self._chat is not None else []
         if message_id in ids:
-            self.transcript.reveal(ids.index(message_id))
+            above = len(self._lead(self._chat)) if self._chat is not None else 0
+            self.transcript.reveal(above + ids.index(message_id))
             self.transcript.focus()
 
     def code_blocks(self, message_id: int) -> list[str]:
@@ -150,12 +162,19 @@ class ConversationView(Rows):
         ids = [message.id for message in self.transcript.messages]
         return ids.index(str(message_id)) if str(message_id) in ids else None
 
+    def _lead(self, chat: Chat) -> list[Message]:
+        """What stands above the first message: the summary of the conversation that this one goes on from."""
+        text = summary_in(chat.system)
+        if self._summary is None or self._summary[0] != text:
+            self._summary = text, Message("summary", "system", text, label="summary of what was said before")
+        return [self._summary[1]] if text else []
+
     def _message(self, chat: Chat, stored: StoredMessage) -> Message:
         """The message as it is drawn; the one that is there already, if it can still grow or need not."""
         live = chat.live.get(stored.id)
         label, note = self._label(chat, stored), self._note(chat, stored)
         known = self._known.get(stored.id)
-        if known is None or (live is not None and known.complete):
+        if known is None or (live is not None and known.complete) or self._written_elsewhere(chat, stored):
             known = Message(
                 str(stored.id),
                 stored.role if stored.role != "tool" else "system",
@@ -167,10 +186,19 @@ class ConversationView(Rows):
             if self.thinking_folded is not None:
                 known.fold_thinking(self.thinking_folded)
             self._known[stored.id] = known
+            self._stored[stored.id] = stored
         elif live is None and not known.complete:
             known.finish()
+            self._stored[stored.id] = stored
         known.label, known.note = label, note
         return known
+
+    def _written_elsewhere(self, chat: Chat, stored: StoredMessage) -> bool:
+        """Whether another window has gone on with a message that was unfinished when it was drawn."""
+        drawn = self._stored[stored.id]
+        unfinished = drawn.status in ("streaming", "interrupted") and stored.id not in chat.live
+        other = (drawn.text, drawn.thinking) != (stored.text, stored.thinking)
+        return unfinished and other and self._known[stored.id].complete
 
     def _label(self, chat: Chat, message: StoredMessage) -> str:
         who = {"user": "you", "assistant": message.model.rpartition("/")[2] or "assistant"}
@@ -209,7 +237,9 @@ class ConversationView(Rows):
         lines: list[Content] = []
         last = chat.messages[-1] if chat.messages else None
         if chat.sending and not chat.live:
-            lines.append(Content.styled(self._waiting(bridge), "italic"))
+            other = "waiting for the reply that another termchat makes here"
+            waiting = other if chat.busy_elsewhere else self._waiting(bridge)
+            lines.append(Content.styled(waiting, "italic"))
         if chat.error:
             sign = self._glyphs.states["error"]
             lines.append(Content.styled(f"{sign} {sanitize(chat.error)}", "$error"))
@@ -222,6 +252,9 @@ class ConversationView(Rows):
             lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not chat.busy:
             lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
+        elif chat.ending == "unanswered" and not chat.busy:
+            why = "stopped before the first token" if chat.cut else "not answered"
+            lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
         for text in chat.queue:
             first, *more = sanitize(text).split("\n")
             lines.append(

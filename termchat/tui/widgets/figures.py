@@ -49,13 +49,13 @@ def heading(name: str, value: str, width: int) -> Content:
 def speed_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Content]:
     """Tokens a second, in total and of each conversation; who runs and waits."""
     snapshot = stats.snapshot
-    fade = MUTED if stats.idle else ""
+    fade = MUTED if stats.idle and stats.elsewhere is None else ""
     at_work = f"{snapshot.running} running"
     if snapshot.waiting:
         at_work += f" {snapshot.waiting} waiting"
     lines = [
         heading("tok/s", "idle" if stats.idle else at_work, width),
-        pair("all conversations", rate(snapshot.tokens_per_second), width, fade or "bold"),
+        pair("all conversations", rate(stats.total), width, fade or "bold"),
     ]
     shares = stats.shares[:MOST_SHARES] if len(stats.shares) > 1 else ()
     for share in shares:
@@ -69,6 +69,8 @@ def speed_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Content]
         )
     if len(stats.shares) > MOST_SHARES:
         lines.append(Content.styled(f"  and {len(stats.shares) - MOST_SHARES} more", MUTED))
+    if stats.elsewhere is not None:
+        lines.append(pair("of other models", rate(stats.elsewhere), width, MUTED))
     if snapshot.last_step_rows > 1 and not stats.idle:
         lines.append(pair("rows in the last step", str(snapshot.last_step_rows), width))
     return lines
@@ -111,6 +113,10 @@ def bandwidth_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Cont
         pair(f"of {snapshot.bandwidth_peak_gbs:.1f} measured", percent(share), width, fade or "bold")
     )
     lines.append(bar(share, width, glyphs, MUTED if stats.idle else "$primary"))
+    if not snapshot.bandwidth_peak_quiet:
+        lines.append(Content.styled(cut("measured on a busy machine", width), MUTED))
+    if stats.limit:
+        lines.append(pair("limited by", stats.limit, width))
     lines.append(pair("ceiling of one alone", f"{rate(stats.ceiling)} tok/s", width, MUTED))
     return lines
 
@@ -158,7 +164,7 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
 def one_line(stats: EngineStats, width: int, glyphs: Glyphs) -> Content:
     """The whole panel in one line; of it, what there is room for."""
     snapshot = stats.snapshot
-    parts = [f"{rate(snapshot.tokens_per_second)} tok/s"]
+    parts = [f"{rate(stats.total)} tok/s"]
     if not stats.idle:
         parts.append(f"{snapshot.running} run" + (f" {snapshot.waiting} wait" if snapshot.waiting else ""))
     parts.append(f"first {milliseconds(snapshot.ttft_ms)}")

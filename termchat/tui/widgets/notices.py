@@ -27,6 +27,7 @@ class Notices(Still, Static):
         super().__init__("", markup=False)
         self._glyphs = glyphs
         self._told: list[tuple[str, bool]] = []
+        self._lasting = ""
 
     def tell(self, text: str, *, error: bool = False) -> None:
         """Show a sentence; one that is there already becomes the newest."""
@@ -34,6 +35,12 @@ class Notices(Still, Static):
         self._told = [*(other for other in self._told if other != notice), notice][-MOST:]
         self._draw()
         self._go_later(notice, (ERROR_SECONDS if error else SECONDS) + len(text) / READING)
+
+    def keep(self, text: str) -> None:
+        """Show a sentence below all others until it is replaced; "" is none."""
+        if text != self._lasting:
+            self._lasting = text
+            self._draw()
 
     def clear(self) -> None:
         """Show none."""
@@ -55,8 +62,9 @@ class Notices(Still, Static):
             self._draw()
 
     def _draw(self) -> None:
-        self.display = bool(self._told)
-        self.update(Content("\n").join(self._line(*notice) for notice in self._told))
+        shown = [*self._told, *([(self._lasting, True)] if self._lasting else [])]
+        self.display = bool(shown)
+        self.update(Content("\n").join(self._line(*notice) for notice in shown))
 
     def _line(self, text: str, error: bool) -> Content:
         sign, style = (self._glyphs.states["error"], "$error") if error else (self._glyphs.right, "$primary")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from textual.content import Content
 
 from ...render.wrap import rows_of
@@ -20,6 +22,10 @@ ON_MESSAGE = {
 }
 
 
+Place = Literal["prompt", "message", "list"]
+"""Where the keys are."""
+
+
 class StatusLine(Block):
     """Keys and what they do."""
 
@@ -29,17 +35,22 @@ class StatusLine(Block):
         super().__init__()
         self._keys = keys
 
-    def show(self, chat: Chat, bridge: EngineBridge, *, on_message: bool) -> None:
-        """on_message: the keys are at a message, not in the prompt."""
-        rows = rows_of(self._parts(chat, bridge, on_message), "   ", self.size.width)
+    def show(self, chat: Chat, bridge: EngineBridge, place: Place, below: str = "") -> None:
+        """place: where the keys are. below: the key to new text below the screen; "" if there is none."""
+        parts = self._parts(chat, bridge, place)
+        if below:
+            parts.insert(0, f"new text below · {below}")
+        rows = rows_of(parts, "   ", self.size.width)
         self.show_lines([Content.styled(rows[0], MUTED)])
 
-    def _parts(self, chat: Chat, bridge: EngineBridge, on_message: bool) -> list[str]:
+    def _parts(self, chat: Chat, bridge: EngineBridge, place: Place) -> list[str]:
         hint = self._keys.hint
         stop = hint("reply.stop")
-        if chat.editing is not None and not on_message:
+        if place == "list":
+            return ["enter open", f"{stop} back", "letters go to the prompt"]
+        if chat.editing is not None and place == "prompt":
             return ["editing: enter sends a new version", f"{stop} leaves it"]
-        if on_message:
+        if place == "message":
             versions = f"{hint('message.left')} {hint('message.right')} versions"
             return [f"{stop} back", versions, *(f"{hint(id)} {word}" for id, word in ON_MESSAGE.items())]
         if chat.busy and bridge.state != "absent":

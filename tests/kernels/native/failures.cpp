@@ -24,6 +24,9 @@ void* operator new(size_t size) {
     if (!memory) throw std::bad_alloc();
     return memory;
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+    return refused(memory_left) ? nullptr : malloc(size ? size : 1);
+}
 void operator delete(void* memory) noexcept { free(memory); }
 void operator delete(void* memory, size_t) noexcept { free(memory); }
 

@@ -318,6 +318,16 @@ def test_a_failing_compiler_leaves_a_working_install(tmp_path):
     assert not list(tmp_path.rglob("*.so"))
 
 
+def test_the_package_of_data_has_no_modules(tmp_path):
+    """`termchat._data` is the root of the checkout, where setup.py lies; a package has no use for it."""
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    data = tmp_path / "termchat" / "_data"
+    assert (data / "models.toml").is_file()
+    assert list(data.rglob("*.py")) == []
+    assert (tmp_path / "termchat" / "__init__.py").is_file()
+
+
 def test_without_the_library_the_reason_is_a_sentence(monkeypatch):
     import kernels.native.library as library
 

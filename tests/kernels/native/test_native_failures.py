@@ -58,7 +58,9 @@ def hooks(tmp_path_factory) -> Path:
 
 def run(hooks: Path, program: str) -> str:
     """The output of a Python that runs this with the hooks preloaded."""
-    preloaded = " ".join(filter(None, (os.environ.get("LD_PRELOAD"), str(hooks))))  # a sanitizer comes first
+    # Before a sanitizer, which has an allocator of its own.
+    preloaded = " ".join(filter(None, (str(hooks), os.environ.get("LD_PRELOAD"))))
+    sanitizer = f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0:alloc_dealloc_mismatch=0"
     done = subprocess.run(
         [
             sys.executable,
@@ -69,7 +71,7 @@ def run(hooks: Path, program: str) -> str:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "LD_PRELOAD": preloaded},
+        env={**os.environ, "LD_PRELOAD": preloaded, "ASAN_OPTIONS": sanitizer},
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout
@@ -81,16 +83,16 @@ def test_C8_every_refused_allocation_of_a_step_is_a_memory_error(hooks):
     out = run(
         hooks,
         """
-        program = backend.capture(forward, Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=32))
+        limits = Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=32)
+        program = backend.capture(forward, limits)
         steps = [batch([1, 5, 1], 500), batch([40]), batch([1], 600)]
         for step in steps:
             program.run(step)
-        fresh = lambda: backend.capture(forward, Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=32))
         expected = [program.run(step).tokens.tolist() for step in steps]
         refused = 0
         for number, step in enumerate(steps):
             for count in [*range(16), *(int(16 * 1.3**i) for i in range(1, 40))]:
-                program = fresh()  # with buffers that have not grown yet
+                program = backend.capture(forward, limits)  # with buffers that have not grown yet
                 hooks.refuse_memory_after(count)
                 try:
                     tokens = program.run(step).tokens.tolist()

@@ -92,13 +92,13 @@ def test_C1_memory_behind_a_tensor_that_ends_its_file_stays(native, form, width,
     private, fixed, anonymous = 2, 16, 32
     base = libc.mmap(None, size + 2 * page, 3, private | anonymous, ctypes.c_size_t(-1).value, 0)
     try:
-        assert base and base != ctypes.c_void_p(-1).value
+        assert base not in (None, ctypes.c_void_p(-1).value)
         ctypes.memset(base, 0xA5, size + 2 * page)
         with path.open("rb") as file:
             assert libc.mmap(base + page, size, 1, private | fixed, file.fileno(), 0) == base + page
         weight = in_groups((ctypes.c_uint8 * size).from_address(base + page), form, rows, before)
         backend = native()
-        with mock.patch("kernels.native.backend._in_file", lambda array: True):  # else only mmap objects are
+        with mock.patch("kernels.native.backend._in_file", return_value=True):  # else only mmap objects are
             backend.place_matrix(weight)
         backend.fill()
         assert set(ctypes.string_at(base + page + size, page)) == {0xA5}, "the page behind became zeros"

@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from kernels.cuda import Obstacle
 from termchat.store import Store
 
 BENCH = [
@@ -191,6 +192,26 @@ def test_doctor(termchat, scripted):
     assert found["libraries"]["torch"]
     assert found["problems"] == []
     assert "all is well" in termchat("doctor").out
+
+
+def test_N015_doctor_names_a_gpu_that_is_of_no_use(termchat, scripted, monkeypatch, tmp_path):
+    scripted()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr("kernels.cuda._DEVICES", tmp_path)
+    obstacle = Obstacle("torch is built without CUDA", "install another")
+    monkeypatch.setattr("kernels.cuda.obstacle", lambda: obstacle)
+    monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "native")
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 0
+    [problem] = json.loads(outcome.out)["problems"]
+    assert problem["what"] == "a GPU of this machine is not used"
+    assert problem["why"].endswith("nvidia0 is not used: torch is built without CUDA")
+    assert problem["mend"] == "install another"
+    monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "reference")
+    monkeypatch.setattr("kernels.native.unavailable_reason", lambda: "it was not built")
+    [problem] = json.loads(termchat("doctor", "--json").out)["problems"]
+    assert (problem["why"], "compiler" in problem["mend"]) == ("it was not built", True)
 
 
 def test_doctor_says_what_is_wrong(termchat, home):

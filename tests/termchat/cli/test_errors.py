@@ -17,7 +17,7 @@ import pytest
 
 from engine.testing import ScriptedModel
 from engine.types import ErrorCode
-from termchat.cli import errors
+from termchat.cli import errors, limits
 from termchat.cli.errors import CODES, EXIT_CODES
 from termchat.store import Store, StoreError
 from termchat.thinking import ThinkingStyle
@@ -276,6 +276,12 @@ def saved_late(s):
     return s.termchat("Hi")
 
 
+def refused(s, error):
+    s.scripted("x")
+    s.patch("termchat.cli.oneshot.open_recording", raised(error))
+    return s.termchat("Hi")
+
+
 def fault(s):
     s.scripted("x")
     s.patch("termchat.cli.oneshot.open_recording", raised(ZeroDivisionError("x")))
@@ -365,6 +371,9 @@ PRODUCERS = {
     ("store", "{file} is damaged or no database ({reason}); {advice}"): foreign_database,
     ("path", "cannot create the folder {path}: {reason}"): lambda s: file_for_folder(s, "history", "list"),
     ("path", "there is no home folder; set HOME"): no_home,
+    ("limits", limits.FILES): lambda s: refused(s, OSError(24, "Too many open files")),
+    ("limits", limits.THREADS): lambda s: refused(s, RuntimeError("can't start new thread")),
+    ("limits", limits.MEMORY): lambda s: refused(s, MemoryError()),
     ("internal", "termchat has a fault: {what}; {log} has the details"): fault,
 }
 

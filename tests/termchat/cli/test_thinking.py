@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 
 import pytest
 
-from termchat.session import starts_thinking
-from termchat.thinking import ThinkingSplitter, split_thinking
+from termchat.session import starts_thinking, thinking_style
+from termchat.store import Store
+from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking
 
 CASES = [
     ("plain answer", False, "", "plain answer"),
@@ -59,6 +61,90 @@ def test_thinking_is_not_held_back():
     assert splitter.push("<think>so") == ("so", "")
     assert splitter.push(" far <") == (" far ", "")
     assert splitter.push("/b") == ("</b", "")
+
+
+UNKNOWN = [
+    ("<think> is a tag of HTML", "", "<think> is a tag of HTML"),
+    ("\n<think>", "", "\n<think>"),
+    ("<think>never closed </thin", "", "<think>never closed </thin"),
+    ("<think>why</think>answer", "why", "answer"),
+    ("plain", "", "plain"),
+    ("<thin", "", "<thin"),
+]
+
+
+@pytest.mark.parametrize(("text", "thinking", "answer"), UNKNOWN)
+def test_N023_a_tag_that_is_never_closed_is_text_where_the_template_knows_none(text, thinking, answer):
+    assert split_thinking(text, known=False) == (thinking, answer)
+    splitter = ThinkingSplitter(known=False)
+    pieces = [*map(splitter.push, text), splitter.finish()]
+    if splitter.mistaken:
+        pieces = pieces[-1:]
+    assert tuple("".join(column) for column in zip(*pieces, strict=True)) == (thinking, answer)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--jsonl",)])
+def test_N023_words_that_begin_with_a_tag_are_the_answer(termchat, scripted, home, form):
+    text = "<think> is a tag of HTML"
+    scripted(text)
+    outcome = termchat(*form, "--cid", "x", "Hi")
+    assert outcome.code == 0
+    if not form:
+        assert outcome.out == text + "\n"
+    else:
+        last = json.loads(outcome.out.splitlines()[-1])
+        assert (last["text"], last["thinking"], last["finish_reason"]) == (text, None, "stop")
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        reply = store.path("x")[-1]
+    assert (reply.text, reply.thinking, reply.status) == (text, "", "done")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-n", "3"], "at the limit of 3 tokens; -n allows more"),
+        (["-n", "3", "--json"], "at the limit of 3 tokens; -n allows more"),
+        ([], "where the model ended it"),
+    ],
+)
+def test_N023_a_reply_that_ends_inside_its_thinking_is_noted(
+    termchat, scripted, monkeypatch, arguments, said
+):
+    async def inside(*_):
+        return ThinkingStyle(inside=True)
+
+    monkeypatch.setattr("termchat.cli.serving.thinking_style", inside)
+    scripted("Well, let me see first")
+    outcome = termchat(*arguments, "Hi")
+    assert outcome.code == 0
+    assert outcome.err.endswith(f"termchat: the reply ended inside its thinking, {said}\n")
+    if "--json" in arguments:
+        reply = json.loads(outcome.out)
+        assert (reply["text"], reply["finish_reason"]) == ("", "length")
+        assert reply["thinking"]
+    scripted("Well, let me see first</think>Yes.")
+    assert "ended inside" not in termchat("Hi").err
+
+
+def test_N023_what_a_template_knows_of_thinking():
+    class Keeps:
+        """Reads out every message as it is."""
+
+        async def tokenize(self, prompt, *, template_vars=None):
+            text = prompt if isinstance(prompt, str) else "|".join(message.content for message in prompt)
+            return list(map(ord, text))
+
+    class Strips(Keeps):
+        """Leaves the thinking of earlier replies out."""
+
+        async def tokenize(self, prompt, *, template_vars=None):
+            if not isinstance(prompt, str):
+                prompt = "|".join(message.content.split("</think>")[-1] for message in prompt)
+            return list(map(ord, prompt))
+
+    assert asyncio.run(thinking_style(Keeps(), {})) == ThinkingStyle(inside=False, known=False)
+    assert asyncio.run(thinking_style(Strips(), {})) == ThinkingStyle(inside=False, known=True)
+    assert asyncio.run(thinking_style(Templates("<think>", []), {})) == ThinkingStyle(inside=True)
 
 
 class Templates:

@@ -65,6 +65,7 @@ class Recorder:
     def __init__(self) -> None:
         self.grown: list[str] = []
         self.notices: list[str] = []
+        self.lasting = ""
         self.ended = 0
 
     def chats_changed(self) -> None: ...
@@ -76,6 +77,9 @@ class Recorder:
 
     def reply_ended(self, chat: Chat) -> None:
         self.ended += 1
+
+    def tell_lasting(self, text: str) -> None:
+        self.lasting = text
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
         self.notices.append(text)
@@ -125,7 +129,7 @@ class Stage:
         )
         self.engines = Engines(loader, lambda: None)
         models.loaded = lambda: len(self.engines.loaded)
-        self.history = History(self.database, self.listener.notices.append)
+        self.history = History(self.database, lambda error: self.listener.notices.append(str(error)))
         self.chats = Chats(self.history, self.listener)
         relay = Relay(self.chats, self.history, self.listener)
         self.turns = Turns(self.engines, self.chats, self.history, relay, self.listener)

@@ -189,7 +189,10 @@ async def test_a_file_goes_with_a_message(open_app: Any, script: Any, tmp_path: 
     (tmp_path / "note.txt").write_text("its ``` content", encoding="utf-8")
     async with open_app(script("One.")) as d:
         d.app.folder = tmp_path
-        await d.say("what is in @note.txt and @nothing")
+        d.main.prompt.insert("what is in @note.txt and @nothing")
+        await d.press("enter")
+        await d.until(lambda: d.chat.messages)
+        await d.settle()
         text = d.chat.messages[0].text
         assert text == "what is in @note.txt and @nothing\n\n````note.txt\nits ``` content\n````"
 

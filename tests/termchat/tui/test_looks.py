@@ -180,8 +180,12 @@ def test_the_longest_wait_of_each_reading_is_kept() -> None:
             bandwidth_gbs=None,
             blocks_used=0,
             running=1,
+            tokens_total=count,
+            time=float(count),
+            decode_bytes=0,
+            decode_seconds=0.0,
         )
-        history.add(SimpleNamespace(snapshot=snapshot, idle=False))  # type: ignore[arg-type]
+        history.add(SimpleNamespace(snapshot=snapshot, idle=False), count)  # type: ignore[arg-type]
 
     read(0)
     read(3, 5.0, 90.0, 6.0)

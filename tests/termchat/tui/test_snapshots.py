@@ -116,6 +116,7 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
 
         app.engines.start = start  # type: ignore[method-assign]
         bridge.snapshot = lambda: SNAPSHOT if state == "ready" else None  # type: ignore[method-assign]
+        app.monitor.meet = lambda engine: None  # type: ignore[method-assign]
         app.monitor.measure_peak = lambda: None  # type: ignore[method-assign]
         return app
 
@@ -201,7 +202,7 @@ def test_engine_in_detail(snap_compare: Any, frozen: Any) -> None:
             history.bandwidth.append(20 + sample % 3)
             history.rows.append(1 + sample % 2)
             history.blocks.append(40 + sample)
-        history.add = lambda stats: None
+        history.add = lambda stats, now: None
         pilot.app.monitor._histories = {pilot.app.engines.default: history}
         await pilot.press("f3")
         await pilot.pause(0.4)

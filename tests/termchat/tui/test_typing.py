@@ -68,7 +68,7 @@ async def test_messages_with_files_stay_in_order(open_app: Any, script: Any, tmp
     async with open_app(script("One.", "Two.", "Three.")) as d:
         d.app.folder = tmp_path
         for text in ("@note.txt first", "second", "@note.txt third"):
-            d.main.prompt.load(text)
+            d.main.prompt.insert(text)
             d.type_ahead("enter")
             await d.until(lambda: d.main.prompt.text == "")
         await d.settle()
@@ -183,7 +183,7 @@ async def test_B065_brackets_in_default_settings(open_app: Any, script: Any) -> 
 async def test_what_was_typed_and_not_sent_is_there_in_the_next_run(
     open_app: Any, script: Any, tmp_path: Path
 ) -> None:
-    file = tmp_path / "data" / "drafts.json"
+    file = tmp_path / "data" / "termchat.db"
     async with open_app(script(LONG * 9, step=0.05)) as d:
         await d.say("first", wait=False)
         await d.shows("0 1 2 3")
@@ -201,12 +201,9 @@ async def test_what_was_typed_and_not_sent_is_there_in_the_next_run(
         await d.press("ctrl+pagedown")
         await d.shows("│ queued one", "│ half [typed] 日本語", "continues this reply")
         d.main.prompt.load("")
-    assert not file.exists()
-    for broken in ("[1]", "{", '{"": 3}', "\xff", "[" * 100_000):
-        file.write_text(broken, encoding="latin-1")
-        async with open_app(script("One."), early=True) as d:
-            await d.until(lambda: d.app.chats.all)
-            assert d.main.prompt.text == ""
+    async with open_app(script("One."), early=True) as d:
+        await d.until(lambda: d.app.chats.all)
+        assert d.main.prompt.text == ""
     async with open_app(script("One."), save=False) as d:
         d.main.prompt.load("not to be kept")
-    assert not file.exists() or "not to be kept" not in file.read_text()
+    assert b"not to be kept" not in file.read_bytes()

@@ -1,0 +1,155 @@
+"""What this process may use of the machine: CPUs by its affinity, free memory, limits of its control groups.
+
+Sources: Linux kernel documentation, admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and
+scheduler/sched-bwc.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_MEMORY = Path("/proc/meminfo")
+_PROCESSOR = Path("/proc/cpuinfo")
+_LOAD = Path("/proc/loadavg")
+_UNKNOWN_MEMORY = 4 << 30
+"""Bytes, where the system does not say."""
+
+
+def usable_cpus() -> int:
+    """Threads worth starting, at least 1; a part of a CPU doesn't count, as a team waits for its slowest."""
+    quota = cgroup_cpus(_text(_MEMBERSHIP), _GROUPS)
+    return _affinity() if quota is None else max(1, min(_affinity(), int(quota)))
+
+
+def most_cpus() -> int:
+    """Threads that can run at the same time: one more than `usable_cpus` where a part of a CPU is left."""
+    quota = cgroup_cpus(_text(_MEMBERSHIP), _GROUPS)
+    return _affinity() if quota is None else max(1, min(_affinity(), math.ceil(quota)))
+
+
+def free_memory() -> int:
+    """Bytes of main memory that can be taken now. File caches count as free: they give way."""
+    fields = dict(line.split(":", 1) for line in _text(_MEMORY).splitlines() if ":" in line)
+    if "MemAvailable" in fields:
+        free = int(fields["MemAvailable"].split()[0]) * 1024
+    else:
+        free = _pages("SC_AVPHYS_PAGES")
+    room = cgroup_room(_text(_MEMBERSHIP), _GROUPS)
+    return free if room is None else min(free, room)
+
+
+def total_memory() -> int:
+    """Bytes of main memory that this process could ever have."""
+    limits = [limit for level in _levels("memory", _text(_MEMBERSHIP), _GROUPS) for limit in _limits(level)]
+    return min([_pages("SC_PHYS_PAGES"), *limits])
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    lines = (line.partition(":") for line in _text(_PROCESSOR).splitlines())
+    named = (value.strip() for name, _, value in lines if name.strip() in ("model name", "Model"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def runnable() -> int:
+    """Threads of all programs that run or want to at this moment, this one among them; 0: not known."""
+    words = _text(_LOAD).split()
+    running, slash, _ = words[3].partition("/") if len(words) > 3 else ("", "", "")
+    return int(running) if slash and running.isdecimal() else 0
+
+
+def others_run() -> bool:
+    """Whether programs beside the calling thread use a good part of the machine."""
+    processors = os.cpu_count() or 1
+    return runnable() - 1 >= max(1, processors // 4)
+
+
+def cgroup_cpus(membership: str, root: Path) -> float | None:
+    """Least CPU quota of the groups in `membership` (text of /proc/self/cgroup) and of those around them.
+
+    root: where the control groups are mounted. None if no group sets a limit.
+    """
+    quotas = [_quota(level) for level in _levels("cpu", membership, root)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def cgroup_room(membership: str, root: Path) -> int | None:
+    """Bytes until the first of these groups reaches its limit, as `cgroup_cpus` takes them; None: no limit.
+
+    A group's use counts the files it has read, which are dropped before anything else is refused.
+    """
+    rooms = []
+    for level in _levels("memory", membership, root):
+        used = _number(level / "memory.current", level / "memory.usage_in_bytes")
+        if used is not None:
+            rooms += [max(0, limit - max(0, used - _file_cache(level))) for limit in _limits(level)]
+    return min(rooms, default=None)
+
+
+def _levels(controller: str, membership: str, root: Path) -> Iterator[Path]:
+    """Folders of the process's groups for a controller, and of the groups around them, versions 1 and 2."""
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controller if controllers else root
+        folder = base / path.lstrip("/")
+        # Inside a container the path may be the host's; the group itself is then mounted at the base.
+        yield from (level for level in (folder, *folder.parents) if level.is_relative_to(base))
+
+
+def _quota(folder: Path) -> float | None:
+    """CPUs one control group grants, None for no limit: cpu.max (version 2) or cpu.cfs_* (version 1)."""
+    words = _text(folder / "cpu.max").split()
+    if not words:
+        words = [*_text(folder / "cpu.cfs_quota_us").split(), *_text(folder / "cpu.cfs_period_us").split()]
+    try:
+        quota, period = (int(word) for word in words)
+    except ValueError:  # no such files, or the word "max"
+        return None
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _limits(folder: Path) -> list[int]:
+    """Bytes a group may use; above memory.high it is slowed down so much that it is no use either."""
+    files = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    found = [_number(folder / name) for name in files]
+    return [limit for limit in found if limit is not None]
+
+
+def _file_cache(folder: Path) -> int:
+    """Bytes of a group's use that are copies of files. Version 1 has its children in fields of their own."""
+    fields = dict(line.split(" ", 1) for line in _text(folder / "memory.stat").splitlines() if " " in line)
+    names = ("inactive_file", "active_file")
+    sizes = [fields.get(f"total_{name}", fields.get(name, "0")).strip() for name in names]
+    return sum(int(size) for size in sizes if size.isdecimal())
+
+
+def _number(*paths: Path) -> int | None:
+    """The number in the first of these files that holds one."""
+    texts = (_text(path).strip() for path in paths)
+    return next((int(text) for text in texts if text.isdecimal()), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _affinity() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pages(name: str) -> int:
+    try:
+        return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return _UNKNOWN_MEMORY

@@ -1,0 +1,117 @@
+"""Sizes that follow the memory and the cache, not what a file claims."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from engine import AsyncEngine, EngineConfig, Message, SamplingParams
+from engine.memory_plan import MOST_BLOCKS, plan_cache, plan_memory
+from engine.model import load_model
+from engine.models.rope import RotationTables, rotation_tables
+from engine.models.spec import ModelSpec, RopeSpec
+from engine.roofline import Traffic
+from engine.selection import select_backend
+from engine.types import EngineError
+
+SPEC = ModelSpec("llama", 2, 64, 4, 2, 16, 96, 100, 1 << 24, 1e-5)
+
+
+def test_the_cache_takes_a_quarter_of_the_memory_that_is_free():
+    config = EngineConfig(model="x")
+    one = plan_cache(config, SPEC, 4096, 1 << 40).nbytes // plan_cache(config, SPEC, 4096, 1 << 40).blocks
+    assert plan_cache(config, SPEC, 4096, 400 * one).blocks == 100
+    assert plan_cache(config, SPEC, 4096, 1 << 40).blocks == 64 * 4096 // 32
+    assert plan_cache(config, SPEC, 1 << 24, 1 << 50).blocks == MOST_BLOCKS
+    with pytest.raises(EngineError, match="needs at least"):
+        plan_cache(config, SPEC, 4096, 100)
+
+
+def test_C4_tables_are_as_long_as_the_cache_and_made_as_far_as_positions_come():
+    rope = RopeSpec(base=10000.0)
+    whole = rotation_tables(rope, 16, 5000)
+    rng = random.Random(1)
+    tables = RotationTables(rope, 16, 5000)
+    for reached in (1, 200, 1025, 1024, 3000 + rng.randrange(100), 5000):
+        tables.reach(reached)
+        for part, all_of_it in zip((tables.cos, tables.sin), whole, strict=True):
+            assert part[:reached].tobytes() == all_of_it[:reached].tobytes()
+
+
+def test_C4_a_file_that_declares_a_huge_context_takes_no_memory_for_it(default_model, monkeypatch):
+    declared = 1 << 24
+    monkeypatch.setattr(
+        "engine.loading.checkpoint.Checkpoint.context_length", lambda checkpoint, wanted: declared
+    )
+    before = resident()
+    model = load_model(EngineConfig(model=default_model, kv_blocks=2, max_sequences=1))
+    tables = model.runner._tables
+    model.runner.close()
+    assert len(tables.cos) == 64, "two blocks hold no later position"
+    assert resident() - before < 400 << 20
+    before = resident()
+    long = RotationTables(RopeSpec(base=10000.0), 64, 1 << 22)  # 1 GB, had anybody written to it
+    long.reach(5000)
+    assert resident() - before < 100 << 20
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_C4_streamed_weights_are_those_of_the_file(default_model):
+    """Rotation tables are read in parts, so they count neither as weights nor as traffic."""
+    model = load_model(EngineConfig(model=default_model, kv_blocks=2))
+    try:
+        assert model.runner.traffic.weight_bytes == 96_576_768
+    finally:
+        model.runner.close()
+
+
+def test_C4_a_window_bounds_the_keys_that_are_read():
+    full = Traffic.of(SPEC, 1000, 64)
+    windowed = Traffic.of(
+        ModelSpec(**{**fields(SPEC), "window": 100, "window_layers": frozenset({1})}), 1000, 64
+    )
+    assert full.token_bytes(500) == 1000 + 64 * 502
+    assert windowed.token_bytes(500) == 1000 + 32 * 502 + 32 * (99 + 2)
+    assert windowed.token_bytes(50) == full.token_bytes(50)
+    plan = SimpleNamespace(rows=[SimpleNamespace(start=500, count=1), SimpleNamespace(start=0, count=7)])
+    assert full.step_bytes(plan) == 1000 + 64 * (502 + 14)
+    assert windowed.step_bytes(plan) == 1000 + 32 * (502 + 14) + 32 * (101 + 14)
+
+
+def fields(spec: ModelSpec) -> dict:
+    return {name: getattr(spec, name) for name in spec.__slots__}
+
+
+def test_C3_the_cache_is_sized_from_the_backend_s_own_memory(default_model, monkeypatch):
+    monkeypatch.setattr("kernels.native.backend.free_memory", lambda: 40 << 20)
+    monkeypatch.setattr("kernels.backends.free_memory", lambda: 40 << 20)
+    model = load_model(EngineConfig(model=default_model))
+    model.runner.close()
+    plan = plan_memory(EngineConfig(model=default_model))
+    assert model.blocks == plan.blocks == (10 << 20) // (32 * plan.kv_bytes_per_token)
+    assert plan.free_bytes == 40 << 20
+
+
+def test_more_threads_than_processors_are_said_and_not_started(monkeypatch):
+    monkeypatch.setattr("engine.selection.most_cpus", lambda: 2)
+    chosen = select_backend(EngineConfig(model="x", backend="native", threads=128))
+    assert chosen.settings.threads == 2
+    assert chosen.notes == ("threads 128 is more than this process can use: 2 on 2 processors compute",)
+    for threads in (None, 1, 2):
+        chosen = select_backend(EngineConfig(model="x", backend="native", threads=threads))
+        assert (chosen.settings.threads, chosen.notes) == (threads, ())
+
+
+async def test_the_engine_tells_what_is_not_as_asked(default_model, monkeypatch):
+    monkeypatch.setattr("engine.selection.most_cpus", lambda: 1)
+    async with AsyncEngine(EngineConfig(model=default_model, threads=128, kv_blocks=8)) as engine:
+        assert engine.info.notes == (
+            "threads 128 is more than this process can use: 1 on 1 processor compute",
+        )
+        params = SamplingParams(temperature=0, max_tokens=2)
+        assert np.all((await engine.generate([Message("user", "Hi")], params).result()).token_ids)
