@@ -42,13 +42,6 @@ class ResolvedModel(NamedTuple):
     entry: ModelEntry | None
 
     @property
-    def mend(self) -> str | None:
-        """What helps if its file is damaged; None: it is the user's own."""
-        if self.entry is None or any(source == LocalSource(self.path) for source in self.entry.sources):
-            return None
-        return f"termchat models pull {self.name} checks it and brings it again"
-
-    @property
     def reference(self) -> str:
         """How to find the model again: its registered name, or its path as it was given.
 

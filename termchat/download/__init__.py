@@ -12,7 +12,7 @@ from pathlib import Path
 from ..files import locked, private_folder
 from ..registry import NotDownloadedError, Registry
 from ..registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
-from .check import Checked, check, forget, origin_of, remember
+from .check import Checked, check, forget, mend, origin_of, remember
 from .checksum import sha256_of
 from .errors import DownloadError, NoNetworkError, UnreachedError
 from .fetch import Remote, Retries, fetch, verify
@@ -29,6 +29,7 @@ __all__ = [
     "check",
     "ensure",
     "format_progress",
+    "mend",
     "origin_of",
     "repair",
 ]

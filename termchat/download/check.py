@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from ..errors import UserError
 from ..files import TextError, read_text, write_private
-from ..registry import NotDownloadedError, Registry
+from ..registry import NotDownloadedError, Registry, ResolvedModel
 from ..units import format_bytes
 from .checksum import sha256_of
 from .errors import DownloadError
@@ -63,6 +64,16 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
         return Checked(path, "damaged", f"its sha256 is {found}, not {expected}")
     reason = "its sha256 is right" if entry.sha256 else "it is as it came"
     return Checked(path, "verified", reason)
+
+
+def mend(registry: Registry, model: ResolvedModel) -> str | None:
+    """What helps a model that cannot be loaded because its download is damaged. Reads its file."""
+    if model.entry is None or model.path != registry.target(model.entry):
+        return None
+    with suppress(UserError):
+        if check(registry, model.name).state == "damaged":
+            return f"the file is damaged: termchat models pull {model.name} brings it again"
+    return None
 
 
 def origin_of(path: Path) -> Origin | None:

@@ -181,8 +181,8 @@ class EngineBridge:
 
         return template_vars(self.model) if self.model is not None else {}
 
-    def fail(self, error: Exception) -> None:
-        """It cannot be used, for this reason."""
+    def fail(self, error: Exception, mend: str | None = None) -> None:
+        """It cannot be used, for this reason. mend: what would help."""
         log.warning("a model cannot be used", exc_info=error)
         code = getattr(error, "code", "")
         remedy = CHOOSE
@@ -190,8 +190,8 @@ class EngineBridge:
             remedy = "choose a smaller model, or set engine.kv_memory in the settings"
         elif code == "template":
             remedy = f"it is no chat model, perhaps: termchat --raw goes on with a text by it; {CHOOSE}"
-        elif code == "model_invalid" and self.model is not None and self.model.mend is not None:
-            remedy = f"{CHOOSE}; {self.model.mend}"
+        elif mend is not None:
+            remedy = f"{mend}; or {CHOOSE}"
         self._become("failed", str(error) or type(error).__name__, remedy)
 
     async def _leave(self) -> None:
@@ -203,7 +203,15 @@ class EngineBridge:
         try:
             await job
         except Exception as error:
-            self.fail(error)
+            self.fail(error, await self._mend(error))
+
+    async def _mend(self, error: Exception) -> str | None:
+        registry, model = self.loader.registry, self.model
+        if getattr(error, "code", "") != "model_invalid" or registry is None or model is None:
+            return None
+        from ..download import mend
+
+        return await in_background(lambda: mend(registry, model))
 
     async def _load(self, model: ResolvedModel, first: Coroutine[Any, Any, None] | None = None) -> None:
         from ..session import thinking_style

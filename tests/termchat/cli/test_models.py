@@ -182,5 +182,5 @@ def test_N010_a_file_that_cannot_be_loaded_names_the_command(termchat, linked_mo
         new.truncate(default_model.stat().st_size)
     outcome = termchat("Hi")
     assert outcome.code == 1
-    assert outcome.err.endswith("; termchat models pull smollm2-135m checks it and brings it again\n")
+    assert outcome.err.endswith("; the file is damaged: termchat models pull smollm2-135m brings it again\n")
     assert "models pull" not in termchat("-m", str(file), "Hi").err

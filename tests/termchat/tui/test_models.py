@@ -177,3 +177,18 @@ async def test_a_model_that_could_not_be_checked_is_told(
         d.models.models = script("Here.")
         await d.press("enter")
         await d.shows("small is ready", "could not be checked")
+
+
+async def test_N010_a_damaged_model_says_how_to_mend_it(stage: Any, script: Any, tmp_path: Path) -> None:
+    source = HuggingFaceSource("a/b", "m.gguf")
+    entry = ModelEntry("small", (source,), size=9, sha256="ab" * 32)
+    async with stage({"small": script("x")}, start=False) as s:
+        s.models.registry = Registry({"small": entry}, "small", tmp_path / "models")
+        file = s.models.registry.target(entry)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"GGUFwrong")
+        s.models.models = None  # the file itself is opened
+        await s.engines.start(None)
+        bridge = s.engines.default
+        await s.until(lambda: bridge.state == "failed")
+        assert bridge.remedy.startswith("the file is damaged: termchat models pull small brings it again; or")
