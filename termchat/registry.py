@@ -66,7 +66,7 @@ class ModelStatus(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; `size` in bytes, null where not known."""
         entry = self.entry
-        size = self.path.stat().st_size if self.path is not None and self.path.is_file() else entry.size
+        size = _size(self.path) if self.path is not None and os.path.isfile(self.path) else entry.size
         return {
             "name": entry.name,
             "path": str(self.path) if self.path is not None else None,
@@ -120,7 +120,7 @@ class Registry:
         path = self.target(entry)
         if path is None or not os.path.isfile(path):  # False, too, where it may not be looked at
             return None
-        return path if entry.size is None or path.stat().st_size == entry.size else None
+        return path if entry.size is None or _size(path) == entry.size else None
 
     def target(self, entry: ModelEntry) -> Path | None:
         """Where a download of the model lands, None if it has no source to download from."""
@@ -167,8 +167,8 @@ class Registry:
         entry = self.entry(name)
         target = self.target(entry)
         partial = 0
-        if target is not None and target.parent.is_dir():
-            partial = sum(part.stat().st_size for part in target.parent.glob("*.part"))
+        if target is not None and os.path.isdir(target.parent):
+            partial = sum(_size(part) for part in target.parent.glob("*.part"))
         return ModelStatus(entry, self.path_of(entry), partial, entry.name == self.default)
 
     def list_models(self) -> list[ModelStatus]:
@@ -185,7 +185,12 @@ class Registry:
 
         entry = self.entry(name)
         folder = self.models / entry.name
-        files = [file for file in folder.iterdir() if file.name != ".lock"] if folder.is_dir() else []
+        try:
+            files = [file for file in folder.iterdir() if file.name != ".lock"]
+        except FileNotFoundError:
+            files = []
+        except OSError as error:
+            raise RegistryError(f"cannot remove the model {name}: {folder}: {error.strerror}") from error
         if not files:
             own = next((source for source in entry.sources if isinstance(source, LocalSource)), None)
             reason = f"it is your own file, {own.path}" if own is not None else "it is not downloaded"
@@ -197,7 +202,7 @@ class Registry:
         try:
             if not try_lock(fd):
                 raise RegistryError(f"cannot remove the model {name}: another termchat is downloading it")
-            freed = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            freed = sum(_size(file) for file in folder.rglob("*") if file.is_file())
             for file in files:
                 if file.is_dir():  # pip's, left by a process that was killed
                     rmtree(file)
@@ -208,3 +213,11 @@ class Registry:
         finally:
             os.close(fd)
         return freed
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 if another process has just taken it away."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

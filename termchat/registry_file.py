@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -229,7 +230,14 @@ def _inside(table: Mapping[str, str], key: str) -> str:
     """A relative path with a file name, that stays where it is."""
     value = table.get(key, "")
     parts = PurePosixPath(value).parts
-    if not value or value.startswith("/") or "\\" in value or ".." in parts or parts[-1].startswith("."):
+    if (
+        not value
+        or not value.isprintable()
+        or value.startswith("/")
+        or "\\" in value
+        or ".." in parts
+        or parts[-1].startswith(".")
+    ):
         raise ValueError(f"{key} must be a path inside its source, not {shown(value)}")
     return value
 
@@ -253,4 +261,6 @@ def _check_sampling(sampling: Mapping[str, Any]) -> None:
 def _template_vars(value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     if not all(isinstance(v, (str, int, float, bool)) for v in value.values()):
         raise ValueError("template_vars must hold texts, numbers and true or false only")
+    if not all(math.isfinite(v) for v in value.values() if isinstance(v, float)):
+        raise ValueError("template_vars must hold finite numbers")
     return dict(value)
