@@ -51,6 +51,22 @@ def show(text: str) -> None:
     sys.stdout.flush()
 
 
+class Kept:
+    """A model whose runner can be asked directly, while its engine is idle."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def load(self, config: Any) -> Any:
+        from dataclasses import replace
+
+        from engine.model import load_model
+
+        model = load_model(replace(config, model=self._path))
+        self.runner: Any = model.runner
+        return model
+
+
 class Termchat:
     """This project's engine, through its public interface. Its one-shot is the `termchat` command."""
 
@@ -63,12 +79,13 @@ class Termchat:
         self._loop = asyncio.new_event_loop()
         self._gather = asyncio.gather
         isa = "avx512" if WITHOUT_AMX else "auto"
-        config = EngineConfig(model=model, threads=threads, context_length=CONTEXT, cpu_isa=isa)
+        self._model = Kept(model)
+        config = EngineConfig(model=self._model, threads=threads, context_length=CONTEXT, cpu_isa=isa)
         self._engine = AsyncEngine(config)
         self._loop.run_until_complete(self._engine.__aenter__())
 
     def about(self) -> str:
-        return f"{version('termchat')}, {self._engine._core.model.runner._backend.device}"
+        return f"{version('termchat')}, {self._model.runner._backend.device}"
 
     def _run(self, prompts: list[list[int]], tokens: int) -> list[tuple[float, Any]]:
         """For each prompt when it was submitted and its final event."""
@@ -104,8 +121,7 @@ class Termchat:
 
     def bandwidth(self) -> dict[str, float]:
         """GB/s: peak of plain reads of a buffer of the weights' size, and what one decoding stream gets."""
-        runner = self._engine._core.model.runner
-        peak = self._loop.run_until_complete(self._engine.run_between_steps(runner.read_bandwidth))
+        peak = self._model.runner.read_bandwidth()
         [(_, final)] = self._run([random_prompt(PROMPT_TOKENS)], 64)
         return {"peak": (peak or float("nan")) / 1e9, "achieved": final.timings.bandwidth_gbs}
 

@@ -39,12 +39,13 @@ async def measure(tokenizer: str, params: SamplingParams) -> tuple[float, dict[s
         return call
 
     async with AsyncEngine(EngineConfig(model=model, max_sequences=CONVERSATIONS)) as engine:
-        core = engine._core
-        core._step = timed("step", core._step)  # type: ignore[method-assign]
-        core.scheduler.plan = timed("plan", core.scheduler.plan)  # type: ignore[method-assign]
-        core.scheduler.commit = timed("commit", core.scheduler.commit)  # type: ignore[method-assign]
-        core.model.runner.run = timed("sampling", core.model.runner.run)  # type: ignore[method-assign]
-        core._flush = timed("deliver", core._flush)
+        service, outbox = engine._core._service, engine._outbox
+        assert service is not None
+        service.step = timed("step", service.step)  # type: ignore[method-assign]
+        service.scheduler.plan = timed("plan", service.scheduler.plan)  # type: ignore[method-assign]
+        service.scheduler.commit = timed("commit", service.scheduler.commit)  # type: ignore[method-assign]
+        service.model.runner.run = timed("sampling", service.model.runner.run)  # type: ignore[method-assign]
+        outbox.send = timed("deliver", outbox.send)  # type: ignore[method-assign]
         streams = [engine.generate([5 + i], params) for i in range(CONVERSATIONS)]
         await asyncio.gather(*(stream.result() for stream in streams))
     medians = {name: statistics.median(values) for name, values in parts.items()}

@@ -26,17 +26,19 @@ from .types import (
 
 if TYPE_CHECKING:
     from .bandwidth import Peak
-    from .client import AsyncEngine, ModelInfo
+    from .client import AsyncEngine
     from .loading.hub import model_name
     from .memory_plan import MemoryPlan, plan_memory
+    from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .selection import Selection, select_backend
     from .stream import ResponseStream
 
 _LAZY = {
     "AsyncEngine": "client",
+    "Engine": "protocol",
     "MemoryPlan": "memory_plan",
-    "ModelInfo": "client",
+    "ModelInfo": "protocol",
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
@@ -50,6 +52,7 @@ _LAZY = {
 __all__ = [
     "AsyncEngine",
     "ConversationRow",
+    "Engine",
     "EngineConfig",
     "EngineError",
     "EngineSnapshot",

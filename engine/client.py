@@ -1,109 +1,133 @@
-"""The asyncio side of the engine. Prompts are tokenized on a thread of their own, never on the event loop."""
+"""The asyncio side of the engine: commands go out, events come back by number."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from kernels.interface import Float32
 
 from .bandwidth import Peak
-from .commands import Abort, Call, Stop, Submit
+from .commands import (
+    Abort,
+    Answer,
+    Audit,
+    Command,
+    Focus,
+    MeasurePeak,
+    ScoreKind,
+    Stop,
+    Submit,
+    TellPeak,
+    Tokenize,
+)
 from .config import EngineConfig
-from .core import EngineCore
-from .logprobs import Scores
-from .model import LoadedModel
+from .core import OPENED, EngineCore, check_not_forked
 from .outbox import Outbox, call_into, wake
-from .prompt import Prompt, checked, checked_variables, encode
-from .request import Request
+from .preparation import no_thread
+from .prompt import Prompt, source_of
+from .protocol import ModelInfo
 from .sampling import derive_seed, random_seed
 from .stream import Mailbox, ResponseStream
-from .types import EngineError, EngineSnapshot, SamplingParams
+from .types import EngineError, EngineSnapshot, Finished, SamplingParams, Timings, Usage
 
 SHUTDOWN_SECONDS = 30.0
+JOIN_SECONDS = 0.2
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What an application wants to know of the loaded model.
-
-    defaults: sampling settings its files ask for. notes: sentences about what is not as one would expect.
-    place: what its peak bandwidth depends on: processor, memory, threads, size of the weights; "" if it has
-    none.
-    """
-
-    name: str
-    vocabulary: int
-    context_length: int
-    has_chat_template: bool
-    defaults: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
-    place: str = ""
+_ENDED = -1
+"""Number of the answer that says the engine thread has ended. Calls have the numbers below it, replies those
+from 1 on.
+"""
 
 
 class AsyncEngine:
     """An inference engine on a thread of its own, used from one event loop.
 
     `async with` loads the model and raises EngineError if that fails. At the end every live request gets its
-    final event (aborted), and the memory is freed.
+    final event (aborted), and the memory is freed. An engine that is dropped with all of its streams, or
+    whose event loop is closed or dropped, ends as well.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._outbox = Outbox(partial(self._notify, wake))
-        self._core = EngineCore(config, self._on_ready, self._flush)
-        self._ids = itertools.count(1)
-        self._prepare = ThreadPoolExecutor(1, thread_name_prefix="prompt")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._model: LoadedModel | None = None
+        self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        self._replies = itertools.count(1)
+        self._calls = itertools.count(_ENDED - 1, -1)
+        self._info: ModelInfo | None = None
+        link = _Link()
+        self._outbox = Outbox(link.forward)
+        self._core = EngineCore(config, self._outbox, link.listening)
+        self._link = link
+        self._finalizers: list[weakref.finalize[..., Any]] = []
+        self._ended = self._outbox.open(_ENDED, Answer())
 
     async def __aenter__(self) -> Self:
         if self._loop is not None:
             raise RuntimeError("an engine is opened once; make a new AsyncEngine")
-        self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[LoadedModel] = self._loop.create_future()
-        self._outbox.start()
-        self._core.start()
+        check_not_forked()
+        loop = asyncio.get_running_loop()
+        self._loop = self._link.loop = weakref.ref(loop)
+        stop = partial(self._core.commands.put, Stop())  # knows neither the engine nor the loop
+        self._finalizers = [weakref.finalize(whose, stop) for whose in (self, loop)]
+        for finalizer in self._finalizers:
+            finalizer.atexit = False
+        opened = self._outbox.open(OPENED, Answer())
         try:
-            self._model = await self._ready
-        except BaseException:
-            await self._shut_down()
+            self._outbox.start()
+            self._core.start()
+        except RuntimeError as error:
+            self._core.post(Stop())
+            self._outbox.end(no_thread(error))
+        try:
+            self._info = _value(await opened.get())
+        except BaseException as error:
+            await self._leave(error)
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._shut_down()
+        await self._leave(error)
 
-    async def _shut_down(self) -> None:
-        self._prepare.shutdown(wait=False)
+    async def _leave(self, error: BaseException | None) -> None:
+        if isinstance(error, GeneratorExit):  # of a task that is dropped with its loop: it can't wait
+            self._core.post(Stop())
+        else:
+            await self.close()
+
+    async def close(self) -> None:
+        """End every live request (aborted) and free the memory; closed already, nothing happens."""
+        if self._loop is None:
+            return
         self._core.post(Stop())
-        if await asyncio.to_thread(self._core.join, SHUTDOWN_SECONDS):
-            await asyncio.to_thread(self._outbox.close)
+        try:
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                await self._ended.get()
+        except TimeoutError:
+            message = f"the engine thread did not end in {SHUTDOWN_SECONDS:g} s"
+            self._outbox.end(EngineError("engine_failed", message))
+        for finalizer in self._finalizers:
+            finalizer.detach()
+        self._core.join(JOIN_SECONDS)
+        self._outbox.join(JOIN_SECONDS)
 
     @property
     def info(self) -> ModelInfo:
         """The loaded model."""
-        model = self._loaded()
-        return ModelInfo(
-            model.name,
-            model.vocabulary,
-            model.context_length,
-            model.chat_template is not None,
-            dict(model.defaults),
-            model.notes,
-            model.place,
-        )
+        self._check_opened()
+        assert self._info is not None, "it was opened"
+        return self._info
+
+    def snapshot(self) -> EngineSnapshot:
+        """What the engine is doing; from any thread, at no cost to the step."""
+        return self._core.snapshot
 
     def generate(
         self,
@@ -136,21 +160,18 @@ class AsyncEngine:
             for index in range(n)
         ]
 
-    def snapshot(self) -> EngineSnapshot:
-        """What the engine is doing; from any thread, at no cost to the step."""
-        return self._core.snapshot
-
     async def tokenize(
         self, prompt: Prompt, *, continue_final: bool = False, template_vars: Mapping[str, Any] | None = None
     ) -> list[int]:
-        """The prompt ids that `generate` would use. Raises EngineError (template, engine_failed)."""
-        variables = checked_variables(template_vars)
-        ids = partial(encode, self._loaded(), checked(prompt), continue_final, variables)
-        try:
-            encoded = asyncio.get_running_loop().run_in_executor(self._prepare, ids)
-        except RuntimeError:  # the executor is shut down: so is the engine
-            raise _closed() from None
-        return await encoded
+        """The prompt ids that `generate` would use.
+
+        Raises EngineError: template, engine_failed; prompt_too_long for a text so far beyond the context that
+        it is not tokenized to its end.
+        """
+        source = source_of(prompt, continue_final, template_vars)
+        self._check_opened()
+        ids: list[int] = await self._call(lambda id: Tokenize(id, source))
+        return ids
 
     async def score(self, ids: Sequence[int], *, chosen: bool = False) -> Float32:
         """Log-probabilities of a text's tokens through the normal batched path, float32.
@@ -158,30 +179,24 @@ class AsyncEngine:
         [len(ids), vocabulary]: row i is the distribution of the token after ids[: i + 1]. chosen: [len(ids)],
         the log-probability of ids[i] given ids[:i]; NaN for the first. Raises EngineError.
         """
-        tokens = checked(ids)
-        if not isinstance(tokens, list):
+        source = source_of(ids)
+        if not isinstance(source.content, list):
             raise TypeError("score takes a list of token ids")
-        scores = Scores(tokens, self._loaded().vocabulary, chosen=chosen)
-        async with self._submit(tokens, SamplingParams(temperature=0), 0, False, None, scores) as stream:
-            finished = await stream.result()
-        if finished.error is not None:
-            raise finished.error
-        if finished.reason == "aborted":
-            raise EngineError("engine_failed", "the engine was closed before the text was scored")
-        return scores.values
+        self._check_opened()
+        kind: ScoreKind = "chosen" if chosen else "all"
+        greedy, now = SamplingParams(temperature=0), time.perf_counter()
+        scores: Float32 = await self._call(
+            lambda id: Submit(id, source, greedy, 0, now, kind), next(self._replies)
+        )
+        return scores
 
     def focus(self, stream: ResponseStream | None) -> None:
         """Let this conversation win ties for prefill and admission."""
-        request = None if stream is None else stream.id
-
-        def set_focus() -> None:
-            self._core.scheduler.focused = request
-
-        self._core.post(Call(set_focus))
+        self._core.post(Focus(None if stream is None else stream.id))
 
     async def bandwidth_peak(self) -> float | None:
         """The best peak read bandwidth known in GB/s, measured anew if nothing runs; None: there is none."""
-        peak = await self.run_between_steps(self._core.measure_peak)
+        peak: Peak | None = await self._call(MeasurePeak)
         return None if peak is None else peak.gbs
 
     @property
@@ -191,29 +206,26 @@ class AsyncEngine:
 
     def tell_peak(self, peak: Peak) -> None:
         """A peak that was measured earlier, at the same `ModelInfo.place`."""
-        self._core.post(Call(partial(self._core.peak.tell, peak)))
+        self._core.post(TellPeak(peak))
 
-    async def run_between_steps(self, function: Callable[[], T]) -> T:
-        """Run a short function on the engine thread and return what it returns or raises."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+    async def audit(self) -> None:
+        """Check the bookkeeping of the KV cache between two steps; for tests. Raises EngineError."""
+        await self._call(Audit)
 
-        def run() -> None:
-            try:
-                result = function()
-            except BaseException as error:
-                call_into(loop, _settle, future, None, error)
-            else:
-                call_into(loop, _settle, future, result, None)
-
-        if not self._core.post(Call(run)):
-            raise _closed()
-        return await future
-
-    def _loaded(self) -> LoadedModel:
-        if self._model is None:
+    def _check_opened(self) -> None:
+        if self._info is None:
             raise RuntimeError("the engine has no model yet: use it inside `async with`")
-        return self._model
+
+    async def _call(self, command: Callable[[int], Command], id: int | None = None) -> Any:
+        """What the engine answers to a command. Raises EngineError."""
+        id = next(self._calls) if id is None else id
+        mailbox = self._outbox.open(id, Answer())
+        self._core.post(command(id))
+        try:
+            return _value(await mailbox.get())
+        except asyncio.CancelledError:
+            self._core.post(Abort(id))
+            raise
 
     def _submit(
         self,
@@ -222,54 +234,32 @@ class AsyncEngine:
         seed: int,
         continue_final: bool,
         template_vars: Mapping[str, Any] | None,
-        scores: Scores | None = None,
     ) -> ResponseStream:
-        content, variables = checked(prompt), checked_variables(template_vars)
-        submitted = time.perf_counter()
-        ids = partial(encode, self._loaded(), content, continue_final, variables)
-        mailbox = Mailbox()
-        request = Request(
-            next(self._ids), params, seed, submitted, partial(self._outbox.emit, mailbox), scores
-        )
-        try:
-            self._prepare.submit(self._hand_over, request, ids)
-        except RuntimeError:  # the executor is shut down: so is the engine
-            request.finish("error", _closed())
-            self._outbox.send()
-        return ResponseStream(request.id, mailbox, partial(_abort, self._core, request))
+        source, submitted = source_of(prompt, continue_final, template_vars), time.perf_counter()
+        self._check_opened()
+        id = next(self._replies)
+        mailbox = self._outbox.open(id, Finished("error", "", (), Usage(), Timings(), None, seed))
+        self._core.post(Submit(id, source, params, seed, submitted))
+        abort = partial(self._core.commands.put, Abort(id))  # knows neither stream nor engine
+        return ResponseStream(id, mailbox, abort, self)
 
-    def _hand_over(self, request: Request, ids: Callable[[], list[int]]) -> None:
-        """Tokenize a prompt and give the request to the engine thread; on the prompt thread."""
-        try:
-            command = Submit(request, ids())
-        except EngineError as error:
-            command = Submit(request, [], error)
-        except Exception as error:
-            command = Submit(
-                request, [], EngineError("template", f"the prompt could not be prepared: {error}")
-            )
-        if not self._core.post(command):  # the engine was closed since the request was made
-            request.finish("aborted")
-            self._outbox.send()
 
-    def _on_ready(self, outcome: LoadedModel | EngineError) -> None:
-        error = outcome if isinstance(outcome, EngineError) else None
-        model = None if isinstance(outcome, EngineError) else outcome
-        self._notify(_settle, self._ready, model, error)
+class _Link:
+    """The way from the engine's threads to the event loop, which it does not keep alive."""
 
-    def _flush(self) -> None:
-        """Send what a step emitted. Where no reader waits, nobody else notices that the loop is closed."""
-        self._outbox.send()
-        if self._loop is not None and self._loop.is_closed():
-            self._core.post(Stop())
+    def __init__(self) -> None:
+        self.loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
-    def _notify(self, function: Callable[..., None], *arguments: Any) -> bool:
-        """Call into the event loop; False: it is closed, nobody listens any more, and the engine ends."""
-        assert self._loop is not None, "the engine was entered"
-        if call_into(self._loop, function, *arguments):
-            return True
-        self._core.post(Stop())
-        return False
+    def listening(self) -> bool:
+        """Whether the loop can still run."""
+        loop = None if self.loop is None else self.loop()
+        return loop is not None and not loop.is_closed()
+
+    def forward(self, mailboxes: list[Mailbox]) -> None:
+        """Have the readers of these mailboxes woken, if there is a loop."""
+        loop = None if self.loop is None else self.loop()
+        if loop is not None:
+            call_into(loop, wake, mailboxes)
 
 
 def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
@@ -280,20 +270,8 @@ def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
     return params, random_seed() if params.seed is None else params.seed
 
 
-def _closed() -> EngineError:
-    return EngineError("engine_failed", "the engine is closed")
-
-
-def _abort(core: EngineCore, request: Request) -> None:
-    """Ask for the end of a request. Knows no stream, so that a dropped stream can be collected."""
-    request.cancelled = True
-    core.post(Abort(request))
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+def _value(answer: object) -> Any:
+    assert isinstance(answer, Answer), "a call is answered once"
+    if answer.error is not None:
+        raise EngineError(answer.error.code, answer.error.message)  # an event stays as it is
+    return answer.value

@@ -1,4 +1,4 @@
-"""The engine thread: drains commands, plans, runs and commits steps, and hands out events.
+"""The engine thread: loads the model, carries out commands, runs steps, and ends so that nobody waits on.
 
 One thread owns scheduler, blocks and device. It never waits for a consumer: events are collected and
 forwarded once a step. It blocks on its command queue when there is nothing to do.
@@ -7,294 +7,287 @@ forwarded once a step. It blocks on its command queue when there is nothing to d
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 
-from kernels.interface import Float32
-
-from .bandwidth import Peak, PeakBandwidth
-from .blocks import BlockPool
-from .chunking import ChunkBudget
-from .commands import Abort, Call, Command, Stop, Submit
+from .bandwidth import PeakBandwidth
+from .commands import (
+    Abort,
+    Answer,
+    Audit,
+    Command,
+    Focus,
+    MeasurePeak,
+    Prepared,
+    Stop,
+    Submit,
+    TellPeak,
+    Tokenize,
+)
 from .config import EngineConfig
-from .metrics import EngineMetrics
 from .model import LoadedModel, load_model
-from .request import Request
-from .sampling import SamplerState, check_params
-from .scheduler import Row, Scheduler, StepPlan
-from .sequence import Sequence
-from .snapshot import State, take_snapshot
-from .types import EngineError, EngineSnapshot, FinishReason
+from .outbox import Outbox
+from .preparation import Preparation
+from .protocol import ModelInfo
+from .service import Service
+from .snapshot import State
+from .types import EngineError, EngineSnapshot
 
 log = logging.getLogger(__name__)
+
+OPENED = 0
+"""Number of the answer that says what was loaded, or why nothing was."""
 
 PUBLISH_SECONDS = 0.05
 """A busy engine publishes a snapshot this often; besides, when a request begins or ends and when it goes
 idle.
 """
 
+_TRIES = (1, 2, 3)
+
+FORKED = EngineError(
+    "engine_failed",
+    "this process was forked from one whose engine was open, and threads do not survive a fork; start it by "
+    "multiprocessing's method spawn, or fork before an engine is opened",
+)
+
 
 class EngineCore:
     """Owner of the engine thread.
 
-    on_ready: called once on the thread with the loaded model or the reason why there is none. flush: called
-    after events were emitted, at most once a step, to forward them.
+    outbox: takes all events; the thread ends it when it ends itself, however that comes about. listening:
+    whether anybody is still there to read; if not, the engine stops.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        on_ready: Callable[[LoadedModel | EngineError], None],
-        flush: Callable[[], None],
-    ) -> None:
+    def __init__(self, config: EngineConfig, outbox: Outbox, listening: Callable[[], bool]) -> None:
         self.config = config
         self.snapshot = EngineSnapshot("loading", "", False, str(config.model))
-        self._on_ready = on_ready
-        self._flush = flush
-        self._commands: SimpleQueue[Command] = SimpleQueue()
-        self._lock = threading.RLock()  # a stream collected inside `post` posts its abort
-        self._closed = False
-        self._requests: dict[int, Request] = {}
-        self._failure: EngineError | None = None
+        self.commands: SimpleQueue[Command] = SimpleQueue()
+        self._announced: deque[Submit] = deque()  # their prompts are being prepared
         self.peak = PeakBandwidth()
+        self._outbox = outbox
+        self._listening = listening
+        self._preparation = Preparation(self._prepared, self._give_up)
+        self._model: LoadedModel | None = None
+        self._service: Service | None = None
+        self._loaded = False
+        self._error: EngineError | None = None
+        self._fault: BaseException | None = None
         self._published = 0.0
-        self._changed = False  # a request began or ended since the last snapshot
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; it loads the model first."""
-        self._thread.start()
+        """Start the thread; it loads the model first. RuntimeError: the system gives no thread."""
+        _open.add(self)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            _open.discard(self)
+            raise
 
-    def post(self, command: Command) -> bool:
-        """Queue a command from any thread; False if the thread has ended and nobody will read it."""
-        with self._lock:
-            if self._closed:
-                return False
-            self._commands.put(command)
-            return True
+    def post(self, command: Command) -> None:
+        """Queue a command; from any thread. When the thread has ended, the outbox has ended its number."""
+        if isinstance(command, Tokenize):
+            self._preparation.add(command)
+        elif isinstance(command, Submit) and not isinstance(command.source.content, list):
+            self._announced.append(command)  # does not wake the engine thread, which could not begin yet
+            self._preparation.add(command)
+        else:
+            self.commands.put(command)
 
-    def join(self, timeout: float) -> bool:
-        """Wait for the thread to end, for at most `timeout` seconds; whether it has."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+    def join(self, seconds: float) -> None:
+        """Wait for the thread, which has ended its outbox, for at most `seconds`."""
+        deadline = time.monotonic() + seconds
+        if self._thread.ident is not None:  # else it could not be started
+            self._thread.join(seconds)
+        self._preparation.join(max(0.0, deadline - time.monotonic()))
 
-    def measure_peak(self) -> Peak | None:
-        """The peak read bandwidth, measured anew if nothing runs; on the engine thread, between steps."""
-        if not self._requests:
-            self.peak.measure(self.model.runner)
-        self.peak.achieved(self.metrics.best_alone)
-        return self.peak.best
+    def abandon(self) -> None:
+        """In a forked process: there is no thread any more."""
+        self.snapshot = replace(self.snapshot, state="failed")
+        self._outbox.abandon(FORKED)
 
     def _run(self) -> None:
-        try:
-            self.model = load_model(self.config)
-        except Exception as error:
-            if not isinstance(error, EngineError):
-                log.exception("loading %s failed", self.config.model)
-                error = EngineError("model_invalid", f"{self.config.model}: {type(error).__name__}: {error}")
-            self._close("failed", error)
-            self._on_ready(error)
-            return
-        config, model = self.config, self.model
-        self.pool = BlockPool(model.blocks, model.block_size, prefix_cache=config.prefix_cache)
-        fixed = None if config.prefill_chunk == "auto" else config.prefill_chunk
-        self.scheduler = Scheduler(
-            self.pool,
-            ChunkBudget(fixed, config.max_batch_tokens),
-            max_batch_tokens=config.max_batch_tokens,
-            max_sequences=config.sequences,
-        )
-        self.metrics = EngineMetrics()
-        self._publish(self._state)
-        self._on_ready(model)
-        while self._drain():
+        for attempt in _TRIES:  # what fails in closing is closed again
             try:
-                self._step()
-            except Exception as error:
-                log.exception("engine step failed")
-                self._fail(error)
-            if self._changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
-                self.metrics.look_around()
-                self._publish(self._state)
-            self._flush()
-        self._close("closed", None)
-        model.runner.close()
+                if attempt == 1:
+                    self._serve()
+                self._close()
+                return
+            except BaseException as error:
+                self._fault = error
+        with suppress(BaseException):  # nobody is left to tell
+            self._outbox.end(EngineError("engine_failed", "the engine stopped; restart termchat"))
 
-    def _drain(self) -> bool:
+    def _serve(self) -> None:
+        self._model = model = load_model(self.config)
+        self._loaded = True
+        self._service = service = Service(self.config, model, self._outbox.emit, self.peak)
+        self._preparation.start(model)
+        self._publish("ready")
+        self._outbox.emit(OPENED, Answer(_info(model)))
+        self._outbox.send()
+        while self._listening() and self._drain(service):
+            service.step()
+            if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+                service.metrics.look_around()
+                self._publish("ready")
+            self._outbox.send()
+
+    def _drain(self, service: Service) -> bool:
         """Carry out queued commands; waits for one when there is nothing to compute. False: stop."""
-        if not self._requests:
-            self.metrics.idle()
-            self._publish(self._state)
-            if not self._handle(self._commands.get()):
+        if not service.busy:
+            service.metrics.idle()
+            self._publish("ready")
+            if not self._handle(service, self.commands.get()):
                 return False
-        while not self._commands.empty():
-            if not self._handle(self._commands.get()):
+        while not self.commands.empty():
+            if not self._handle(service, self.commands.get()):
                 return False
         return True
 
-    def _handle(self, command: Command) -> bool:
+    def _handle(self, service: Service, command: Command) -> bool:
+        while self._announced:  # before whatever else concerns them
+            self._begin(service, self._announced.popleft())
         match command:
-            case Submit(request, prompt, error):
-                self._submit(request, prompt, error or self._failure)
-            case Abort(request):
-                if request.id in self._requests:
-                    self._finish(request, "aborted")
-            case Call(function):
-                function()
+            case Submit():
+                self._begin(service, command)
+            case Prepared(id, ids, error):
+                service.prepared(id, ids, error)
+            case Abort(id):
+                self._preparation.drop(id)
+                service.abort(id)
+            case Focus(id):
+                service.scheduler.focused = id
+            case MeasurePeak(id):
+                self._answer(id, service.measure_peak)
+            case TellPeak(peak):
+                self.peak.tell(peak)
+            case Audit(id):
+                self._answer(id, service.audit)
             case Stop():
                 return False
         return True
 
-    def _submit(self, request: Request, prompt: list[int], error: EngineError | None) -> None:
-        """Queue a request, or end it at once if it can't be served."""
-        error = error or self._refusal(request, prompt)
-        self._requests[request.id] = request
-        self._changed = True
-        if error is not None:
-            self._finish(request, "error", error)
-        elif request.cancelled:
-            self._finish(request, "aborted")
-        else:
-            sampler = SamplerState(request.params, request.seed, prompt, self.model.end_ids)
-            sequence = Sequence(request.id, prompt, sampler, score=request.scores is not None)
-            request.start(sequence, self.model.tokenizer, self.model.end_ids, self.model.context_length)
-            self.scheduler.add(sequence)
+    def _begin(self, service: Service, command: Submit) -> None:
+        if not service.submit(command):
+            self._preparation.drop(command.id)
+        elif isinstance(command.source.content, list):
+            service.prepared(command.id, command.source.content, None)
 
-    def _refusal(self, request: Request, prompt: list[int]) -> EngineError | None:
-        """Why a prompt can't be served, with the numbers."""
-        model, room = self.model, 0 if request.scores is not None else 1
-        if not prompt:
-            return EngineError("empty_prompt", "the prompt is empty: there is nothing to answer")
-        if len(prompt) + room > model.context_length:
-            return EngineError(
-                "prompt_too_long",
-                f"the prompt has {len(prompt)} tokens, but the context of {model.name} holds "
-                f"{model.context_length} tokens, prompt and reply together",
-            )
-        capacity = model.blocks * model.block_size
-        if len(prompt) > capacity:
-            return EngineError(
-                "never_fits",
-                f"the prompt has {len(prompt)} tokens, but the whole KV cache holds {capacity} tokens "
-                f"({model.blocks} blocks of {model.block_size}); give it more with kv_memory",
-            )
-        bad = next((token for token in prompt if not 0 <= token < model.vocabulary), None)
-        if bad is not None:
-            return EngineError("invalid_request", f"token id {bad} is outside 0 to {model.vocabulary - 1}")
+    def _answer(self, id: int, function: Callable[[], object]) -> None:
         try:
-            check_params(request.params, model.vocabulary)
-        except ValueError as error:
-            return EngineError("invalid_request", str(error))
-        if len(self._requests) >= self.config.sequences + self.config.max_waiting:
-            return EngineError(
-                "queue_full",
-                f"{self.config.max_waiting} requests are waiting already (max_waiting); try again later",
+            answer = Answer(function())
+        except Exception as error:
+            log.exception("a call of the engine failed")
+            answer = Answer(None, EngineError("engine_failed", f"{type(error).__name__}: {error}"))
+        self._outbox.emit(id, answer)
+
+    def _prepared(self, command: Submit | Tokenize, ids: list[int], error: EngineError | None) -> None:
+        """On a prompt thread."""
+        if isinstance(command, Submit):
+            self.commands.put(Prepared(command.id, ids, error))
+        else:
+            self._outbox.emit(command.id, Answer(ids, error))
+            self._outbox.send(wake_here=True)
+
+    def _give_up(self, fault: BaseException) -> None:
+        """On a prompt thread: without it prompts may stay where they are for ever."""
+        self._fault = fault
+        self.commands.put(Stop())
+
+    def _close(self) -> None:
+        """The thread ends: everything that is open gets its last event, and the memory is freed.
+
+        Whatever failed before may fail here, too, so each part is done whether or not the one before it was.
+        """
+        error, service = self._reason(), self._service
+        try:
+            self.snapshot = replace(
+                self.snapshot,
+                state="failed" if error else "closed",
+                running=0,
+                waiting=0,
+                last_step_rows=0,
+                tokens_per_second=None,
+                bandwidth_gbs=None,
+                conversations=(),
             )
-        return None
+            self._preparation.close()
+            if service is not None:
+                service.end("error" if error else "aborted", error)
+                self._outbox.send()
+        finally:
+            try:
+                model, self._model, self._service = self._model, None, None
+                if model is not None:
+                    model.runner.close()
+            finally:
+                self._outbox.end(error)
+                _open.discard(self)
 
-    def _step(self) -> None:
-        """Plan, run and commit one step and take in its tokens."""
-        if not self._requests or self._failure:
-            return
-        started = time.perf_counter()
-        plan = self.scheduler.plan()
-        for sequence in plan.exhausted:
-            self._finish(self._requests[sequence.id], "capacity")
-        if not plan.rows:
-            return
-        rows = [(row, self._requests[row.sequence.id]) for row in plan.rows]
-        wants_logits = False
-        for row, request in rows:
-            if request.scheduled is None:
-                request.scheduled = started
-            if row.samples and (request.scores is not None or request.params.logprobs is not None):
-                wants_logits = True
-        result = self.model.runner.run(plan, logits=wants_logits)
-        self.scheduler.commit(plan)
-        now = time.perf_counter()
-        self._account(plan, now, now - started)
-        index = 0
-        for row, request in rows:
-            logits = None if result.logits is None else result.logits[index : index + row.samples]
-            self._take(row, request, result.tokens[index : index + row.samples], logits, now)
-            index += row.samples
-
-    def _account(self, plan: StepPlan, now: float, seconds: float) -> None:
-        sampled = sum(row.samples for row in plan.rows if not row.sequence.score)
-        traffic = self.model.runner.traffic.step_bytes(plan)
-        prefill = plan.prefill_tokens
-        self.metrics.step(now, seconds, len(plan.rows), sampled, traffic, decode=prefill == 0)
-        self.scheduler.chunks.observe(seconds, prefill)
-
-    def _take(
-        self, row: Row, request: Request, tokens: list[int], logits: Float32 | None, now: float
-    ) -> None:
-        """Give a request what its row brought."""
-        if request.scores is not None:
-            assert logits is not None, "a scored row asks for logits"
-            request.scores.add(row.start, logits)
-            if row.sequence.remaining == 0:
-                self._finish(request, "stop")
-            return
-        for position, token in enumerate(tokens):
-            if token < 0:
-                message = "the model produced NaN, or every token is forbidden by the sampling settings"
-                self._finish(request, "error", EngineError("bad_logits", message))
-                return
-            first = not request.token_times
-            reason = request.accept(token, now, None if logits is None else logits[position])
-            if first:
-                request.decode_mark = (self.metrics.decode_bytes, self.metrics.decode_seconds)
-                self.metrics.first_token(request.submitted, request.scheduled, now)
-            if reason is not None:
-                self._finish(request, reason)
-                return
-        request.emit_delta()
-
-    def _finish(self, request: Request, reason: FinishReason, error: EngineError | None = None) -> None:
-        """End a live request: blocks back, one final event."""
-        del self._requests[request.id]
-        if request.sequence is not None:
-            self.scheduler.remove(request.sequence)
-        self._changed = True
-        request.finish(reason, error, (self.metrics.decode_bytes, self.metrics.decode_seconds))
-
-    def _fail(self, error: Exception) -> None:
-        """A step raised: nothing it computed can be trusted. End every request; later ones fail at once."""
-        message = f"the engine stopped: {type(error).__name__}: {error}; restart termchat"
-        self._failure = EngineError("engine_failed", message)
-        for request in list(self._requests.values()):
-            self._finish(request, "error", self._failure)
-
-    def _close(self, state: State, error: EngineError | None) -> None:
-        """The thread ends: every request that is live or still queued gets its final event."""
-        with self._lock:
-            self._closed = True
-        reason: FinishReason = "error" if error else "aborted"
-        for request in list(self._requests.values()):
-            self._finish(request, reason, error)
-        while not self._commands.empty():
-            command = self._commands.get()
-            if isinstance(command, Submit):
-                command.request.finish(reason, error)
-            elif isinstance(command, Call):
-                command.function()
-        self._publish(state)
-        self._flush()
-
-    @property
-    def _state(self) -> State:
-        return "failed" if self._failure else "ready"
+    def _reason(self) -> EngineError | None:
+        """Why the thread ends; None if it was asked to."""
+        fault, self._fault = self._fault, None
+        if fault is None or self._error is not None:
+            return self._error
+        if isinstance(fault, EngineError):
+            self._error = fault
+        elif self._loaded:
+            message = f"the engine stopped: {type(fault).__name__}: {fault}; restart termchat"
+            self._error = EngineError("engine_failed", message)
+        elif isinstance(fault, MemoryError):
+            self._error = EngineError("out_of_memory", f"{self.config.model} does not fit: {fault}")
+        else:
+            message = f"{self.config.model}: {type(fault).__name__}: {fault}"
+            self._error = EngineError("model_invalid", message)
+        if self._error is not fault:
+            log.error("%s", self._error, exc_info=fault)
+        return self._error
 
     def _publish(self, state: State) -> None:
         """Replace the snapshot by reference, so that readers need no lock."""
+        assert self._service is not None, "there is a model to picture"
         self._published = time.perf_counter()
-        self._changed = False
-        if not hasattr(self, "scheduler"):
-            self.snapshot = replace(self.snapshot, state=state)
-            return
-        requests = list(self._requests.values())
-        self.snapshot = take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self.peak)
+        self.snapshot = self._service.snapshot(state)
+
+
+def _info(model: LoadedModel) -> ModelInfo:
+    return ModelInfo(
+        model.name,
+        model.vocabulary,
+        model.context_length,
+        model.chat_template is not None,
+        dict(model.defaults),
+        model.notes,
+        model.place,
+    )
+
+
+_open: weakref.WeakSet[EngineCore] = weakref.WeakSet()
+_forked: list[bool] = []
+
+
+def check_not_forked() -> None:
+    """Raises EngineError in a process that was forked while an engine was open: nothing could run here."""
+    if _forked:
+        raise EngineError(FORKED.code, FORKED.message)
+
+
+def _after_fork() -> None:
+    cores = list(_open)
+    _open.clear()
+    for core in cores:
+        core.abandon()
+    if cores:
+        _forked.append(True)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -6,7 +6,11 @@ import numpy as np
 
 from kernels.interface import Float32
 
-from .types import TokenLogprob
+from .commands import ScoreKind
+from .types import EngineError, TokenLogprob
+
+MOST_SCORES = 1 << 30
+"""Bytes that the scores of one text may take."""
 
 
 def log_softmax(logits: Float32) -> Float32:
@@ -28,24 +32,31 @@ def token_logprob(logits: Float32, token: int, alternatives: int) -> TokenLogpro
 class Scores:
     """Log-probabilities of one prompt, filled chunk by chunk.
 
-    chosen: keep those of the given tokens only, else all of the vocabulary. Row i of the full form is the
-    distribution of the token after ids[: i + 1]; value i of the chosen form is that of ids[i] given ids[:i],
-    NaN for the first, which nothing precedes.
+    kind: `chosen` keeps those of the given tokens only, `all` those of the vocabulary. Row i of the full form
+    is the distribution of the token after ids[: i + 1]; value i of the chosen form is that of ids[i] given
+    ids[:i], NaN for the first, which nothing precedes.
     """
 
-    def __init__(self, ids: list[int], vocabulary: int, *, chosen: bool) -> None:
+    def __init__(self, ids: list[int], vocabulary: int, kind: ScoreKind) -> None:
         self._ids = np.array(ids, np.int64)
-        self._chosen = chosen
-        self._shape = (len(ids),) if chosen else (len(ids), vocabulary)
-        self.values = np.empty(0, np.float32)
+        self._chosen = kind == "chosen"
+        # Not filled: gigabytes would be touched at once, between two steps of all others.
+        self.values = np.empty((len(ids),) if self._chosen else (len(ids), vocabulary), np.float32)
+        if self._chosen:
+            self.values[:1] = np.nan
 
     def add(self, start: int, logits: Float32) -> None:
-        """Take in the logits of the tokens at positions start, start + 1, ..."""
-        if start == 0:  # not before it is clear that the prompt can be served
-            self.values = np.full(self._shape, np.nan, np.float32)
+        """Take in the logits of the tokens from position `start` on. Raises EngineError(bad_logits)."""
+        if not np.isfinite(logits.max(axis=-1)).all():  # NaN anywhere in a row is its maximum, too
+            raise EngineError("bad_logits", "the model produced NaN: this text has no log-probabilities")
         scores = log_softmax(logits)
         if not self._chosen:
             self.values[start : start + len(scores)] = scores
             return
         following = self._ids[start + 1 : start + 1 + len(scores)]
         self.values[start + 1 : start + 1 + len(following)] = scores[np.arange(len(following)), following]
+
+
+def scores_bytes(tokens: int, vocabulary: int, kind: ScoreKind) -> int:
+    """Size of the scores of a prompt."""
+    return 4 * tokens * (1 if kind == "chosen" else vocabulary)

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .commands import Source
 from .model import LoadedModel
-from .tokenization import encode_chat
+from .tokenization import chat_text
 from .types import EngineError, Message
 
 Prompt = str | Sequence[int] | Sequence[Message]
 """Raw text, token ids, or messages that go through the model's chat template."""
 
-CheckedPrompt = str | list[int] | tuple[Message, ...]
+WHOLE = 1 << 18
+"""Characters that are tokenized at once, however many tokens they are: half a second if it is one word."""
+
+PIECE = 1 << 16
+"""Characters of a longer text that are counted at a time."""
+
+SLACK = 256
+"""Tokens by which a piece on its own may be more than its part of the whole: those at its two ends."""
 
 _SET_HERE = {"tokenizer", "template", "messages", "continue_final"}
 
+Steps = Generator[None, None, list[int]]
+"""Work that pauses now and then, so that others get their turn, and ends with token ids."""
 
-def checked(prompt: object) -> CheckedPrompt:
-    """The prompt as one of its three forms. Raises TypeError for anything else."""
+
+def source_of(prompt: object, continue_final: bool = False, variables: object = None) -> Source:
+    """A prompt and what belongs to it as plain values. Raises TypeError for anything else."""
+    if variables is not None and not isinstance(variables, Mapping):
+        raise TypeError(f"template_vars must be a mapping, not {type(variables).__name__}")
+    return Source(_content(prompt), continue_final, dict(variables or {}))
+
+
+def _content(prompt: object) -> str | list[int] | tuple[Message, ...]:
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray)):
@@ -32,23 +49,58 @@ def checked(prompt: object) -> CheckedPrompt:
     raise TypeError(f"a prompt is a string, a list of token ids or a list of Message, not {prompt!r:.60}")
 
 
-def checked_variables(variables: object) -> dict[str, Any]:
-    """A copy of what a caller gives to the template. Raises TypeError for anything but a mapping or None."""
-    if variables is None or isinstance(variables, Mapping):
-        return dict(variables or {})
-    raise TypeError(f"template_vars must be a mapping, not {type(variables).__name__}")
+def encode(model: LoadedModel, source: Source) -> Steps:
+    """Token ids of a prompt, in steps. Raises EngineError (template, prompt_too_long).
 
-
-def encode(
-    model: LoadedModel, prompt: CheckedPrompt, continue_final: bool, variables: Mapping[str, Any]
-) -> list[int]:
-    """Token ids of a prompt; slow for long ones, so not for an event loop. Raises EngineError(template)."""
-    if isinstance(prompt, list):
-        return prompt
-    if isinstance(prompt, str):
-        return model.tokenizer.encode(prompt)
+    A text that is surely too long for the context is not tokenized to its end, let alone put through the
+    template; its length in tokens is not known then, only a number that it exceeds.
+    """
+    content, continue_final, variables = source
+    if isinstance(content, list):
+        return content
+    if isinstance(content, str):
+        if len(content) > _at_once(model):
+            yield from _counted(model, [content])
+        return model.tokenizer.encode(content)
     for name in _SET_HERE & variables.keys():
         raise EngineError("template", f"{name!r} can't be a template variable: the engine sets it")
-    return encode_chat(
-        model.tokenizer, model.chat_template, prompt, continue_final=continue_final, **variables
+    # What a template may leave out of a message is white space at its ends and a reply's thinking part.
+    said = [message.content for message in content if message.role != "assistant"]
+    if sum(map(len, said)) > _at_once(model):
+        yield from _counted(model, map(str.strip, said), special=False)
+    text, stand_ins = chat_text(
+        model.tokenizer, model.chat_template, content, continue_final=continue_final, **variables
+    )
+    yield
+    if len(text) > _at_once(model):
+        yield from _counted(model, [text], stand_ins=stand_ins)
+    return model.tokenizer.encode(text, stand_ins=stand_ins)
+
+
+def _at_once(model: LoadedModel) -> int:
+    return max(WHOLE, 4 * model.context_length)
+
+
+def _counted(model: LoadedModel, texts: Iterable[str], **how: Any) -> Iterator[None]:
+    """Refuse long texts as soon as their beginning has more tokens than the context holds.
+
+    The tokens themselves are counted, not estimated from bytes: a tokenizer may drop or join characters
+    without limit, and what fits must not be refused. how: see `Tokenizer.encode`.
+    """
+    least = 0
+    for text in texts:
+        for start in range(0, len(text), PIECE):
+            ids = model.tokenizer.encode(text[start : start + PIECE], **how)
+            least += max(0, len(ids) - SLACK)
+            if least > model.context_length:
+                raise too_long(model, f"more than {least}")
+            yield
+
+
+def too_long(model: LoadedModel, count: str) -> EngineError:
+    """A prompt of so many tokens leaves no room for a reply."""
+    return EngineError(
+        "prompt_too_long",
+        f"the prompt has {count} tokens, but the context of {model.name} holds "
+        f"{model.context_length} tokens, prompt and reply together",
     )

@@ -2,68 +2,60 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from kernels.interface import Float32
 
 from . import metrics
+from .commands import Answer, Outcome, Submit
 from .logprobs import Scores, token_logprob
+from .model import LoadedModel
+from .sampling import SamplerState
 from .sequence import Sequence
-from .tokenization import StopMatcher, StreamDecoder, Tokenizer
-from .types import (
-    EngineError,
-    Event,
-    Finished,
-    FinishReason,
-    SamplingParams,
-    TextDelta,
-    TokenLogprob,
-    Usage,
-)
+from .tokenization import StopMatcher, StreamDecoder
+from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, Usage
+
+log = logging.getLogger(__name__)
 
 
 class Request:
-    """Made by the client; from its submit on, the engine thread alone touches it (but for `cancelled`).
+    """What belongs to one request alone; the engine thread makes it, and nobody else touches it.
 
-    emit: takes the request's events in order, the last one a Finished. submitted: clock reading in seconds.
+    emit: takes the request's events in order, the last one a Finished (an Answer with the scores, if those
+    are wanted). sequence: there is one from `start` on.
     """
 
-    def __init__(
-        self,
-        id: int,
-        params: SamplingParams,
-        seed: int,
-        submitted: float,
-        emit: Callable[[Event], None],
-        scores: Scores | None = None,
-    ) -> None:
-        self.id = id
-        self.params = params
-        self.seed = seed
-        self.submitted = submitted
+    def __init__(self, submit: Submit, emit: Callable[[Outcome], None]) -> None:
+        self.id = submit.id
+        self.params = submit.params
+        self.seed = submit.seed
+        self.submitted = submit.submitted
+        self.score = submit.score
         self.emit = emit
-        self.scores = scores
-        self.cancelled = False  # set by the client before it posts the abort
         self.sequence: Sequence | None = None
         self.scheduled: float | None = None
         self.token_times: list[float] = []
         self.decode_mark = (0, 0.0)  # engine's decode traffic and seconds when the first token came
+        self._scores: Scores | None = None
         self._text: list[str] = []
         self._new_text: list[str] = []
         self._new_tokens: list[int] = []
         self._new_logprobs: list[TokenLogprob] = []
         self._stop_match: str | int | None = None
+        self._end_ids: frozenset[int] = frozenset(submit.params.stop_token_ids)
+        self._matcher = StopMatcher(submit.params.stop)
 
-    def start(
-        self, sequence: Sequence, tokenizer: Tokenizer, end_ids: frozenset[int], context_length: int
-    ) -> None:
-        """Prepare the stop rules: end tokens, stop strings, token limit and context."""
-        self.sequence = sequence
-        self._decoder = StreamDecoder(tokenizer)
-        self._matcher = StopMatcher(self.params.stop)
-        own_ends = frozenset() if self.params.ignore_eos else end_ids
-        self._end_ids = own_ends | frozenset(self.params.stop_token_ids)
-        self._context_length = context_length
+    def start(self, prompt: list[int], model: LoadedModel) -> None:
+        """Take in the prompt, and prepare what the tokens of the reply are looked at with."""
+        if self.score is not None:
+            self._scores = Scores(prompt, model.vocabulary, self.score)
+        if not self.params.ignore_eos:
+            self._end_ids |= model.end_ids
+        self._context_length = model.context_length
+        self._decoder = StreamDecoder(model.tokenizer)
+        sampler = SamplerState(self.params, self.seed, prompt, model.end_ids)
+        self.sequence = Sequence(self.id, prompt, sampler, score=self.score is not None)
 
     @property
     def live(self) -> Sequence:
@@ -71,11 +63,27 @@ class Request:
         assert self.sequence is not None, "the request was started"
         return self.sequence
 
-    def accept(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
-        """Take in a sampled token; returns why the request is done, if it is.
+    def take(self, start: int, tokens: list[int], logits: Float32 | None, now: float) -> FinishReason | None:
+        """Take in what a step brought; returns why the request is done, if it is.
 
-        logits: the row it was drawn from, needed for logprobs only.
+        start: position of the first token computed. logits: a row for each sampled token, needed for scores
+        and logprobs only. Raises EngineError, MemoryError or anything else that ends this request alone.
         """
+        if self._scores is not None:
+            assert logits is not None, "a scored row asks for logits"
+            self._scores.add(start, logits)
+            return "stop" if self.live.remaining == 0 else None
+        for position, token in enumerate(tokens):
+            if token < 0:
+                message = "the model produced NaN, or every token is forbidden by the sampling settings"
+                raise EngineError("bad_logits", message)
+            reason = self._accept(token, now, None if logits is None else logits[position])
+            if reason is not None:
+                return reason
+        self.emit_delta()
+        return None
+
+    def _accept(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
         sequence = self.live
         sequence.append(token)
         self.token_times.append(now)
@@ -120,16 +128,19 @@ class Request:
 
         decode_total: the engine's decode traffic in bytes and seconds so far, for the request's bandwidth.
         """
+        if self.score is not None:
+            self.emit(self._scored(reason, error))
+            return
         sequence = self.sequence
         if sequence is None:
             timings = metrics.from_times(self.submitted, self.scheduled, [])
             self.emit(Finished(reason, "", (), Usage(), timings, error, self.seed))
             return
-        if self._stop_match is None or isinstance(self._stop_match, int):
-            # Text held back because a stop string or a character might have been completed is complete now.
-            self._show(self._decoder.finish())
-            if not isinstance(self._stop_match, str):
-                self._add(self._matcher.finish())
+        try:
+            self._release()
+        except Exception as fault:  # then it stays held back; the end comes all the same
+            log.exception("the end of a reply could not be decoded")
+            reason, error = "error", error or own_fault(fault)
         self.emit_delta(everything=True)
         output = tuple(sequence.tokens[sequence.prompt_length :])
         usage = Usage(sequence.prompt_length, sequence.cached, len(output))
@@ -141,3 +152,28 @@ class Request:
         self.emit(
             Finished(reason, "".join(self._text), output, usage, timings, error, self.seed, self._stop_match)
         )
+
+    def _release(self) -> None:
+        """Text held back because a stop string or a character might have been completed is complete now."""
+        if isinstance(self._stop_match, str):
+            return
+        self._show(self._decoder.finish())
+        if not isinstance(self._stop_match, str):
+            self._add(self._matcher.finish())
+
+    def _scored(self, reason: FinishReason, error: EngineError | None) -> Answer:
+        if reason == "stop" and self._scores is not None:
+            return Answer(self._scores.values)
+        closed = EngineError("engine_failed", "the engine was closed before the text was scored")
+        return Answer(None, error or closed)
+
+
+def own_fault(fault: Exception) -> EngineError:
+    """Why one request ended that failed by itself, while all others go on."""
+    if isinstance(fault, EngineError):
+        return fault
+    if isinstance(fault, MemoryError):
+        return EngineError(
+            "out_of_memory", f"this request does not fit into memory: {str(fault) or 'no more'}"
+        )
+    return EngineError("request_failed", f"this reply failed: {type(fault).__name__}: {fault}")

@@ -85,8 +85,13 @@ class Scheduler:
         return [sequence.table for sequence in (*self.running, *self.waiting)]
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence; it is admitted by a later plan."""
-        self.waiting.append(sequence)
+        """Queue a sequence; it is admitted by a later plan. Numbers say who came first, not how long the
+        tokenizer took.
+        """
+        place = len(self.waiting)
+        while place and self.waiting[place - 1].id > sequence.id and not self.waiting[place - 1].admitted:
+            place -= 1
+        self.waiting.insert(place, sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence that ended, in whatever state it is, and give its blocks back."""
@@ -141,9 +146,10 @@ class Scheduler:
             self.pool.adopt(sequence.table, blocks)
             # At least one token is computed, else there would be no logits to sample from.
             sequence.computed = min(len(blocks) * self.pool.block_size, len(sequence.tokens) - 1)
-            if sequence.output_length == 0:
+            if not sequence.admitted:  # what it computed itself before it was preempted saved nothing
+                sequence.admitted = True
                 sequence.cached = sequence.computed
-            self.prefix_tokens_saved += sequence.computed
+                self.prefix_tokens_saved += sequence.computed
             self.running.append(sequence)
             if len(self.running) >= self.max_sequences:
                 return

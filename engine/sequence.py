@@ -16,7 +16,17 @@ class Sequence:
     `score`, the logits of every prompt token are wanted and nothing is sampled.
     """
 
-    __slots__ = ("cached", "computed", "id", "prompt_length", "sampler", "score", "table", "tokens")
+    __slots__ = (
+        "admitted",
+        "cached",
+        "computed",
+        "id",
+        "prompt_length",
+        "sampler",
+        "score",
+        "table",
+        "tokens",
+    )
 
     def __init__(self, id: int, prompt: Tokens[int], sampler: SamplerState, *, score: bool = False) -> None:
         self.id = id
@@ -26,6 +36,7 @@ class Sequence:
         self.score = score
         self.table = BlockTable()
         self.computed = 0
+        self.admitted = False  # whether it ever was; it may have been preempted since
         self.cached = 0  # prompt tokens found in the prefix cache when first admitted
 
     @property

@@ -41,7 +41,7 @@ def take_snapshot(
         model=model.name,
         time=now,
         running=len(scheduler.running),
-        waiting=len(scheduler.waiting),
+        waiting=len(scheduler.waiting) + sum(request.sequence is None for request in requests),
         blocks_total=pool.total,
         blocks_free=pool.free,
         blocks_cached=pool.cached,
@@ -70,9 +70,7 @@ def take_snapshot(
         bandwidth_peak_quiet=best is None or best.quiet,
         bytes_per_token=model.runner.traffic.token_bytes(),
         memory_bytes=model.runner.weight_bytes + written,
-        conversations=tuple(
-            _row(request, pool, window) for request in requests if request.sequence is not None
-        ),
+        conversations=tuple(_row(request, pool, window) for request in requests),
     )
 
 
@@ -92,7 +90,9 @@ def utilisation(pool: BlockPool, scheduler: Scheduler) -> float | None:
 
 
 def _row(request: Request, pool: BlockPool, window: tuple[float, float] | None) -> ConversationRow:
-    sequence, times = request.live, request.token_times
+    sequence, times = request.sequence, request.token_times
+    if sequence is None:  # its prompt is being tokenized
+        return ConversationRow(request.id, "waiting", 0, None, None, 0, 0)
     if not sequence.table.blocks:  # not admitted yet, or preempted
         state: Literal["waiting", "prefill", "decode"] = "waiting"
     else:

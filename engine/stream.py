@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
+from .commands import Answer, Outcome
 from .types import Event, Finished, TextDelta
 
 
@@ -20,17 +21,17 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._deltas: deque[TextDelta] = deque()
-        self._final: Finished | None = None
+        self._final: Finished | Answer | None = None
         self._waiting = False  # a reader waits and nobody was told yet to wake it
         self._arrived = asyncio.Event()
 
-    def put(self, event: Event) -> bool:
+    def put(self, event: Outcome) -> bool:
         """Take in an event; whether a reader has to be woken. From any thread, one at a time."""
         assert self._final is None, "nothing follows the final event"
-        if isinstance(event, Finished):
-            self._final = event
-        else:
+        if isinstance(event, TextDelta):
             self._deltas.append(event)
+        else:
+            self._final = event
         if not self._waiting:
             return False
         self._waiting = False
@@ -40,14 +41,14 @@ class Mailbox:
         """Have the readers look again; on the loop's thread."""
         self._arrived.set()
 
-    def take(self) -> Event | None:
+    def take(self) -> Outcome | None:
         """The next event: all pending text as one delta, then the final event; None if there is none now."""
         final = self._final  # looked at before the deltas: all of them have come before it
         if self._deltas:
             return _merged([self._deltas.popleft() for _ in range(len(self._deltas))])
         return final
 
-    async def get(self) -> Event:
+    async def get(self) -> Outcome:
         """The next event, once there is one."""
         while (event := self.take()) is None:
             self._arrived.clear()
@@ -75,10 +76,12 @@ class ResponseStream:
     id: the request's number, as in EngineSnapshot.conversations. finished: the final event, once it was read.
     """
 
-    def __init__(self, id: int, mailbox: Mailbox, abort: Callable[[], None]) -> None:
+    def __init__(self, id: int, mailbox: Mailbox, abort: Callable[[], object], engine: object = None) -> None:
+        """abort: must not know the stream, which could not be dropped then. engine: is not, before this."""
         self.id = id
         self.finished: Finished | None = None
         self._mailbox = mailbox
+        self._engine = engine
         self._abort = abort
         self._dropped = weakref.finalize(self, abort)
         self._dropped.atexit = False
@@ -107,9 +110,11 @@ class ResponseStream:
     async def _next(self) -> Event:
         return self._seen(await self._mailbox.get())
 
-    def _seen(self, event: Event) -> Event:
+    def _seen(self, event: Outcome) -> Event:
+        assert not isinstance(event, Answer), "a stream has the number of a reply"
         if isinstance(event, Finished):
             self.finished = event
+            self._engine = None
             self._dropped.detach()
         return event
 
@@ -127,4 +132,7 @@ class ResponseStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        if isinstance(error, GeneratorExit):  # of a task that is dropped with its loop: it can't wait
+            self.abort()
+        else:
+            await self.aclose()

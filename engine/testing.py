@@ -30,7 +30,7 @@ class ScriptedModel:
 
     tokenizer: path of a GGUF file or a tokenizer folder. eos: ids that end a turn; by default the
     tokenizer's.
-    step_seconds: duration of every step, for tests of timing.
+    step_seconds: duration of every step, for tests of timing. fails: set it, and the next step raises it.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class ScriptedModel:
         self.eos = None if eos is None else list(eos)
         self.context_length = context_length
         self.step_seconds = step_seconds
+        self.fails: BaseException | None = None
 
     def __str__(self) -> str:
         return "scripted"
@@ -58,7 +59,7 @@ class ScriptedModel:
         for token in {token for output in self.outputs for token in output}:
             if not 0 <= token < tokenizer.vocab_size:
                 raise ValueError(f"token {token} of the script is outside 0 to {tokenizer.vocab_size - 1}")
-        runner = ScriptedRunner(self.outputs, tokenizer.vocab_size, ends[0] if ends else 0, self.step_seconds)
+        runner = ScriptedRunner(self, tokenizer.vocab_size, ends[0] if ends else 0)
         context = min(config.context_length or self.context_length, self.context_length)
         blocks = config.kv_blocks or 4 * -(-context // config.block_size)
         return LoadedModel(
@@ -82,11 +83,10 @@ class ScriptedRunner:
     exact = True
     weight_bytes = 0
 
-    def __init__(self, outputs: list[list[int]], vocabulary: int, end: int, step_seconds: float) -> None:
+    def __init__(self, script: ScriptedModel, vocabulary: int, end: int) -> None:
         self.traffic = Traffic(0, 0)
-        self._outputs = outputs
+        self._script = script
         self._end = end
-        self._step_seconds = step_seconds
         self._sampling = SamplingBatchBuilder()
         self._usual = np.random.default_rng(0).normal(0, 2, vocabulary).astype(np.float32)
         self._logits = np.empty((0, vocabulary), np.float32)
@@ -94,7 +94,9 @@ class ScriptedRunner:
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """One step of the script."""
-        time.sleep(self._step_seconds)
+        time.sleep(self._script.step_seconds)
+        if self._script.fails is not None:
+            raise self._script.fails
         samples = plan.samples()
         if len(samples) > len(self._logits):
             self._logits = np.tile(self._usual, (len(samples), 1))
@@ -118,7 +120,8 @@ class ScriptedRunner:
 
     def _scripted(self, request: int, index: int) -> int:
         """Token `index` of a request's script; the end token after its end."""
-        script = self._outputs[request] if request < len(self._outputs) else []
+        outputs = self._script.outputs
+        script = outputs[request] if request < len(outputs) else []
         return script[index] if 0 <= index < len(script) else self._end
 
     def read_bandwidth(self) -> float | None:

@@ -23,7 +23,8 @@ ErrorCode = Literal[
     "template",  # the chat template is missing, not allowed, or failed
     "invalid_request",  # a token id or sampling setting does not fit the model
     "bad_logits",  # the model produced NaN, or every token is forbidden
-    "engine_failed",  # the engine thread stopped with an error
+    "request_failed",  # this request failed by itself; all others go on
+    "engine_failed",  # the engine thread stopped with an error, or could not begin
     "model_invalid",  # the model's files are broken, incomplete or not supported
     "out_of_memory",  # weights or KV cache do not fit
 ]

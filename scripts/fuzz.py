@@ -12,6 +12,7 @@ processor or 60 s, or makes the process grow by more than 500 MB.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import random
 import re
@@ -237,7 +238,8 @@ def main() -> None:
     parser.add_argument("--settings", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
     options = parser.parse_args()
-    print("seed", options.seed)
+    faulthandler.enable(os.fdopen(os.dup(2), "w"))  # standard error itself is watched
+    print("seed", options.seed, flush=True)
     header = b"" if options.model is None else options.model.read_bytes()[: 4 << 20]
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m` looks for modules in the current folder first: whatever lies there would be run.
+    _own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.path[:] = [folder for place, folder in enumerate(sys.path) if place or folder == _own]
+
+import signal
+
 from . import collector
 from .frames import with_room
 
@@ -13,15 +20,15 @@ from .frames import with_room
 def main() -> int:
     """Run the program; the exit code."""
     collector.pause()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until the program's own handling is in place, Ctrl-C ends it as it does others: without a word.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # numpy's BLAS has nothing to do here: its threads would spin for 70 ms before they sleep, and where few
     # are allowed it prints a page and sends itself SIGINT.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        from .cli.main import run
+    from .cli.main import run
 
-        return run(sys.argv[1:])
-    except KeyboardInterrupt:  # before the program's own signal handling was in place
-        return 130
+    return run(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from .files import PathError, open_private, private_folder
+from .sanitize import escape
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -35,9 +36,16 @@ def start_logging(file: Path, level: Level = "warning") -> None:
             raise
         raise PathError(f"cannot write the log {file}: {error.strerror}") from error
     handler.setFormatter(
-        logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+        _Harmless("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
     )
     root.handlers[:] = [handler]
+
+
+class _Harmless(logging.Formatter):
+    """Records that can be read on a terminal with `cat`, whatever a library or a model's file had to say."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape(super().format(record))
 
 
 class _PrivateFile(RotatingFileHandler):

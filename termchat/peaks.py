@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .files import PathError, private_folder, write_private
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine, Peak
+    from engine import Engine, Peak
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Peaks:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def tell(self, engine: AsyncEngine) -> None:
+    def tell(self, engine: Engine) -> None:
         """Tell an engine the peak of earlier runs at its place."""
         from engine import Peak
 
@@ -37,7 +37,7 @@ class Peaks:
         if entry is not None:
             engine.tell_peak(Peak(float(entry["rate"]), bool(entry["quiet"])))
 
-    async def measure(self, engine: AsyncEngine) -> float | None:
+    async def measure(self, engine: Engine) -> float | None:
         """The best peak of all runs in GB/s, measured anew if the engine is idle, and kept."""
         self.tell(engine)
         gbs = await engine.bandwidth_peak()
@@ -70,7 +70,7 @@ class Peaks:
         return {key: entry for key, entry in entries if _sound(entry)}
 
 
-def _key(engine: AsyncEngine) -> str:
+def _key(engine: Engine) -> str:
     """Several machines may share a home folder."""
     return f"{platform.node()}: {engine.info.place}"
 

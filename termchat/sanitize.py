@@ -1,8 +1,9 @@
 """Text from outside made safe to show: nothing in it can move, style or script the terminal.
 
-Each control character is replaced by a visible one of its own, so an escape sequence is shown, inert and
-complete, instead of disappearing. That is stateless except where a neighbour decides: CR LF, and the joiner
-inside an emoji.
+This is done where text leaves for a terminal, and nowhere before: what is stored, copied and piped stays as
+it was. Each unsafe character is shown as one sign of its own, so an escape sequence is seen, inert and
+complete, and every character of the shown text stands for the one at its place. Invisible characters that
+mean something (joiners, direction marks, variation selectors, the tags of a flag) are no danger and stay.
 """
 
 from __future__ import annotations
@@ -13,61 +14,116 @@ _CONTROL_PICTURES = 0x2400  # U+2400 SYMBOL FOR NULL, in the order of the C0 cod
 _DELETE_PICTURE = "\u2421"
 _REPLACEMENT = "\ufffd"
 
-# C0 without tab and newline; DEL and C1; line and paragraph separators; embeddings, overrides and isolates
-# (they reorder what follows on the terminal's line: CVE-2021-42574); interlinear annotation; lone
-# surrogates (they cannot be written as UTF-8).
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]"
-)
-# A joiner makes the next character count as zero cells wide, which only holds between emoji. Elsewhere the
-# terminal would draw more cells than we counted and the row would overflow.
-_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
-_STRAY_JOINER = re.compile(f"(?<![{_EMOJI}\ufe0f])\u200d|\u200d(?![{_EMOJI}])")
-_NEEDS_NEXT = ("\r", "\u200d")
+# C0 without tab and newline; DEL and C1; lone surrogates, which cannot be written as UTF-8.
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+# Line and paragraph separators; embeddings, overrides and isolates (they reorder what follows on the
+# terminal's line: CVE-2021-42574); deprecated formats; interlinear annotation.
+_FORMATS = "\u2028\u2029\u202a-\u202e\u2066-\u206f\ufff9-\ufffb"
+# Tags spell a region behind a black flag; anywhere else they are letters that nobody sees.
+_TAGS = "\U000e0001\U000e0020-\U000e007f"
+_FLAG = "\U0001f3f4[\U000e0020-\U000e007f]+"
+
+_UNSAFE = re.compile(f"({_FLAG})|[{_CONTROLS}{_FORMATS}{_TAGS}]")
+_CONTROL = re.compile(f"[{_CONTROLS}]")
+_BLANK = re.compile(r"\s")
+_LONGEST_FLAG = 64
+_OPEN_FLAG = re.compile(f"(?:\U0001f3f4|{_FLAG})\\Z")
 
 
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match.group())
+def _sign(match: re.Match[str]) -> str:
+    code = ord(match.group()[0])
     if code < 0x20:
         return chr(_CONTROL_PICTURES + code)
     if code == 0x7F:
         return _DELETE_PICTURE
+    if code == 0x1F3F4:
+        return match.group()
     return " " if code in (0x2028, 0x2029) else _REPLACEMENT
 
 
-def show_controls(text: str) -> str:
-    """Return text with newlines as line ends and every other control character replaced by a visible one."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if text.isascii() and text.isprintable():
-        return text
-    return _UNSAFE.sub(_visible, text)
+def visible(text: str) -> str:
+    """Return text of the same length in which unsafe characters, tab and newline aside, are signs."""
+    return text if text.isprintable() else _UNSAFE.sub(_sign, text)
+
+
+def line_ends(text: str) -> str:
+    """Return text with newlines as its only line ends."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def sanitize(text: str) -> str:
-    """Return text as it can be drawn: `show_controls`, and no joiner that would misplace what follows it."""
-    return _STRAY_JOINER.sub("", show_controls(text))
+    """Return text as a terminal may get it: `visible`, with newlines as line ends."""
+    return visible(line_ends(text))
 
 
-class Sanitizer:
-    """`sanitize` for text that comes in pieces: the joined result equals one call on the whole text."""
+def one_line(text: str) -> str:
+    """Return text from files and arguments as part of a message of one line: unsafe characters as codes."""
+
+    def code(match: re.Match[str]) -> str:
+        return match[1] or "".join(f"\\x{ord(char):02x}" for char in match.group())
+
+    text = _BLANK.sub(" ", text.strip())
+    return text if text.isprintable() else _UNSAFE.sub(code, text)
+
+
+def show_controls(text: str) -> str:
+    """Return text that came from a terminal as it can be edited: newlines, and signs for control characters.
+
+    What only reorders text stays, as it belongs to the text.
+    """
+    return _CONTROL.sub(_sign, line_ends(text))
+
+
+def escape_json(text: str) -> str:
+    """Return a JSON text with the same value that a terminal may get: unsafe characters as escapes."""
+
+    def escaped(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        units = match.group().encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+    return text if text.isprintable() else _UNSAFE.sub(escaped, text)
+
+
+def escape(text: str) -> str:
+    """Return text for a log: unsafe characters, line ends aside, as Python writes them."""
+
+    def escaped(match: re.Match[str]) -> str:
+        return match[1] or match.group().encode("unicode_escape").decode()
+
+    return text if text.isprintable() else _UNSAFE.sub(escaped, text)
+
+
+class LineEnds:
+    """`line_ends` for text that comes in pieces: the joined result equals one call on the whole text."""
 
     def __init__(self) -> None:
         self._held = ""
-        self._before = ""
 
     def push(self, text: str) -> str:
-        """Return the safe form of the text so far; a last character that needs its successor is held back."""
+        """Return what is known of the text so far; a last carriage return waits for its line feed."""
         text = self._held + text
-        self._held = text[-1:] if text.endswith(_NEEDS_NEXT) else ""
-        return self._clean(text[: len(text) - len(self._held)])
+        self._held = "\r" if text.endswith("\r") else ""
+        return line_ends(text.removesuffix(self._held) if self._held else text)
 
     def finish(self) -> str:
         """Return what was held back."""
         held, self._held = self._held, ""
-        return self._clean(held)
+        return line_ends(held)
 
-    def _clean(self, text: str) -> str:
-        clean = sanitize(self._before + text)[len(sanitize(self._before)) :]
-        self._before = text[-1:] or self._before
-        return clean
+
+class Sanitizer(LineEnds):
+    """`sanitize` for text that comes in pieces: the joined result equals one call on the whole text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._flag = ""  # the beginning of a flag, whose tags may come
+
+    def push(self, text: str) -> str:
+        """Return the safe form of the text so far."""
+        known = self._flag
+        text = known + super().push(text)
+        flag = _OPEN_FLAG.search(text, max(0, len(text) - _LONGEST_FLAG))
+        self._flag = flag.group() if flag else ""
+        return visible(text)[len(known) :]

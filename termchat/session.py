@@ -15,7 +15,7 @@ from .registry import Registry, ResolvedModel
 from .thinking import CLOSE, OPEN, ThinkingStyle
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 SEED_BITS = 53
 """Seeds drawn here can be read from JSON by every language."""
@@ -78,7 +78,7 @@ def template_vars(model: ResolvedModel) -> Mapping[str, Any]:
     return model.entry.template_vars if model.entry is not None else {}
 
 
-async def thinking_style(engine: AsyncEngine, variables: Mapping[str, Any]) -> ThinkingStyle:
+async def thinking_style(engine: Engine, variables: Mapping[str, Any]) -> ThinkingStyle:
     """What the chat template says of thinking. EngineError(template): there is none, or a broken one.
 
     A template knows of it if it opens the thinking part, or leaves out the one of an earlier reply.
@@ -98,7 +98,7 @@ async def thinking_style(engine: AsyncEngine, variables: Mapping[str, Any]) -> T
     return ThinkingStyle(known=with_thought == without)
 
 
-async def starts_thinking(engine: AsyncEngine, variables: Mapping[str, Any]) -> bool:
+async def starts_thinking(engine: Engine, variables: Mapping[str, Any]) -> bool:
     """Whether the chat template opens the thinking part itself, so that a reply begins inside of it.
 
     EngineError(template): the model has no template, or a broken one.

@@ -23,6 +23,8 @@ from .toml_file import TomlError, read_toml
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 200  # in a folder
 PALETTE_SIZE = 8
+ROW_PERCENT, SELECTION_PERCENT = 25, 30
+"""How much of the primary colour there is behind the cursor's row and behind selected text."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _REQUIRED = ("primary", "foreground", "background")
@@ -216,6 +218,44 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
         "panel-kv-cached": muted,
         **{f"panel-kv-{index}": color for index, color in enumerate(palette)},
     }
+
+
+def marks(variables: Mapping[str, str], *, few: bool, colours: bool = True) -> dict[str, str]:
+    """Return the variables of what is marked: the cursor's row in a list, and selected text.
+
+    variables: those of the theme. few: there are but the 16 colours of the terminal, in which a shade cannot
+    be relied on: selected text is in reverse video, the cursor's row in a solid colour (Textual's lists
+    cannot be drawn in reverse video). colours: whether the user wants any.
+    """
+    primary, ink, ground = (variables[name] for name in ("primary", "foreground", "background"))
+    row = {"foreground": ink, "background": f"{primary} {ROW_PERCENT}%", "text-style": "bold"}
+    selection = {"foreground": "transparent", "background": f"{primary} {SELECTION_PERCENT}%"}
+    if few:
+        solid = Color.parse(primary)
+        dark, light = ("black", "white") if solid.ansi is None else ("ansi_black", "ansi_bright_white")
+        row["foreground"] = dark if solid.brightness > 0.5 else light
+        row["background"] = primary
+        row["text-style"] = "bold" if colours else "bold underline"
+        selection = {"foreground": ink, "background": ground}
+    return {
+        **{f"block-cursor-{part}": value for part, value in row.items()},
+        **{f"block-cursor-blurred-{part}": value for part, value in row.items()},
+        **{f"screen-selection-{part}": value for part, value in selection.items()},
+        "selection-text-style": "reverse" if few else "none",
+    }
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast of two colours, 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    red, green, blue = (
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in color.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _scroll_bars(theme: Theme) -> dict[str, str]:

@@ -11,8 +11,7 @@ def test_every_module_of_the_application_and_the_engine_is_described() -> None:
     for package in ("termchat", "engine"):
         for file in sorted((ROOT / package).rglob("*.py")):
             module = file.relative_to(ROOT / package).with_suffix("")
-            # Sub-packages of the engine have one line each.
-            name = f"{module.parts[0]}/" if package == "engine" and len(module.parts) > 1 else str(module)
+            name = str(module)
             if file.stem not in ("__init__", "__main__") and f"`{name}`" not in text:
                 missing.append(f"{package}/{name}")
     assert not missing

@@ -151,8 +151,9 @@ def _is_made(file: _File) -> Any:
     def is_made(text: str) -> bool:
         if not made:
             made.add("")
-            for merge in file.values["model"].get("merges") or []:
-                made.add("".join(merge) if isinstance(merge, list) else str(merge).replace(" ", ""))
+            merges = file.values["model"].get("merges")
+            for merge in merges if isinstance(merges, list) else []:
+                made.add("".join(map(str, merge)) if isinstance(merge, list) else str(merge).replace(" ", ""))
         return text in made
 
     return is_made

@@ -208,7 +208,7 @@ class _Batch:
             self._results.append(line)
         else:
             async with self._writing:  # a line goes out in pieces when the reader is slow
-                await self._results.send(line + "\n")
+                await self._results.send(line + "\n", json=True)
 
     def _read(self, source: BinaryIO) -> None:
         """Hand over one line after the other; on a thread of its own, which waits until a worker takes it."""
@@ -232,7 +232,7 @@ class _Batch:
     async def _show_progress(self) -> None:
         messages = self._console.messages
         show: Callable[[], None] = (
-            (lambda: messages.raw(f"\r\x1b[K{self._tally}"))
+            (lambda: messages.progress(str(self._tally)))
             if messages.is_terminal
             else (lambda: messages.note(str(self._tally)))
         )
@@ -242,4 +242,4 @@ class _Batch:
                 show()
         finally:
             if messages.is_terminal:
-                messages.raw("\r\x1b[K")
+                messages.progress("")

@@ -8,10 +8,10 @@ import signal
 import sys
 
 from ..errors import UserError
+from ..sanitize import one_line
 from .console import Console
 from .errors import OK, failure_of
 from .oneshot import Past, Request, model_of, open_recording
-from .output import one_line
 from .recording import Recording
 from .reply import PlainPresenter
 from .serving import Serving, check_flags, choose, load_setup, serving, warn_if_slow
@@ -125,7 +125,7 @@ class _Chat:
             self._console.messages.note(str(error))
         else:
             if self._request.stats:
-                self._console.messages.raw(reply.stats())
+                self._console.messages.text(reply.stats())
         received = self._console.signals.received
         if received not in (None, signal.SIGINT):
             raise Interrupted(received)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .output import Messages, Output, one_line
+from ..sanitize import one_line
+from .output import Messages, Output
 from .signals import Signals
 from .stdin import Kind, kind_of, read_some
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
@@ -33,23 +37,24 @@ class Console:
 
     def ask(self, question: str) -> bool:
         """A question on standard error that Enter or `y` answers with yes. Only where a person is."""
-        self.messages.raw(f"{one_line(question)} [Y/n] ")
+        self.messages.text(f"{one_line(question)} [Y/n] ")
         answer = read_some(self.stdin, 1024)  # a terminal hands over one line
         return bool(answer) and answer.strip().lower() in (b"", b"y", b"yes")
 
     def print_json(self, value: Any) -> None:
         """One JSON document and a newline on standard output."""
-        self.output.write(to_json(value, indent=2 if self.output.is_terminal else None) + "\n")
+        indent = 2 if self.output.is_terminal else None
+        self.output.write(to_json(value, indent) + "\n", json=True)
 
     def print_table(self, rows: list[list[str]]) -> None:
-        """Columns, the first row being their names; names from files are made safe for a terminal."""
-        safe = [[one_line(cell) for cell in row] for row in rows]
-        widths = [max(len(row[column]) for row in safe) for column in range(len(safe[0]))]
-        for row in safe:
-            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            self.output.write(line.rstrip() + "\n")
+        """Columns, the first row being their names; each cell is one line."""
+        from ..cells import columns
+
+        for line in columns([one_line(cell) for cell in row] for row in rows):
+            self.output.write(line + "\n")
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: characters as they are, no NaN."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    """Strict JSON: no NaN; characters as they are, lone surrogates aside, which no encoding has."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return text if text.isprintable() else _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""`termchat history`: stored conversations, for reading and for taking elsewhere."""
+"""`termchat history`: stored conversations, for reading, for taking elsewhere, and for deleting."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..sanitize import one_line
 from .console import Console
 from .errors import CliError
 from .options import CommandGroup, Text, json_option
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def history() -> None:
-    """List, read, search and export stored conversations."""
+    """List, read, search, export and delete stored conversations."""
 
 
 def open_store() -> Store:
@@ -37,7 +38,7 @@ def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete
     with closing(open_store()) as store:
         found = store.list_conversations(limit=200)
     return [
-        CompletionItem(conversation.id, help=conversation.title)
+        CompletionItem(conversation.id, help=one_line(conversation.title))
         for conversation in found
         if conversation.id.startswith(incomplete)
     ]
@@ -69,7 +70,6 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
 @click.pass_obj
 def show_conversation(console: Console, id: str, as_json: bool) -> None:
     """Show a conversation; the beginning of its id is enough. With --json, all its branches."""
-    from ..sanitize import sanitize
     from ..store import conversation_as_dict, export
 
     with closing(open_store()) as store:
@@ -78,7 +78,7 @@ def show_conversation(console: Console, id: str, as_json: bool) -> None:
             console.print_json(conversation_as_dict(conversation, store.tree(conversation.id)))
             return
         text = export(store, [conversation.id], "text")
-    console.output.write(sanitize(text) if console.output.is_terminal else text)
+    console.output.write(text)
 
 
 @history.command("search")
@@ -125,11 +125,30 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
         )
         document = export(store, chosen, form)
     if output is None or output == "-":
-        console.output.write(document)
+        console.output.write(document, json=form == "json")
         return
     if Path(output).is_dir():
         raise CliError("usage", f"{output} is a folder; name a file")
     export_file(Path(output), document)
+
+
+@history.command("rm")
+@click.argument("ids", nargs=-1, required=True, shell_complete=complete_conversation)
+@click.pass_obj
+def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
+    """Delete conversations; for a week /undelete brings back the last one."""
+    with closing(open_store()) as store:
+        for name in [store.find(id).id for id in ids]:
+            store.delete(name)
+
+
+@history.command("purge")
+@click.pass_obj
+def purge_history(console: Console) -> None:
+    """Remove for good, and without a trace, what was deleted."""
+    with closing(open_store()) as store:
+        count = store.purge_deleted()
+    console.output.write(f"conversations removed for good: {count}\n")
 
 
 def _date(seconds: float) -> str:

@@ -206,7 +206,8 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
         closed = guard_descriptors()
         console = Console(Output(closed=1 in closed), closed=closed)
     console.signals.install()
-    logging.lastResort = logging.NullHandler()  # nothing that a library logs belongs on the terminal
+    logging.lastResort = logging.NullHandler()  # nothing that a library logs or warns belongs on the terminal
+    logging.captureWarnings(True)
     try:
         return _run(arguments, console)
     except Interrupted as signal:
@@ -227,7 +228,7 @@ def _failed(arguments: Sequence[str], console: Console, failure: Failure) -> int
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--jsonl" in own and "--json" not in own and own[0] not in COMMANDS:
         with suppress(ReaderClosed, UserError):  # there is no one to tell
-            console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n")
+            console.output.write(to_json({"event": "error", **failure.as_dict()}) + "\n", json=True)
     return failure.exit_code
 
 

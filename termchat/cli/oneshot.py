@@ -121,7 +121,7 @@ async def _answer(
         )
         reply = await take_turn(console, served, presenter, recording, turn)
         if request.stats:
-            console.messages.raw(reply.stats())
+            console.messages.text(reply.stats())
     received = console.signals.received
     return OK if received is None else 128 + received
 

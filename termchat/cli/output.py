@@ -1,7 +1,8 @@
 """Standard output and standard error, written without the interpreter's buffers.
 
 Nothing waits in a buffer when the program ends, so a closed pipe or a full disk is noticed where it happens
-and never again at shutdown. Text is UTF-8 whatever the locale says.
+and never again at shutdown. Text is UTF-8 whatever the locale says. A terminal gets it made safe, here and
+nowhere else; a pipe or a file gets it as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..sanitize import Sanitizer, escape_json, one_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -108,28 +110,34 @@ class Output(_Descriptor):
         self.closed = closed
         self.is_terminal = not closed and os.isatty(fd)
         self._name = name
+        self._sanitizer = Sanitizer()
 
     def check(self) -> None:
         """Raise ReaderClosed if it is known already that nobody reads."""
         if self.closed:
             raise ReaderClosed
 
-    def write(self, text: str) -> None:
-        """Write all of it, waiting for the reader if needed."""
+    def write(self, text: str, *, json: bool = False) -> None:
+        """Write all of it, waiting for the reader if needed. json: it is JSON, and stays so."""
         self.check()
-        data = memoryview(text.encode("utf-8", "replace"))
+        data = self._bytes(text, json)
         while data:
             data = data[self._sent(data) :]
             if data:
                 self._poll(None)
 
-    async def send(self, text: str) -> None:
+    async def send(self, text: str, *, json: bool = False) -> None:
         """Like `write`, but a slow reader does not stop the event loop."""
         self.check()
-        data = memoryview(text.encode("utf-8", "replace"))
+        data = self._bytes(text, json)
         while data:
             await self._room()
             data = data[self._sent(data[:CHUNK]) :]
+
+    def _bytes(self, text: str, json: bool) -> memoryview:
+        if self.is_terminal:
+            text = escape_json(text) if json else self._sanitizer.push(text)
+        return memoryview(text.encode("utf-8", "replace"))
 
     def _sent(self, data: memoryview) -> int:
         try:
@@ -182,19 +190,28 @@ def _hangup_of(fd: int) -> select.epoll | None:
 
 
 class Messages(_Descriptor):
-    """Standard error: notes of one line each, and raw text. Nobody has to read it: no OSError comes out."""
+    """Standard error: notes of one line each, and text. Nobody has to read it: no OSError comes out."""
 
     def __init__(self, fd: int = 2) -> None:
         super().__init__(fd)
         self.is_terminal = os.isatty(fd)
         self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
+        self._sanitizer = Sanitizer()
 
     def note(self, message: str) -> None:
         """One line, with the program's name in front."""
         self.raw(f"termchat: {one_line(message)}\n")
 
+    def text(self, text: str, *, begin: str = "") -> None:
+        """Text, made safe for a terminal. begin: a control sequence of our own before it."""
+        self.raw(begin + self._safe(text))
+
+    def progress(self, text: str) -> None:
+        """A line in the place of the one before; "" leaves none. Only for a terminal."""
+        self.text(text, begin="\r\x1b[K")
+
     def raw(self, text: str) -> None:
-        """Text as it is."""
+        """What is known to be safe, as it is."""
         data = memoryview(text.encode("utf-8", "replace"))
         with suppress(OSError):
             while data:
@@ -202,18 +219,13 @@ class Messages(_Descriptor):
                 if data:
                     self._poll(None)
 
-    async def send(self, text: str) -> None:
-        """Like `raw`, but a slow reader does not stop the event loop."""
-        data = memoryview(text.encode("utf-8", "replace"))
+    async def send(self, text: str, *, begin: str = "") -> None:
+        """Like `text`, but a slow reader does not stop the event loop."""
+        data = memoryview((begin + self._safe(text)).encode("utf-8", "replace"))
         with suppress(OSError):
             while data:
                 await self._room()
                 data = data[self._write(data[:CHUNK]) :]
 
-
-def one_line(text: str) -> str:
-    """Text from files and arguments as part of a message: no control character reaches the terminal."""
-    return "".join(
-        char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}"
-        for char in text.strip()
-    )
+    def _safe(self, text: str) -> str:
+        return self._sanitizer.push(text) if self.is_terminal else text

@@ -11,7 +11,6 @@ from ..registry import Registry
 from ..registry_file import ModelEntry
 from ..units import format_bytes
 from .console import Console
-from .output import one_line
 
 if TYPE_CHECKING:
     from ..download import Checked
@@ -33,7 +32,7 @@ class ProgressLine:
         """Show an event."""
         if self._messages.is_terminal:
             room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be drawn over
-            self._messages.raw(f"\r\x1b[K{one_line(format_progress(progress, bar=BAR_CELLS))[:room]}")
+            self._messages.progress(format_progress(progress, bar=BAR_CELLS)[:room])
             return
         now = time.monotonic()
         if progress.phase == self._phase and now - self._shown < LINE_SECONDS:
@@ -44,7 +43,7 @@ class ProgressLine:
     def close(self) -> None:
         """Leave the line."""
         if self._messages.is_terminal:
-            self._messages.raw("\r\x1b[K")
+            self._messages.progress("")
 
 
 def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..store import ReplyWriter, Store
 
 BUSY_SECONDS = 60.0
-"""How long a message waits while another process answers in the same conversation."""
+"""How long a message waits for one reply that another process makes in the same conversation."""
 
 RETRY_SECONDS = 0.5
 """How long what could not be saved at first waits for a lock, the next times."""
@@ -107,11 +107,17 @@ class Recording:
         self._save()
         self._answer, self._thinking = [], []
         self._question = self._reply = None
-        started, noted = time.monotonic(), False
+        if self._store is None:
+            return self._begin(text, model, system)
+        from ..store import ConversationBusyError
+
+        started, noted, reply = time.monotonic(), False, 0
         while True:
             try:
                 return self._begin(text, model, system)
-            except UserError as busy:  # it is ConversationBusyError, the only one
+            except ConversationBusyError as busy:
+                if busy.reply_id != reply:  # another one's turn has come
+                    started, reply = time.monotonic(), busy.reply_id
                 waited = time.monotonic() - started
                 if waited > BUSY_SECONDS:
                     raise
@@ -171,12 +177,12 @@ class Recording:
 
     def _begin(self, text: str, model: str, system: str | None) -> Said:
         """As `begin`, without waiting. ConversationBusyError."""
-        from ..store import ConversationBusyError
-
         if system is None and self._id is None:
             system = self._system
         said = Said(text, model, self._system if system is None else system, tuple(self._messages))
         if self._store is not None and not self._unsaved:
+            from ..store import ConversationBusyError
+
             store = self._store
             try:
                 turn = store.begin_turn(self._id or self._name, text, model=model, system=system)

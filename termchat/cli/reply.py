@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 from engine import Finished, as_dict
 
-from ..sanitize import Sanitizer
 from .console import Console, to_json
 from .errors import Failure
 
@@ -110,7 +109,7 @@ class Presenter(Protocol):
 class PlainPresenter:
     """The answer and one newline. Thinking goes to standard error.
 
-    On a terminal nothing in the text can move it; into a file or pipe the text goes as it is.
+    What the text has of controls is the streams' affair (see `output`).
     """
 
     def __init__(self, console: Console, *, stream: bool = True) -> None:
@@ -119,8 +118,6 @@ class PlainPresenter:
         self._held: list[str] = []
         self._begun = False
         self._thinking = False
-        self._answer_filter = Sanitizer() if console.output.is_terminal else None
-        self._thinking_filter = Sanitizer() if console.messages.is_terminal else None
 
     async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
         """Nothing is shown yet."""
@@ -128,25 +125,24 @@ class PlainPresenter:
     async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
         """Show what is new, or keep it until the end."""
         if thinking:
-            await self._think(self._thinking_filter.push(thinking) if self._thinking_filter else thinking)
+            await self._think(thinking)
         if answer:
-            await self._console.messages.send(self._end_of_thinking())
-            text = self._answer_filter.push(answer) if self._answer_filter else answer
+            await self._close_thinking()
             if self._stream:
-                await self._show(text)
+                await self._show(answer)
             else:
-                self._held.append(text)
+                self._held.append(answer)
 
     async def end(self, reply: Reply) -> None:
         """The rest, and the newline."""
-        await self._console.messages.send(self._end_of_thinking())
-        rest = self._answer_filter.finish() if self._answer_filter else ""
+        await self._close_thinking()
         self._begun = True
-        await self._console.output.send("".join(self._held) + rest + "\n")
+        await self._console.output.send("".join(self._held) + "\n")
 
     def failed(self, failure: Failure) -> None:
         """End the line that was begun."""
-        self._console.messages.raw(self._end_of_thinking())
+        if self._thinking:
+            self._console.messages.text("\n", begin=self._bright)
         if self._begun:
             self._console.output.write("\n")
 
@@ -157,16 +153,19 @@ class PlainPresenter:
 
     async def _think(self, text: str) -> None:
         messages = self._console.messages
-        begin = "\x1b[2m" if messages.colour and not self._thinking else ""
+        dim = "\x1b[2m" if messages.colour and not self._thinking else ""
         self._thinking = True
-        await messages.send(begin + text)
+        await messages.send(text, begin=dim)
 
-    def _end_of_thinking(self) -> str:
-        if not self._thinking:
-            return ""
-        self._thinking = False
-        rest = self._thinking_filter.finish() if self._thinking_filter else ""
-        return rest + ("\x1b[0m" if self._console.messages.colour else "") + "\n"
+    async def _close_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            await self._console.messages.send("\n", begin=self._bright)
+
+    @property
+    def _bright(self) -> str:
+        """What ends the dim text of thinking."""
+        return "\x1b[0m" if self._console.messages.colour else ""
 
 
 class JsonPresenter:
@@ -183,7 +182,7 @@ class JsonPresenter:
 
     async def end(self, reply: Reply) -> None:
         """The object."""
-        await self._console.output.send(to_json(reply.as_dict()) + "\n")
+        await self._console.output.send(to_json(reply.as_dict()) + "\n", json=True)
 
     def failed(self, failure: Failure) -> None:
         """Nothing: an object on standard output is a reply."""
@@ -216,7 +215,7 @@ class JsonLinesPresenter:
         """Nothing: the program's last event, whatever it failed in, is written at its end."""
 
     async def _send(self, event: dict[str, Any]) -> None:
-        await self._console.output.send(to_json(event) + "\n")
+        await self._console.output.send(to_json(event) + "\n", json=True)
 
 
 def finite(value: float | None) -> float | None:

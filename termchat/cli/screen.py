@@ -22,7 +22,10 @@ from .errors import OK
 def screen(
     console: Console, values: Mapping[str, Any], sampling: dict[str, Any], engine: dict[str, Any]
 ) -> int:
-    """Run the interface until the user leaves; the exit code. values: of the prompt's command."""
+    """Run the interface until the user leaves; the exit code. values: of the prompt's command.
+
+    click.UsageError, ConversationIdError: before anything is drawn.
+    """
     from ..tui.app import Options, TermchatApp
     from ..tui.run import run
 

@@ -23,7 +23,7 @@ from .errors import CliError, engine_failure
 from .obtain import obtain
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Choice:
 class Serving(NamedTuple):
     """A loaded model. thinking: how it thinks, if it does."""
 
-    engine: AsyncEngine
+    engine: Engine
     choice: Choice
     load_ms: float
     thinking: ThinkingStyle

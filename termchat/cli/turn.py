@@ -7,7 +7,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine import Finished, SamplingParams, TextDelta
+from engine import EngineError, Finished, Message, SamplingParams, TextDelta
 
 from ..messages import prompt_of, said_now
 from ..outcome import outcome_of
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "template", "invalid_request")
 """Errors before the first token that say no to this message, not to the conversation."""
+
+LONG_TEXT = 1 << 18
+"""Characters of a message that may well be more than the context holds."""
 
 
 class Turn(NamedTuple):
@@ -94,6 +97,7 @@ async def take_turn(
     params = seeded(turn.params)
     assert params.seed is not None
     name, loop, parts = served.choice.model.name, asyncio.get_running_loop(), _Parts(turn, served)
+    await _refuse_early(served, turn)
     said = await recording.begin(turn.said, model=served.choice.reference, system=turn.system)
     prompt = turn.said if turn.raw else prompt_of([*said.branch, said_now(turn.said)], said.system)
     stream = served.engine.generate(prompt, params, template_vars=served.template_vars)
@@ -144,6 +148,16 @@ async def take_turn(
         if parts.ended_thinking and not stopped:
             console.messages.note(_only_thought(finished, params))
     return reply
+
+
+async def _refuse_early(served: Serving, turn: Turn) -> None:
+    """Ask the engine before a very long text is stored, and indexed for search. CliError: it says no."""
+    if len(turn.said) > LONG_TEXT:
+        prompt = turn.said if turn.raw else [Message("user", turn.said)]
+        try:
+            await served.engine.tokenize(prompt, template_vars=served.template_vars)
+        except EngineError as error:
+            raise engine_failure(error, served.choice.model.name) from error
 
 
 async def _relay(stream: ResponseStream, parts: _Parts, presenter: Presenter, recording: Recording) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from termchat.render.columns import dedent, indentation
 from termchat.render.fence import Code
+from termchat.render.formula import open_formula
 from termchat.render.leaf import Container, Item, Leaf, Quote
 from termchat.render.paragraph import Paragraph, Rule, Verbatim
 from termchat.render.table import Table, delimiter_row
@@ -41,6 +42,7 @@ class BlockParser:
         self._open: Leaf | None = None  # the leaf that the next line may continue
         self._blank = False  # there was a blank line since the last leaf began
         self._header = False  # the last line may be the header of a table
+        self._formula = ""  # what closes the formula that the open paragraph is in
         self._line = -1
         self.mark()
 
@@ -51,11 +53,11 @@ class BlockParser:
         if last:
             last.settled = lines
         self._marked = len(self.leaves), last, lines
-        self._state = self._containers, self._open, self._blank, self._header, self._line
+        self._state = self._containers, self._open, self._blank, self._header, self._line, self._formula
 
     def rewind(self) -> None:
         """Return to the state of the last `mark`."""
-        self._containers, self._open, self._blank, self._header, self._line = self._state
+        self._containers, self._open, self._blank, self._header, self._line, self._formula = self._state
         count, last, lines = self._marked
         del self.leaves[count:]
         if last:
@@ -72,6 +74,11 @@ class BlockParser:
         if isinstance(self._open, Code):
             self._open = None
         paragraph = self._open if isinstance(self._open, Paragraph) else None
+        if self._formula and paragraph is not None and inside and not _blank(text):
+            paragraph.lines.append(text)
+            self._header, self._formula = False, open_formula(text, self._formula)
+            return
+        self._formula = ""
         opened = False
         while not _blank(text) and (indent := indentation(text, column)) < 4:
             body, at = dedent(text, column, indent)
@@ -100,6 +107,7 @@ class BlockParser:
         elif paragraph and not opened:
             paragraph.lines.append(text)  # also if containers were left: a lazy continuation
             self._header = inside and indentation(text, column) < 4
+            self._formula = open_formula(text)
         elif isinstance(self._open, Table) and inside and not opened and indentation(text, column) < 4:
             self._open.lines.append(text)
         else:
@@ -109,6 +117,7 @@ class BlockParser:
                 text, _ = dedent(text, column, 4)
             else:
                 leaf = Paragraph(self._line)
+                self._formula = open_formula(text)
             leaf.lines.append(text)
             self._add(leaf)
             self._header = True

@@ -11,7 +11,7 @@ from termchat.render.blocks import BlockParser, LineParser
 from termchat.render.fence import Code
 from termchat.render.leaf import Leaf
 from termchat.render.strips import Row
-from termchat.sanitize import Sanitizer
+from termchat.sanitize import LineEnds, visible
 
 # The beginning of a line that is nothing but the beginning of a marker: a fence, underline, heading, list
 # item or table row. It is not shown until more has come, or it would flash as something else.
@@ -31,7 +31,7 @@ class Document:
     ) -> None:
         self._parser = BlockParser() if markdown else LineParser()
         self._markdown = markdown
-        self._sanitizer = Sanitizer()
+        self._line_ends = LineEnds()
         self._pending: list[str] = []
         self._lines: list[str] = []  # complete lines
         self._partial = ""  # the line without an end yet
@@ -65,7 +65,12 @@ class Document:
 
     @property
     def source(self) -> str:
-        """The text so far, control characters replaced."""
+        """The text so far as it is drawn: control characters are signs."""
+        return visible(self.text)
+
+    @property
+    def text(self) -> str:
+        """The text so far, with newlines as line ends."""
         self._parse()
         return "\n".join([*self._lines, self._partial])
 
@@ -74,10 +79,11 @@ class Document:
         """Rows as of the last `layout`."""
         return len(self._rows) + sum(len(leaf.rows) for leaf in self._tail)
 
-    def code_blocks(self) -> list[str]:
-        """Return the code of each code block, as written."""
+    def code_blocks(self, *, drawn: bool = True) -> list[str]:
+        """Return the code of each code block: as it is drawn, or as it was written."""
         self._parse()
-        return [leaf.code for leaf in self._parser.leaves if isinstance(leaf, Code)]
+        blocks = [leaf.code for leaf in self._parser.leaves if isinstance(leaf, Code)]
+        return list(map(visible, blocks)) if drawn else blocks
 
     def layout(self, width: int) -> int:
         """Bring the rows up to date for `width` cells; return the first that may differ from before."""
@@ -123,7 +129,7 @@ class Document:
         start = selection.start.transpose if selection.start is not None else (self.first_line, 0)
         end = selection.end.transpose if selection.end is not None else (sys.maxsize, 0)
         if start <= (self.first_line, 0) and selection.end is None:
-            return self.source
+            return self.text
         self.layout(self._width or 80)  # logical lines are the same at any width
         leaves = self._parser.leaves
         source = [*self._lines, self._partial]
@@ -150,10 +156,10 @@ class Document:
         if not self._unread:
             return
         self._unread = False
-        text = self._sanitizer.push("".join(self._pending))
+        text = self._line_ends.push("".join(self._pending))
         self._pending.clear()
         if self._complete:
-            text += self._sanitizer.finish()
+            text += self._line_ends.finish()
         *lines, self._partial = (self._partial + text).split("\n")
         guessed = self._parser.leaves[self._settled :]
         self._parser.rewind()

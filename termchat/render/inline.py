@@ -12,11 +12,12 @@ from functools import lru_cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from termchat.render.formula import formula
 from termchat.render.strips import Fragment
 from termchat.render.wrap import WIDE
-from termchat.sanitize import sanitize
 
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
+_PARSER.inline.ruler.before("escape", "formula", formula)
 _OPENING = {"strong_open": "strong", "em_open": "em", "s_open": "strike", "link_open": "link"}
 _CLOSING = {"strong_close", "em_close", "s_close", "link_close"}
 # Left in plain text, one of these may still find its partner in text to come.
@@ -35,20 +36,37 @@ def _tokens(text: str) -> list[Token]:
     return tokens
 
 
-def parse_inline(text: str, style: str = "") -> list[list[Fragment]]:
-    """Return the lines of a piece of Markdown text, each a list of fragments in `style` and what it adds."""
+def _growing_tokens(text: str) -> list[Token]:
+    """Return the tokens of a text whose end is still to come: a formula that is open reaches to it."""
+    tokens = _tokens(text)
+    begins = (token.meta["at"] for token in tokens if token.type == "formula_open")
+    if (start := next((at for at in begins if at is not None), None)) is None:
+        return tokens
+    return [*_tokens(text[:start]), Token("formula", "", 0, content=text[start:])]
+
+
+def parse_inline(text: str, style: str = "", *, growing: bool = False) -> list[list[Fragment]]:
+    """Return the lines of a piece of Markdown text, each a list of fragments in `style` and what it adds.
+
+    growing: more of it is to come.
+    """
     lines: list[list[Fragment]] = [[]]
     styles = [style]
     targets: list[tuple[str, list[Fragment], int]] = []
 
     def emit(content: str, extra: str = "") -> None:
-        if content := sanitize(content).replace("\n", " ").replace("\t", " "):
+        if content := content.replace("\n", " ").replace("\t", " "):
             lines[-1].append((content, f"{styles[-1]} {extra}".strip()))
 
-    for token in _tokens(text):
+    for token in _growing_tokens(text) if growing else _tokens(text):
         kind = token.type
         if kind in ("softbreak", "hardbreak"):
             lines.append([])
+        elif kind == "formula":
+            for number, part in enumerate(token.content.split("\n")):
+                if number:
+                    lines.append([])
+                emit(part)
         elif kind == "code_inline":
             emit(token.content, "code")
         elif kind == "image":
@@ -85,4 +103,7 @@ def segment_end(text: str, start: int) -> int | None:
 @lru_cache(maxsize=64)
 def _complete(text: str) -> bool:
     """Whether text to come can't change how this piece is shown."""
-    return not any(token.type == "text" and _UNMATCHED.search(token.content) for token in _tokens(text))
+    return not any(
+        token.type == "formula_open" or (token.type == "text" and _UNMATCHED.search(token.content))
+        for token in _tokens(text)
+    )

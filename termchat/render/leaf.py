@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rich.cells import cell_len
-
+from termchat.cells import cell_len
 from termchat.render.strips import Fragment, Row, line_text
 from termchat.render.wrap import TAB_SIZE, split_at
+from termchat.sanitize import visible
 
 MIN_CONTENT = 12  # cells that markers and bars leave to the text, as far as the width has them
 
@@ -49,7 +49,8 @@ class Leaf:
 
     start: index of the source line the leaf begins at. gap: an empty row goes before it.
     settled: the first so many lines are complete; the rest may be taken back by the parser.
-    rows, plain: the rows, and the logical lines they show, as of the last `layout`.
+    rows, plain: the rows as they are drawn, and the logical lines they show, with the characters of the
+        source, as of the last `layout`.
     """
 
     def __init__(self, start: int) -> None:
@@ -165,7 +166,8 @@ class Leaf:
         """Add a row of the logical line that is added next."""
         prefix = self._first_prefix if len(self.rows) == self.gap else self._prefix
         line = self.base + len(self.plain)
-        self.rows.append(Row(prefix + content, line, offset, len(prefix), fill))
+        drawn = [(visible(text), style) for text, style in content]
+        self.rows.append(Row(prefix + drawn, line, offset, len(prefix), fill))
 
     def _add_line(
         self, fragments: list[Fragment], starts: list[int], before: str = "", fill: str = ""

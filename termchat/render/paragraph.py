@@ -5,7 +5,7 @@ from __future__ import annotations
 from termchat.render.inline import parse_inline, segment_end
 from termchat.render.leaf import Leaf
 from termchat.render.strips import Fragment, line_text
-from termchat.render.wrap import TAB_SIZE, word_breaks
+from termchat.render.wrap import TAB_SIZE, split_at, word_breaks
 
 
 class Paragraph(Leaf):
@@ -44,21 +44,20 @@ class Paragraph(Leaf):
             self._rewind()
             start = stop
         self._parsed = text[:start]
-        self._flow(parse_inline(text[start:], style), end)
+        self._flow(parse_inline(text[start:], style, growing=not final), end)
 
     def _flow(
         self, lines: list[list[Fragment]], end: tuple[list[Fragment], str]
     ) -> tuple[list[Fragment], str]:
         """Add lines, the first of which continues `end`; return the new end."""
-        before, starts = "", [0]
+        before, starts, fragments = "", [0], end[0]
         for index, line in enumerate(lines):
             before = end[1] if index == 0 else ""
             fragments = end[0] + line if index == 0 else line
             text = line_text(fragments)
             starts = word_breaks(text, self._room)
             self._add_line(fragments, starts, before)
-        last = self.rows[-1]
-        return last.fragments[last.lead :], self.plain[-1][: len(before) + starts[-1]]
+        return split_at(fragments, starts)[-1], self.plain[-1][: len(before) + starts[-1]]
 
 
 class Rule(Leaf):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.selection import Selection
 from textual.strip import Strip
+
+from termchat.cells import cell_len
 
 Fragment = tuple[str, str]
 """A piece of text and its style name ("" is the body text)."""
@@ -62,7 +63,8 @@ class Palette:
 class Row:
     """One row of cells.
 
-    fragments: the text, the first `lead` of them decoration (markers, bars) that is not part of the content.
+    fragments: the text as it is drawn, the first `lead` of them decoration (markers, bars) that is not part
+        of the content.
     line, offset: which logical line of the document the content belongs to, and where in it the row begins
         (in characters): a paragraph that wraps is one logical line. Selections are made in these coordinates.
         A negative line is no content and can't be selected.

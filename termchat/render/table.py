@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
+from termchat.cells import cell_len
 from termchat.render.inline import parse_inline
 from termchat.render.leaf import Leaf
 from termchat.render.strips import Fragment, line_text

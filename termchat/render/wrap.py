@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rich.cells import cell_len, split_graphemes
-
+from termchat.cells import cell_len, split_graphemes
 from termchat.render.strips import Fragment
 
 TAB_SIZE = 4

@@ -29,14 +29,14 @@ class NotFoundError(StoreError):
 
 
 class ConversationBusyError(StoreError):
-    """Another process is writing a reply where a message was to be added."""
+    """Another process is writing a reply, `reply_id`, where a message was to be added."""
 
-    def __init__(self, conversation: str) -> None:
+    def __init__(self, conversation: str, reply_id: int) -> None:
         super().__init__(
             f"another termchat is still answering in the conversation {conversation!r}; "
             "try again when it is done"
         )
-        self.conversation = conversation
+        self.reply_id = reply_id
 
 
 class Conversations:

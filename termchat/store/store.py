@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from ..messages import ROLES, Conversation, Role, StoredMessage
 from .conversations import ConversationBusyError, Conversations, NotFoundError
-from .database import Database, StoreError, StoreUnavailableError
+from .database import Database, StoreDamagedError, StoreError, StoreUnavailableError
 from .replies import FLUSH_SECONDS, ReplyWriter
 from .rows import clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
@@ -38,8 +38,10 @@ class BegunTurn(NamedTuple):
 class Store(Conversations):
     """All conversations of this user. Methods may be called from any thread, and block until they are done.
 
-    notice: why nothing can be written, None if all is well.
+    notice: why nothing can be written, None if all is well. damage: what could not be read, so far.
     """
+
+    damage: str | None = None
 
     def __init__(
         self, path: Path, clock: Callable[[], float] = time.time, busy_timeout: float = 15.0
@@ -111,11 +113,28 @@ class Store(Conversations):
         return message_of(rows[0])
 
     def tree(self, conversation_id: str) -> list[StoredMessage]:
-        """All messages of a conversation, in the order in which they were made."""
-        rows = self.database.query(
-            "SELECT * FROM message WHERE conversation_id = ? ORDER BY id", clean(conversation_id)
-        )
+        """All messages of a conversation, in the order in which they were made.
+
+        Of a damaged database those that can be read; `damage` says so then.
+        """
+        name = clean(conversation_id)
+        try:
+            rows = self.database.query("SELECT * FROM message WHERE conversation_id = ? ORDER BY id", name)
+        except StoreDamagedError as error:
+            self.damage = str(error)
+            rows = self._readable(name)
         return [message_of(row) for row in rows]
+
+    def _readable(self, conversation_id: str) -> list[sqlite3.Row]:
+        """One message at a time, found by the index."""
+        rows: list[sqlite3.Row] = []
+        for row in self.database.query(
+            "SELECT id FROM message INDEXED BY message_conversation WHERE conversation_id = ? ORDER BY id",
+            conversation_id,
+        ):
+            with suppress(StoreDamagedError):
+                rows += self.database.query("SELECT * FROM message WHERE id = ?", row["id"])
+        return rows
 
     def path(self, conversation_id: str, leaf_id: int | None = None) -> list[StoredMessage]:
         """The branch that ends in `leaf_id`, or in the conversation's own leaf: first message first."""
@@ -173,7 +192,7 @@ class Store(Conversations):
         if not rows or self._writer.is_mine(str(rows[0]["writer"])):
             return False
         if is_alive(self._writers, str(rows[0]["writer"])):
-            raise ConversationBusyError(conversation.id)
+            raise ConversationBusyError(conversation.id, message_id)
         return True
 
     def begin_turn(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from textual import events
+from textual._compositor import CompositorUpdate
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingsMap
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widgets import TextArea
 from textual.worker import WorkerFailed
@@ -22,13 +25,15 @@ from ..config import Config
 from ..errors import UserError
 from ..paths import Paths, data_file
 from ..peaks import Peaks
-from ..themes import load_themes, variable_defaults
+from ..themes import load_themes, marks, variable_defaults
+from ..widgets.harmless import Harmless
 from ..widgets.plain import Plain
 from .chats import Chats
 from .command import CommandError
 from .commands import COMMANDS
 from .driver import TerminalDriver
 from .engines import Engines
+from .frame import Frame
 from .glyphs import ASCII, UNICODE
 from .history import History
 from .keymap import Keys
@@ -51,7 +56,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
-PLAIN = Plain()
+TERMINAL_THEME = "terminal"
+"""The default of a terminal with 16 colours."""
+PLAIN, HARMLESS, NO_COLOUR = Plain(), Harmless(), NoColor()
 
 SAVING_SECONDS = 2.0
 """So long a fault waits for what is still to be saved."""
@@ -79,6 +86,8 @@ class TermchatApp(App[None], inherit_bindings=False):
     CSS = """
     .-ascii Prompt { border: ascii $primary 40%; }
     .-ascii Prompt:focus { border: ascii $primary; }
+    Screen > .screen--selection { text-style: $selection-text-style; }
+    OptionList > .option-list--option-highlighted { color: $block-cursor-blurred-foreground; }
     CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
     CommandPalette #--input, CommandPalette #--input.--list-visible {
         background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
@@ -110,7 +119,7 @@ class TermchatApp(App[None], inherit_bindings=False):
             os.environ["NO_COLOR"] = no_color
         self.config = config
         self.options = options
-        self.folder = Path.cwd()
+        self.folder = _current_folder()
         self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
         self.keys = Keys(COMMANDS, config.keys)
         self._warnings = list(self.keys.warnings)
@@ -152,6 +161,11 @@ class TermchatApp(App[None], inherit_bindings=False):
         return self._paths.log_file
 
     @property
+    def folders_of_last_resort(self) -> tuple[Path, ...]:
+        """Where what the history does not take may be written."""
+        return self._paths.data, self._paths.state, Path(tempfile.gettempdir())
+
+    @property
     def theme_names(self) -> list[str]:
         """The themes that can be chosen: the files', then Textual's."""
         return [*self._themes, *(name for name in self.available_themes if name not in self._themes)]
@@ -160,10 +174,31 @@ class TermchatApp(App[None], inherit_bindings=False):
         """Our own variables for themes that do not set them."""
         return variable_defaults(self.current_theme)
 
+    def get_css_variables(self) -> dict[str, str]:
+        """Those of the theme, and how things are marked where its colours cannot be relied on."""
+        variables = super().get_css_variables()
+        few = self.current_theme.ansi or self._few_colours
+        variables |= marks(variables, few=few, colours=not self.no_color)
+        self.theme_variables = variables
+        return variables
+
+    @property
+    def _few_colours(self) -> bool:
+        """Whether the terminal has but 16 colours."""
+        return not self.is_headless and self.console.color_system in (None, "standard")
+
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's, and ours for a screen of ASCII."""
-        filters = super().get_line_filters()
+        """Textual's, and ours for harmless text and a screen of ASCII."""
+        filters = [*super().get_line_filters(), HARMLESS]
+        if self.current_theme.ansi:  # the shades of grey would be others than the terminal's own
+            filters = [NO_COLOUR if isinstance(each, Monochrome) else each for each in filters]
         return [*filters, PLAIN] if self.glyphs is ASCII else filters
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Draw a frame so that no text can damage what stands beside it."""
+        if isinstance(renderable, CompositorUpdate):
+            renderable = Frame(renderable, screen._compositor)
+        super()._display(screen, renderable)
 
     def on_mount(self) -> None:
         """Choose the theme, paint, then load."""
@@ -172,9 +207,10 @@ class TermchatApp(App[None], inherit_bindings=False):
             self.register_theme(theme)
         wanted = self.config.options["ui.theme"]
         if isinstance(wanted, str) and wanted not in self.theme_names:
-            self._warnings.append(f"there is no theme {wanted!r}; {DEFAULT_THEME} is used")
+            self._warnings.append(f"there is no theme {wanted!r}; the default is used")
             wanted = None
-        names = [name for name in (wanted, DEFAULT_THEME) if name in self.theme_names]
+        default = TERMINAL_THEME if self._few_colours else DEFAULT_THEME
+        names = [name for name in (wanted, default) if name in self.theme_names]
         if names and isinstance(names[0], str):
             self.theme = names[0]
         panel = self.config.options["ui.panel"]
@@ -220,13 +256,16 @@ class TermchatApp(App[None], inherit_bindings=False):
         await self._take_draft()
         earlier = await self.history.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
+        stored = (chat for chat in self.chats.all if chat.id is not None)
+        chat = next(stored, None) if options.newest else None
         if options.conversation is not None:
             name = options.conversation
-            return self.chats.find(name) or await self.chats.add(
-                lambda store: store.get_or_create(name, system=options.system)
-            )
-        stored = (chat for chat in self.chats.all if chat.id is not None)
-        return next(stored, None) if options.newest else None
+            chat = self.chats.find(name) or await self.chats.add(lambda store: store.get_or_create(name))
+        if chat is not None:  # as a one-shot goes on: settings hold for this run, the system prompt stays
+            chat.given = options.sampling
+            if options.system:
+                await self.chats.set_system(chat, options.system)
+        return chat
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
@@ -329,6 +368,13 @@ class TermchatApp(App[None], inherit_bindings=False):
     def _failed(self, error: Exception) -> None:
         """The store could not do what nobody waits for; from its thread."""
         self.call_later(self.chats.saving.failed, error)
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # it was removed
+        return Path(os.sep)
 
 
 def _read_registry(paths: Paths) -> Registry:

@@ -19,7 +19,7 @@ from .background import in_background
 from .loader import Loader, reference_of
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine, EngineSnapshot, SamplingParams
+    from engine import Engine, EngineSnapshot, SamplingParams
 
     from ..download import Progress
     from ..registry import ResolvedModel
@@ -64,7 +64,7 @@ class EngineBridge:
         self.entry: ModelEntry | None = None
         self.progress: Progress | None = None
         self.unchecked = False
-        self.engine: AsyncEngine | None = None
+        self.engine: Engine | None = None
         self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
         self.loading = False
@@ -143,7 +143,7 @@ class EngineBridge:
             self._stop.set()
             self._become("absent", "the download was stopped; what has come is kept", AGAIN)
 
-    async def ready(self) -> AsyncEngine:
+    async def ready(self) -> Engine:
         """The engine, when it is loaded. EngineUnavailableError: it cannot be."""
         while True:
             await self._settled.wait()

@@ -58,7 +58,8 @@ class Chat:
     another window has added to it; gone: it was deleted there. draft: what was typed and not sent, sources:
     where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
     message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
-    it. unfinished: how replies ended that the store could not take.
+    it. unfinished: how replies ended that the store could not take. given: sampling settings of the
+    command line, which hold for this run.
     """
 
     conversation: Conversation = field(default_factory=unstored)
@@ -81,6 +82,7 @@ class Chat:
     sources: bytes = b""
     refused: str = ""
     editing: StoredMessage | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
     key: str = field(default_factory=lambda: os.urandom(8).hex())
     kept: str = ""
     unfinished: dict[int, Callable[[], object]] = field(default_factory=dict)
@@ -107,8 +109,9 @@ class Chat:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """Its own sampling settings."""
-        return {key: value for key, value in self.conversation.params.items() if key in SAMPLING_KEYS}
+        """Its own sampling settings, under those of the command line."""
+        settings = {**self.conversation.params, **self.given}
+        return {key: value for key, value in settings.items() if key in SAMPLING_KEYS}
 
     @property
     def leaf_id(self) -> int | None:

@@ -343,7 +343,8 @@ class Chats:
         self._listener.chat_changed(chat)
 
     async def set_params(self, chat: Chat, params: Mapping[str, Any]) -> None:
-        """Set its own sampling settings."""
+        """Set its own sampling settings; those of the command line are among them, or hold no longer."""
+        chat.given = {}
         chat.conversation = replace(chat.conversation, params=dict(params))
         if (id := chat.id) is not None:
             await self._call(lambda store: store.set_params(id, params))

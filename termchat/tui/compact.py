@@ -15,12 +15,14 @@ from .chat import Chat
 from .chats import Chats
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 KEPT_SHARE = 0.75
 """Share of the context that the newest messages may take in the new conversation."""
 
 SUMMARY_TOKENS = 400
+"""Longest summary; a quarter of a small context."""
+
 QUESTION_TOKENS = 100
 """More than the question takes."""
 
@@ -40,7 +42,7 @@ class StoppedError(UserError):
 
 
 async def newest_that_fit(
-    engine: AsyncEngine, system: str, messages: Sequence[StoredMessage], most: int
+    engine: Engine, system: str, messages: Sequence[StoredMessage], most: int
 ) -> list[StoredMessage]:
     """The longest end of the messages that begins with the user's and has at most `most` tokens."""
     starts = [index for index, message in enumerate(messages) if message.role == "user"]
@@ -82,7 +84,8 @@ async def summarise(
     assert engine is not None, "it is ready"
     messages = chat.messages
     last = messages.pop().text if chat.ending == "unanswered" else ""
-    most = engine.info.context_length - SUMMARY_TOKENS - QUESTION_TOKENS
+    length = min(SUMMARY_TOKENS, engine.info.context_length // 4)
+    most = engine.info.context_length - length - QUESTION_TOKENS
     said = await newest_that_fit(engine, chat.system, messages, most)
     if not said:
         raise NothingToDropError(
@@ -94,7 +97,7 @@ async def summarise(
     prompt = [*prompt_of(said, chat.system), Message("user", QUESTION)]
     if prompt[-2].role == "user":
         prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
-    params = SamplingParams(temperature=0, max_tokens=SUMMARY_TOKENS)
+    params = SamplingParams(temperature=0, max_tokens=length)
     # Thinking would take all of the room, where the model can do without.
     variables = {**bridge.template_vars(), "enable_thinking": False}
     async with engine.generate(prompt, params, template_vars=variables) as stream:

@@ -42,6 +42,8 @@ LEAVE = (
     "\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m"
 )
 """Ends every mode that the interface may have begun."""
+CLEAR = "\x1b[0m\x1b[H\x1b[2J"
+"""Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
 
 
 class Paper(io.TextIOBase):
@@ -111,12 +113,14 @@ class TerminalDriver(LinuxDriver):
 
     def stop_application_mode(self) -> None:
         """Give the terminal back."""
+        if self._active:
+            self.write(CLEAR)
         self._active = False
         super().stop_application_mode()
 
     def restore(self) -> None:
         """Leave the terminal as it was found, at once and whatever else is going on."""
-        restore(self.fileno, self._drawn, self._modes)
+        restore(self.fileno, self._drawn, self._modes, clear=self._active)
 
     # Job control
 
@@ -230,11 +234,14 @@ def _modes(fileno: int) -> list[Any] | None:
         return None
 
 
-def restore(read: int, drawn: int, modes: list[Any] | None) -> None:
-    """Write what ends all modes of a terminal and set it as it was. Waits for nothing and raises nothing."""
+def restore(read: int, drawn: int, modes: list[Any] | None, *, clear: bool = False) -> None:
+    """Write what ends all modes of a terminal and set it as it was. Waits for nothing and raises nothing.
+
+    clear: our own screen is the one shown.
+    """
     with suppress(OSError, ValueError):
         if _room(drawn, LEAVING_SECONDS):
-            os.write(drawn, LEAVE.encode())
+            os.write(drawn, (CLEAR * clear + LEAVE).encode())
     if modes is not None:
         with suppress(termios.error, OSError):
             termios.tcsetattr(read, termios.TCSANOW, modes)

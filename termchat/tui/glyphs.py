@@ -15,6 +15,7 @@ class Glyphs:
 
     states: dict[str, str]
     unread: str
+    here: str
     left: str
     right: str
     bar_full: str
@@ -38,6 +39,7 @@ UNICODE = Glyphs(
         "error": "✗",
     },
     unread="•",
+    here="▌",
     left="‹",
     right="›",
     bar_full="━",
@@ -48,6 +50,7 @@ UNICODE = Glyphs(
 ASCII = Glyphs(
     states={"idle": " ", "queued": "o", "prefill": "~", "decode": "*", "interrupted": "=", "error": "x"},
     unread="+",
+    here=">",
     left="<",
     right=">",
     bar_full="#",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import Config
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine, EngineConfig, MemoryPlan
+    from engine import Engine, EngineConfig, MemoryPlan
 
     from ..registry import Registry, ResolvedModel
 
@@ -52,7 +52,7 @@ class Loader:
         except NotDownloadedError as error:
             return error.entry.name
 
-    def make(self, model: ResolvedModel) -> AsyncEngine:
+    def make(self, model: ResolvedModel) -> Engine:
         """An engine that is not entered yet. Imports what computes, so it blocks."""
         from engine import AsyncEngine
 

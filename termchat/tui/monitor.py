@@ -20,7 +20,7 @@ from .reply import LiveReply
 from .stats import EngineStats, StatsHistory, derive
 
 if TYPE_CHECKING:
-    from engine import AsyncEngine
+    from engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Monitor:
         self._met: dict[
             EngineBridge, int
         ] = {}  # ids of the engines; holding on to them would keep their memory
-        self._measured: WeakKeyDictionary[AsyncEngine, tuple[int, float]] = WeakKeyDictionary()
+        self._measured: WeakKeyDictionary[Engine, tuple[int, float]] = WeakKeyDictionary()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -103,7 +103,7 @@ class Monitor:
         self._histories.setdefault(bridge, StatsHistory()).add(stats, time.perf_counter())
         return stats
 
-    def meet(self, engine: AsyncEngine) -> None:
+    def meet(self, engine: Engine) -> None:
         """An engine is new: tell it the peak of earlier runs."""
         if self._peaks is not None:
             self._peaks.tell(engine)

@@ -102,12 +102,12 @@ def run(
                 log.exception("the interface failed")
                 restore()
             if app.fault is not None:
-                app.history.close()
+                _close_history(app, say)
                 _say_fault(app, say)
                 sys.stdout.flush()
                 os._exit(FAILED)  # what is left of the tasks may wait for what is closed
         settled.cancel()
-        app.history.close()
+        _close_history(app, say)
         if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(exit_code())
@@ -117,6 +117,12 @@ def run(
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(main())
     return exit_code()
+
+
+def _close_history(app: TermchatApp, say: Callable[[str], object]) -> None:
+    app.history.close()
+    if unsaved := app.chats.saving.rescue(app.folders_of_last_resort):
+        say(unsaved)
 
 
 def _say_fault(app: TermchatApp, say: Callable[[str], object]) -> None:

@@ -6,14 +6,17 @@ A full disk, a damaged database or another program's lock never keeps a message 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import UserError
-from ..files import PathError
+from ..files import PathError, private_folder
 from ..store import (
     Conversation,
     ReplyWriter,
@@ -21,6 +24,8 @@ from ..store import (
     Store,
     StoredMessage,
     StoreUnavailableError,
+    document_of,
+    export_file,
     save_draft,
 )
 from ..store.rows import title_of
@@ -31,6 +36,8 @@ from .reply import LiveReply
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
+
+log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 """From one try to store what is held to the next."""
@@ -194,8 +201,34 @@ class Saving:
 
     def post_held(self) -> None:
         """Try for the last time, when the program ends."""
+
+        def write(chat: Chat, store: Store) -> None:
+            _write(chat, chat.held, chat.unfinished, store)
+            self._held.discard(chat)
+
         for chat in self._held:
-            self._history.post(partial(_write, chat, chat.held, dict(chat.unfinished)))
+            self._history.post(partial(write, chat))
+
+    def rescue(self, folders: Iterable[Path]) -> str:
+        """When the history is closed: put what it has not taken into a file; a sentence about it, or "".
+
+        folders: where it may be, the best one first.
+        """
+        if not self._held:
+            return ""
+        left = [
+            (replace(chat.conversation, id=chat.id or os.urandom(6).hex()), list((chat.tree or {}).values()))
+            for chat in self._held
+        ]
+        for folder in folders:
+            path = folder / f"termchat-unsaved-{os.urandom(4).hex()}.json"
+            try:
+                export_file(private_folder(folder) / path.name, document_of(left, "json"))
+            except (UserError, OSError) as error:
+                log.warning("%s", error)
+            else:
+                return f"not everything could be stored; it is in {path}, and /import {path} brings it back"
+        return "not everything could be stored, and no file could be written for it"
 
     def failed(self, error: Exception) -> None:
         """Something could not be stored."""

@@ -7,8 +7,9 @@ from typing import Literal
 
 from textual.selection import Selection
 
-from termchat.render import Document, Row, sanitize
+from termchat.render import Document, Row
 from termchat.render.wrap import rows_of
+from termchat.sanitize import visible
 
 Role = Literal["user", "assistant", "system", "error"]
 
@@ -25,7 +26,7 @@ class Message:
     """A message. `append` only stores; `layout` renders what has come since, and nothing else.
 
     label: who speaks. note: parts of the line below, such as the speed; between: what stands between them. No
-    text can style or move anything: control characters are replaced, markup is literal.
+    text can style or move anything: control characters are drawn as signs, markup is literal.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text without the thinking, control characters replaced."""
-        return self._body.source
+        """The text without the thinking, as it was written."""
+        return self._body.text
 
     def code_blocks(self) -> list[str]:
         """The code of each code block, as written."""
-        return self._body.code_blocks()
+        return self._body.code_blocks(drawn=False)
 
     def place(self, number: int) -> None:
         """Make it the message of this number in its conversation, for selections."""
@@ -173,4 +174,4 @@ def _plain(text: str, style: str = "") -> Row:
 
 
 def _one_line(text: str) -> str:
-    return sanitize(text).replace("\n", " ")
+    return visible(" ".join(text.splitlines()))

@@ -7,13 +7,14 @@ bottom that is most of what an interface does.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from termchat.widgets.still import Still
 
@@ -87,7 +88,6 @@ class RowView(KeptRows, ScrollView):
         super().__init__(id=id)
         self._kept: dict[Hashable, Strip] = {}
         self._kept_before: dict[Hashable, Strip] = {}
-        self._thumb = (0, 0)  # place and length in the scroll bar, in eighths of a cell
         self._placing = False
 
     def row_key(self, y: int) -> Hashable:
@@ -126,12 +126,23 @@ class RowView(KeptRows, ScrollView):
             self.virtual_size = Size(width, rows)
         self.scroll_target_y = self.scroll_y = top
         self._placing = False
-        if self.show_vertical_scrollbar and rows > 0:
-            thumb = 8 * height * top // rows, 8 * height * height // rows
-            if thumb != self._thumb:
-                self._thumb = thumb
-                scrollbar = self.vertical_scrollbar
-                scrollbar.window_virtual_size, scrollbar.window_size, scrollbar.position = rows, height, top
+        self._place_thumb()
+
+    def _place_thumb(self) -> None:
+        """Show in the scroll bar what is on screen, if there is one, and it would look otherwise."""
+        height, rows = self.scrollable_content_region.height, self.virtual_size.height
+        if not self.show_vertical_scrollbar or rows < 1:
+            return
+        bar, top = self.vertical_scrollbar, self.scroll_offset.y
+        there = _thumb(round(bar.position), bar.window_size, bar.window_virtual_size)
+        if _thumb(top, height, rows) != there:
+            bar.window_virtual_size, bar.window_size, bar.position = rows, height, top
+
+    def _arrange_scrollbars(self, region: Region) -> Iterable[tuple[Widget, Region]]:
+        """A layout tells the scroll bar how many rows there are; here it is told the place, too."""
+        yield from super()._arrange_scrollbars(region)
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = self.scroll_offset.y
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Draw what is on screen now; the scroll bar was seen to by `place`, if that was it."""
@@ -161,6 +172,11 @@ class RowView(KeptRows, ScrollView):
     def action_scroll_home(self) -> None:
         """Scroll to the first row."""
         self.scroll_home(animate=False)
+
+
+def _thumb(top: int, height: int, rows: int) -> tuple[int, int]:
+    """Return place and length of a scroll bar's thumb, in eighths of a cell."""
+    return 8 * height * top // max(1, rows), 8 * height * height // max(1, rows)
 
 
 def _padded(strip: Strip, blank: Strip, left: int) -> Strip:

@@ -14,6 +14,7 @@ from itertools import accumulate
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.color import Color
 from textual.geometry import Region
 from textual.reactive import reactive
 from textual.selection import Selection
@@ -21,6 +22,7 @@ from textual.strip import Strip
 
 from termchat.render import Palette, Row
 from termchat.render.styles import text_styles
+from termchat.themes import contrast
 from termchat.widgets.message import GLYPHS, Message, Role
 from termchat.widgets.plain import Literal
 from termchat.widgets.rows import RowView
@@ -28,6 +30,7 @@ from termchat.widgets.rows import RowView
 _MARGIN = 2  # columns left of the text, where the cursor is
 _SPACE = 1  # columns right of the text, before the scroll bar
 _GAP = 1  # rows after a message
+_READABLE = 2.7  # contrast of selected text; with less it is drawn in the colour of plain text
 
 
 class Transcript(Literal, RowView, can_focus=True):
@@ -232,8 +235,7 @@ class Transcript(Literal, RowView, can_focus=True):
         strip = row.strip(palette, max(1, width - _MARGIN - len(before) - _SPACE))
         selection = self.text_selection
         if selection is not None and (cells := row.selected_cells(selection)) is not None:
-            style = self.screen.get_component_rich_style("screen--selection")
-            marked = [Segment(text, (own or Style()) + style) for text, own, _ in strip.crop(*cells)]
+            marked = [Segment(text, self._marked(own or Style())) for text, own, _ in strip.crop(*cells)]
             strip = Strip([*strip.crop(0, cells[0]), *marked, *strip.crop(cells[1])])
         return Strip([*margin, *strip]).extend_cell_length(width, self.part_style())
 
@@ -248,6 +250,16 @@ class Transcript(Literal, RowView, can_focus=True):
         """Return the selected text as it was written, also of messages that are not on screen."""
         parts = [message.selected(selection) for message in self._messages]
         return "\n\n".join(part for part in parts if part), "\n"
+
+    def _marked(self, own: Style) -> Style:
+        """Return the style of selected text: its own, and what shows the selection."""
+        mark = self.screen.get_component_rich_style("screen--selection")
+        if mark.reverse:
+            return own + Style(reverse=True)
+        ink, ground = (colour and Color.from_rich_color(colour) for colour in (own.color, mark.bgcolor))
+        if ink is not None and ground is not None and contrast(ink, ground) < _READABLE:
+            own += Style(color=self.part_style().color)
+        return own + Style(bgcolor=mark.bgcolor)
 
     def _palette(self, role: Role) -> Palette:
         if not self._palettes:

@@ -1,8 +1,11 @@
 """What a caller who knows only the public names may try: argument forms, edges, closing, several readers."""
 
 import asyncio
+import gc
 import pickle
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +22,6 @@ from engine import (
     SamplingParams,
     TextDelta,
 )
-from engine.commands import Stop
-from engine.core import EngineCore
 from engine.metrics import from_times
 from engine.quantization import dequantize, quantize
 from engine.testing import ScriptedModel
@@ -201,6 +202,7 @@ def test_an_engine_whose_loop_is_closed_ends(
     """Nobody is left to read, so it neither runs on nor keeps the model; no thread dies of an exception."""
     uncaught: list[object] = []
     monkeypatch.setattr(threading, "excepthook", uncaught.append)
+    before = set(threading.enumerate())
     engine = engine_of(default_model, [[ONE] * 8000], 0.002)
     loop = asyncio.new_event_loop()
 
@@ -215,25 +217,40 @@ def test_an_engine_whose_loop_is_closed_ends(
         loop.close()
         assert stream.finished is None
     else:
-        engine._loop, engine._ready = loop, loop.create_future()
+        opening = engine.__aenter__()
+        loop.call_soon(loop.stop)
+        task = loop.create_task(opening)
+        loop.run_forever()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
         loop.close()
-        engine._core.start()
-    engine._core.join(10)
+    wait_for(lambda: set(threading.enumerate()) <= before)
     assert engine.snapshot().state == "closed"
     assert engine.snapshot().running == 0
     assert not uncaught
 
 
-def test_an_abort_inside_a_post_is_no_deadlock(default_model: Path) -> None:
-    """The garbage collector may drop a stream, and so post its abort, while its thread posts a command."""
-    core = EngineCore(EngineConfig(model=default_model), lambda outcome: None, lambda: None)
-    posted = []
+def test_a_stream_dropped_while_its_events_are_delivered_is_no_deadlock(default_model: Path) -> None:
+    """The garbage collector may drop a stream, and so abort it, on any thread in the middle of anything."""
 
-    def post() -> None:
-        with core._lock:
-            posted.append(core.post(Stop()))
+    async def drop() -> None:
+        async with engine_of(default_model, [[ONE] * 8000], 0.001) as engine:
+            stream = engine.generate("x", GREEDY)
+            await anext(stream)
+            with engine._outbox._lock:
+                del stream
+                gc.collect()
+            while engine.snapshot().running:
+                await asyncio.sleep(0.005)
 
-    thread = threading.Thread(target=post, daemon=True)
+    thread = threading.Thread(target=asyncio.run, args=(drop(),), daemon=True)
     thread.start()
-    thread.join(5)
-    assert posted == [True]
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until it is so; it fails if that takes half a minute."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

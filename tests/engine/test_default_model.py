@@ -235,8 +235,7 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
         assert len(finals) == 1
         reasons.append(finals[0].reason)
     assert reasons.count("aborted") > 50
-    core = engine._core
-    await engine.run_between_steps(lambda: core.pool.audit(core.scheduler.tables))
+    await engine.audit()
     snapshot = engine.snapshot()
     assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total
     assert (snapshot.running, snapshot.waiting) == (0, 0)

@@ -46,17 +46,6 @@ async def read(stream: ResponseStream) -> tuple[list[TextDelta], Finished]:
     return deltas, finals[0]
 
 
-async def audit(engine: AsyncEngine) -> None:
-    """Block invariants, on the engine's own thread; with nothing live, nothing is referenced."""
-    core = engine._core
-
-    def check() -> None:
-        core.pool.audit(core.scheduler.tables)
-        assert bool(core.pool.used) == any(table.blocks for table in core.scheduler.tables)
-
-    await engine.run_between_steps(check)
-
-
 @pytest.mark.parametrize("script", [[ONE, DOT, END, ONE, ONE], [ONE, DOT, 0, ONE, ONE]])
 async def test_B011_every_end_token_ends_the_reply(default_model: Path, script: list[int]) -> None:
     async with engine_of(default_model, [script]) as engine:
@@ -256,7 +245,7 @@ async def test_every_way_to_stop_ends_the_request(default_model: Path, how: str)
             while engine.snapshot().running:
                 await asyncio.sleep(0.005)
         if how != "close engine":
-            await audit(engine)
+            await engine.audit()
             _, final = await read(engine.generate([5]))
             assert final.text == "."
     if how == "close engine":
@@ -273,13 +262,9 @@ async def test_after_the_end_of_the_engine_requests_fail_at_once(default_model: 
 
 
 def state_of(engine: AsyncEngine, stream: ResponseStream) -> str:
-    """What a request is doing at this very moment, looked up behind the engine's back."""
-    request = engine._core._requests.get(stream.id)
-    if request is None or request.sequence is None:
-        return "done or not yet submitted"
-    if request.token_times:
-        return "decode"
-    return "prefill" if request.sequence.table.blocks else "waiting"
+    """What a request did when the last snapshot was taken."""
+    rows = {row.id: row.state for row in engine.snapshot().conversations}
+    return rows.get(stream.id, "done or not yet submitted")
 
 
 async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path) -> None:
@@ -308,7 +293,7 @@ async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path)
             for other in keep:
                 await other.aclose()
                 assert other.finished is not None
-        await audit(engine)
+        await engine.audit()
         snapshot = engine.snapshot()
         assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total == 40
         assert snapshot.running == snapshot.waiting == 0
@@ -318,15 +303,13 @@ async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path)
 
 
 async def test_a_failing_step_ends_everyone_and_later_requests_fail_at_once(default_model: Path) -> None:
-    async with engine_of(default_model, [[ONE] * 1000] * 4, 0.001) as engine:
+    model = ScriptedModel([[ONE] * 1000] * 4, default_model, eos=[END], step_seconds=0.001)
+    async with AsyncEngine(EngineConfig(model=model)) as engine:
         streams = [engine.generate([5]) for _ in range(3)]
         for stream in streams:
             await anext(stream)
 
-        def breaks(plan: object, *, logits: bool) -> None:
-            raise RuntimeError("the device is gone")
-
-        engine._core.model.runner.run = breaks  # type: ignore[method-assign,assignment]
+        model.fails = RuntimeError("the device is gone")
         for stream in streams:
             final = await stream.result()
             assert final.error is not None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from engine import AsyncEngine, EngineConfig, SamplingParams
+from engine.model import LoadedModel, load_model
 from engine.runner import StepResult
 from engine.scheduler import StepPlan
 from kernels.native import available, unavailable_reason
@@ -41,14 +42,18 @@ def _library() -> None:
 
 
 class Recorder:
-    """Asks every step for its logits and keeps their digests."""
+    """A model that asks every step for its logits and keeps their digests."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, path: object) -> None:
+        self.path = path
         self.steps: list[StepPlan] = []
         self.digests: dict[int, Digests] = {}
-        self._runner = engine._core.model.runner
-        self._run = self._runner.run
-        self._runner.run = self.run  # type: ignore[method-assign]
+
+    def load(self, config: EngineConfig) -> LoadedModel:
+        model = load_model(replace(config, model=self.path))
+        self._run = model.runner.run
+        model.runner.run = self.run  # type: ignore[method-assign]
+        return model
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         result = self._run(plan, logits=True)
@@ -75,9 +80,9 @@ async def replies(
     companions: None also keeps the prompts from each other: each waits for the one before it.
     """
     rng = random.Random(seed)
-    async with AsyncEngine(config) as engine:
+    recorder = Recorder(config.model)
+    async with AsyncEngine(replace(config, model=recorder)) as engine:
         assert (engine.snapshot().backend, engine.snapshot().exact) == ("native", True)
-        recorder = Recorder(engine)
         for _ in range(rounds):
             prompts: list[tuple[list[int], SamplingParams]] = [
                 (prompt, replace(params, max_tokens=tokens))

@@ -263,7 +263,6 @@ def test_the_newest_is_preempted_and_the_last_runner_ends_with_capacity() -> Non
     scheduler, model = make(blocks=6, batch=96), CacheModel(16)
     for number in (1, 2):
         scheduler.add(Sequence(number, tokens(rng, 30), NoSampler()))  # type: ignore[arg-type]
-    lengths = {1: 1000, 2: 1000}
     exhausted: list[int] = []
     for _ in range(200):
         plan = scheduler.plan()
@@ -280,4 +279,6 @@ def test_the_newest_is_preempted_and_the_last_runner_ends_with_capacity() -> Non
         scheduler.pool.audit(scheduler.tables)
     assert scheduler.preemptions >= 1
     assert exhausted == [1, 2], "the older one first; the other went on when it had the pool alone"
-    assert lengths
+    assert not scheduler.running
+    assert not scheduler.waiting
+    assert scheduler.pool.used == 0

@@ -87,4 +87,21 @@ def test_a_full_disk_prints_nothing(tmp_path: Path) -> None:
     code = "start_logging(file)\nfor n in range(3): logging.error('lost')"
     file = tmp_path / "termchat.log"
     file.symlink_to("/dev/full")
-    run(file, code)
+    assert run(file, f"{code}\nprint('went on')", "-W", "always") == "went on\n"
+    assert file.is_symlink(), "and it is not put aside as too large"
+
+
+def test_records_hold_no_raw_escapes(tmp_path: Path) -> None:
+    file = tmp_path / "termchat.log"
+    code = """
+start_logging(file)
+try: raise ValueError("template \\x1b]0;x\\x07 \\u202e \\x9b2J")
+except ValueError: logging.exception("a\\x1b[2J")
+warnings.warn("b\\x1b[2J")
+"""
+    run(file, code, "-W", "always")
+    text = file.read_text()
+    assert "a\\x1b[2J\n" in text
+    assert "template \\x1b]0;x\\x07 \\u202e \\x9b2J" in text
+    assert "b\\x1b[2J" in text
+    assert text.replace("\n", "").replace("\t", "").isprintable()

@@ -245,5 +245,5 @@ def test_a_folder_that_may_not_be_looked_into_has_no_model(
     for name in ("stat", "listdir", "scandir"):
         monkeypatch.setattr(os, name, forbidden)
     assert [status.path for status in registry.list_models()] == [None] * len(registry.entries)
-    with pytest.raises(RegistryError, match="cannot remove the model tiny: .*Permission denied"):
+    with pytest.raises(RegistryError, match=r"cannot remove the model tiny: .*Permission denied"):
         registry.remove("tiny")

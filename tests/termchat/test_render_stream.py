@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from textual.selection import Selection
 
 from termchat.render import Document, Row
 
@@ -117,3 +118,27 @@ def rows_before_change(document: Document, width: int) -> bool:
     return first <= document.height and all(
         document.row(y) is before[y] for y in range(min(first, len(before)))
     )
+
+
+FORMULAS = [
+    "\\[", "\\]", "$$", "$", "\\(", "\\)", "\\\\", "x_1", "*y*", "\\frac{a}{b}", "$5", "`$`", "- a", "= b",
+    "===", "---", "$x_i * y_i$", "\\( \\{1,2\\} \\)", "\\[ E = mc^2 \\]", "$$a_1$$", "", "> ", "# c", "1. n",
+    "text", "| a |", "```",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_N027_streamed_formulas_equal_formulas_at_once(seed: int) -> None:
+    rng = random.Random(seed)
+    lines = [" ".join(rng.choices(FORMULAS, k=rng.choice([1, 1, 2, 5]))) for _ in range(rng.randint(1, 12))]
+    text = "\n".join(rng.choice(["", "", "> ", "  "]) + line for line in lines)
+    document, given = Document(), ""
+    for piece in cuts(rng, text):
+        document.append(piece)
+        given += piece
+        assert rows_before_change(document, 30), f"seed {seed}"
+        assert texts(document, 30) == texts(Document(given), 30), f"seed {seed}, after {given!r}"
+    document.finish()
+    whole = Document(text, complete=True)
+    assert same(rows(document, 30), rows(whole, 30)), f"seed {seed}"
+    assert "".join(document.selected(Selection(None, None)).split()) == "".join(text.split())

@@ -97,7 +97,7 @@ async def find(ui: MainScreen, argument: str) -> None:
             if chat is not None:
                 detail = Content(f"  {hit.snippet}").stylize("$chat-muted")
                 for start, end in hit.matches:
-                    detail = detail.stylize("$accent", start + 2, end + 2)
+                    detail = detail.stylize("bold underline $accent", start + 2, end + 2)
                 found.append(Item(Content(hit.title), (chat, hit.message_id), detail))
         words = query.lower().split()
         titles = [

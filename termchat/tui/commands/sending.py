@@ -118,3 +118,6 @@ def _send(ui: MainScreen, chat: Chat, text: str) -> None:
     elif not ui.app.turns.edit(chat, editing, text):
         chat.editing = editing
         ui.give_back(chat, [text])
+        return
+    if chat is ui.chat:  # what was said is to be seen, wherever the user had scrolled to
+        ui.conversation.follow()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.cells import set_cell_size
 from textual.binding import Binding
 from textual.content import Content
 from textual.events import Click
@@ -14,7 +13,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ...sanitize import sanitize
+from ...cells import fit
 from ...widgets.rows import KeptRows
 from ..chat import Chat
 from ..format import rate
@@ -111,7 +110,7 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
         if index >= len(self._rows):
             return Strip.blank(width, self.part_style())
         parts, shown = self._rows[index]
-        row = self._row(parts, width)
+        row = self._row(parts, width, shown)
         if shown:
             row = row.stylize_before("$foreground on $primary 22%")
         if self.has_focus and index == self.cursor:
@@ -125,20 +124,15 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
         end = rate(speed) if speed else f"+{len(chat.queue)}" if chat.queue else ""
         sign_style = "$primary" if chat.unread and state == "idle" else STYLES[state]
         style = "bold" if chat.unread else "" if chat.id is not None else "italic $chat-muted"
-        title = sanitize(chat.title).replace("\n", " ")
+        title = " ".join(chat.title.splitlines())
         return self._glyphs.of(state, chat.unread), title, end, sign_style, style
 
-    def _row(self, parts: tuple[str, str, str, str, str], width: int) -> Content:
+    def _row(self, parts: tuple[str, str, str, str, str], width: int, shown: bool) -> Content:
         sign, title, end, sign_style, style = parts
         room = max(0, width - 4 - len(end) - 1)
         return Content.assemble(
-            (f" {sign} ", sign_style), (_cut(title, room), style), (f"{end:>{len(end) + 1}} ", "$chat-muted")
+            (self._glyphs.here if shown else " ", "$primary"),
+            (f"{sign} ", sign_style),
+            (fit(title, room), style),
+            (f"{end:>{len(end) + 1}} ", "$chat-muted"),
         )
-
-
-def _cut(text: str, width: int) -> str:
-    """Exactly `width` cells, with an ellipsis where something was left out."""
-    cut = set_cell_size(text, width)
-    if width > 1 and cut.rstrip() != text.rstrip() and len(text) > 1:
-        cut = set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
-    return cut

@@ -6,7 +6,6 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from ...sanitize import sanitize
 from ...store import StoredMessage
 from ...widgets.message import Message
 from ...widgets.still import Still
@@ -79,7 +78,11 @@ class ConversationView(Rows):
         """Show a conversation as it is now; only what has changed is made again."""
         if chat is not self._chat:
             self._chat, self._known, self._stored, self._unseen = chat, {}, {}, False
-        wanted = [*self._lead(chat), *(self._message(chat, stored) for stored in chat.messages)]
+        versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
+        for id, stored in sorted((chat.tree or {}).items()):
+            versions.setdefault(stored.parent_id, []).append(id)
+        branch = (self._message(chat, stored, versions[stored.parent_id]) for stored in chat.messages)
+        wanted = [*self._lead(chat), *branch]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
             self.transcript.show(wanted)
@@ -108,6 +111,10 @@ class ConversationView(Rows):
             self._dirty = False
             self._unseen = True  # while the end is on screen it is seen
             self.transcript.flush()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.transcript.follow()
 
     def step(self, rows: int) -> bool:
         """Move the keys to the message above (-1) or below (1); False: there is none below."""
@@ -169,10 +176,13 @@ class ConversationView(Rows):
             self._summary = text, Message("summary", "system", text, label="summary of what was said before")
         return [self._summary[1]] if text else []
 
-    def _message(self, chat: Chat, stored: StoredMessage) -> Message:
-        """The message as it is drawn; the one that is there already, if it can still grow or need not."""
+    def _message(self, chat: Chat, stored: StoredMessage, versions: list[int]) -> Message:
+        """The message as it is drawn; the one that is there already, if it can still grow or need not.
+
+        versions: the ids of the message and its alternatives.
+        """
         live = chat.live.get(stored.id)
-        label, note = self._label(chat, stored), self._note(chat, stored)
+        label, note = self._label(stored, versions), self._note(chat, stored)
         known = self._known.get(stored.id)
         if known is None or (live is not None and known.complete) or self._written_elsewhere(chat, stored):
             known = Message(
@@ -200,13 +210,12 @@ class ConversationView(Rows):
         other = (drawn.text, drawn.thinking) != (stored.text, stored.thinking)
         return unfinished and other and self._known[stored.id].complete
 
-    def _label(self, chat: Chat, message: StoredMessage) -> str:
+    def _label(self, message: StoredMessage, versions: list[int]) -> str:
         who = {"user": "you", "assistant": message.model.rpartition("/")[2] or "assistant"}
         label = who.get(message.role, message.role)
-        siblings = chat.siblings(message)
-        if len(siblings) > 1:
-            at = siblings.index(message.id) + 1
-            label += f"  {self._glyphs.left}{at}/{len(siblings)}{self._glyphs.right}"
+        if len(versions) > 1:
+            at = versions.index(message.id) + 1
+            label += f"  {self._glyphs.left}{at}/{len(versions)}{self._glyphs.right}"
         return label
 
     def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
@@ -242,7 +251,7 @@ class ConversationView(Rows):
             lines.append(Content.styled(waiting, "italic"))
         if chat.error:
             sign = self._glyphs.states["error"]
-            lines.append(Content.styled(f"{sign} {sanitize(chat.error)}", "$error"))
+            lines.append(Content.styled(f"{sign} {chat.error}", "$error"))
             hint = f"{self._keys.hint('reply.again')} tries again"
             if chat.full:
                 alone = len(chat.messages) == 1  # a new conversation would not have more room for it
@@ -256,7 +265,7 @@ class ConversationView(Rows):
             why = "stopped before the first token" if chat.cut else "not answered"
             lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
         for text in chat.queue:
-            first, *more = sanitize(text).split("\n")
+            first, *more = text.split("\n")
             lines.append(
                 Content.assemble(
                     ("queued  ", "$chat-muted italic"),
@@ -269,7 +278,7 @@ class ConversationView(Rows):
         """What a message waits for."""
         if bridge.state == "absent":
             stop = self._keys.hint("reply.stop")
-            return f"{sanitize(bridge.error)}: enter fetches it, {stop} stops waiting"
+            return f"{bridge.error}: enter fetches it, {stop} stops waiting"
         if bridge.state == "downloading":
             share = bridge.fetched_share
             return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")

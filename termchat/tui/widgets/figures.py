@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
+from ...cells import cell_len, fit
 from ...render.wrap import rows_of
-from ...sanitize import sanitize
 from ..format import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
 from ..glyphs import STYLES, Glyphs
 from ..stats import EngineStats
@@ -27,10 +26,7 @@ def pair(label: str, value: str, width: int, style: str = "", label_style: str =
 
 def cut(text: str, width: int) -> str:
     """Exactly `width` cells of one line, with an ellipsis where something was left out."""
-    text = sanitize(text).replace("\n", " ")
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    return set_cell_size(set_cell_size(text, max(0, width - 1)).rstrip() + "…", width)
+    return fit(" ".join(text.splitlines()), width)
 
 
 def bar(share: float | None, width: int, glyphs: Glyphs, style: str = "$primary") -> Content:

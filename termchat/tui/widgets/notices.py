@@ -5,7 +5,6 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from ...sanitize import sanitize
 from ...widgets.still import Still
 from ..glyphs import UNICODE, Glyphs
 
@@ -68,4 +67,4 @@ class Notices(Still, Static):
 
     def _line(self, text: str, error: bool) -> Content:
         sign, style = (self._glyphs.states["error"], "$error") if error else (self._glyphs.right, "$primary")
-        return Content.assemble((f"{sign} ", style), (sanitize(text), "$error" if error else ""))
+        return Content.assemble((f"{sign} ", style), (text, "$error" if error else ""))

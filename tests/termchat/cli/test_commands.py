@@ -96,6 +96,17 @@ def test_history_show(termchat, chats):
     assert missing.err == "termchat: there is no conversation 'zzz'\n"
 
 
+def test_history_rm_and_purge(termchat, chats, home):
+    assert termchat("history", "rm", "aaa").code == 0
+    assert [row.split()[0] for row in termchat("history", "list").out.splitlines()[1:]] == ["bbb2"]
+    assert termchat("history", "purge").out == "conversations removed for good: 1\n"
+    assert termchat("history", "purge").out == "conversations removed for good: 0\n"
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        assert [each.id for each in store.list_conversations()] == ["bbb2"]
+    assert "漢字".encode() not in (home / "data" / "termchat" / "termchat.db").read_bytes()
+    assert termchat("history", "rm", "aaa1").code == 1
+
+
 def test_history_search(termchat, chats):
     assert [row.split()[0] for row in termchat("history", "search", "漢字").out.splitlines()[1:]] == ["aaa1"]
     assert json.loads(termchat("history", "search", "--json", "tomorrow").out)[0]["conversation_id"] == "bbb2"

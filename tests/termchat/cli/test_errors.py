@@ -73,6 +73,24 @@ def broken_step(s):
     return s.termchat("Hi")
 
 
+def broken_reply(s):
+    s.scripted("x")
+    s.patch("engine.request.StreamDecoder.push", raised(ZeroDivisionError("x")))
+    return s.termchat("Hi")
+
+
+def broken_tokenizer(s):
+    s.scripted("x")
+    s.patch("engine.preparation.encode", raised(SystemError("x")))
+    return s.termchat("--raw", "Hi")
+
+
+def no_more_threads(s):
+    s.scripted("x")
+    s.patch("engine.outbox.Outbox.start", raised(RuntimeError("can't start new thread")))
+    return s.termchat("Hi")
+
+
 def forbidden_tokens(s):
     s.scripted("x")
     whole = {str(token): float("-inf") for token in range(49152)}
@@ -354,6 +372,12 @@ PRODUCERS = {
         "bad_logits",
         "the model produced NaN, or every token is forbidden by the sampling settings",
     ): forbidden_tokens,
+    ("request_failed", "this reply failed: {reason}"): broken_reply,
+    ("request_failed", "the prompt could not be prepared: {reason}"): broken_tokenizer,
+    (
+        "engine_failed",
+        "the engine's threads cannot be started ({reason}); allow this user more processes (ulimit -u)",
+    ): no_more_threads,
     ("engine_failed", "the engine stopped: {reason}; restart termchat"): broken_step,
     ("failed", "a reply ended early ({reason}); give the KV cache more with --kv-memory"): short_bench,
     ("output", "cannot write to standard output: {reason}"): full_output,

@@ -290,3 +290,22 @@ def test_a_chat_on_a_real_terminal(environment, home):
     assert question == ("user", QUESTION, "done")
     assert answer[1].startswith("1. 1\n2. 2\n3. 3\n4. 4")
     assert answer[2] == "interrupted"
+
+
+def test_no_code_of_the_current_folder_is_run(environment, tmp_path):
+    """Modules that lie there by the names of some that are imported."""
+    folder = tmp_path / "untrusted"
+    folder.mkdir()
+    for name in ("click", "platformdirs", "enum", "signal", "gc", "numpy", "pip"):
+        (folder / f"{name}.py").write_text("raise SystemExit('run')\n")
+    done = subprocess.run(
+        [*PROGRAM, "--no-save", "-n", "1", "Hi"],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"run" not in done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from termchat.store import Store
+from termchat.store import Store, import_json
 from termchat.tui import history, saving
 from termchat.tui.background import ClosedError, Worker
 
@@ -136,6 +136,24 @@ async def test_what_is_held_at_the_end_is_tried_once_more(stage: Any, script: An
         await fill_disk(s.history.call, False)
         s.chats.saving.post_held()
     assert [text for _, text, _ in stored(s.database)] == [LONG, "One."]
+
+
+async def test_what_is_held_at_the_end_is_put_into_a_file(stage: Any, script: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    async with stage(script("One.", context=32768)) as s:
+        chat = s.chats.new()
+        await fill_disk(s.history.call, True)
+        await s.ask(LONG, chat)
+        s.chats.saving.post_held()
+        await asyncio.to_thread(s.history.close)
+        sentence = s.chats.saving.rescue([tmp_path / "file", tmp_path / "rescued"])
+        (file,) = (tmp_path / "rescued").iterdir()
+        assert str(file) in sentence
+        assert file.stat().st_mode & 0o077 == 0
+        with Store(s.database) as store:
+            (back,) = import_json(store, file.read_text())
+            assert [message.text for message in store.tree(back.id)] == [LONG, "One."]
+        assert s.chats.saving.rescue([tmp_path / "file"]).endswith("no file could be written for it")
 
 
 async def test_in_a_new_conversation_the_error_is_on_the_screen(open_app: Any, script: Any) -> None:

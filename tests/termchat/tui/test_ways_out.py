@@ -151,7 +151,7 @@ async def test_a_full_context_is_summarised_into_a_new_conversation(open_app: An
         new = d.chat
         assert new.system == "Be kind.\n\nSummary of the conversation so far:\nThey counted [a lot]."
         assert new.conversation.forked_from == old.id
-        assert (new.title, new.messages) == (old.title, [])
+        assert (new.title, new.messages) == (f"{old.title} (2)", [])
         assert old.messages == kept
         await d.say("go on")
         assert [message.text for message in new.messages] == ["go on", "And on."]

@@ -1,0 +1,228 @@
+"""The requests of a loaded model: taken in, computed step by step, ended. On the engine thread alone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from kernels.interface import Float32
+
+from .bandwidth import Peak, PeakBandwidth
+from .blocks import BlockPool
+from .chunking import ChunkBudget
+from .commands import Outcome, Submit
+from .config import EngineConfig
+from .logprobs import MOST_SCORES, scores_bytes
+from .metrics import EngineMetrics
+from .model import LoadedModel
+from .prompt import too_long
+from .request import Request, own_fault
+from .sampling import check_params
+from .scheduler import Row, Scheduler, StepPlan
+from .snapshot import State, take_snapshot
+from .types import EngineError, EngineSnapshot, FinishReason
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """A loaded model with everything that serving it needs; made once, whole.
+
+    emit: takes each request's events, with its number. changed: a request began or ended since the last
+    snapshot.
+
+    What a request does by itself, from its prompt to its text, is guarded: if it fails, that request ends.
+    Anything else that fails leaves blocks and queues in an unknown state; it is raised, and `end` then
+    touches neither.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: LoadedModel,
+        emit: Callable[[int, Outcome], None],
+        peak: PeakBandwidth,
+    ) -> None:
+        self.model = model
+        self.pool = BlockPool(model.blocks, model.block_size, prefix_cache=config.prefix_cache)
+        fixed = None if config.prefill_chunk == "auto" else config.prefill_chunk
+        self.scheduler = Scheduler(
+            self.pool,
+            ChunkBudget(fixed, config.max_batch_tokens),
+            max_batch_tokens=config.max_batch_tokens,
+            max_sequences=config.sequences,
+        )
+        self.metrics = EngineMetrics()
+        self.requests: dict[int, Request] = {}
+        self.changed = False
+        self._emit = emit
+        self._most = config.sequences + config.max_waiting
+        self._max_waiting = config.max_waiting
+        self._peak = peak
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to compute: a request whose prompt is prepared."""
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    def submit(self, command: Submit) -> bool:
+        """Take in a request; False if it was refused at once. Its prompt's ids come by `prepared`."""
+        request = Request(command, partial(self._emit, command.id))
+        full = len(self.requests) >= self._most
+        self.requests[request.id] = request
+        self.changed = True
+        if full:
+            message = f"{self._max_waiting} requests are waiting already (max_waiting); try again later"
+            self._finish(request, "error", EngineError("queue_full", message))
+        return not full
+
+    def prepared(self, id: int, prompt: list[int], error: EngineError | None) -> None:
+        """Queue a request for its first step, or end it if it can't be served."""
+        request = self.requests.get(id)
+        if request is None or request.sequence is not None:
+            return
+        try:
+            error = error or self._refusal(request, prompt)
+            if error is None:
+                request.start(prompt, self.model)
+        except Exception as fault:
+            log.exception("request %d could not be started", id)
+            error = own_fault(fault)
+        if error is not None:
+            self._finish(request, "error", error)
+        else:
+            self.scheduler.add(request.live)
+            self.changed = True
+
+    def abort(self, id: int) -> None:
+        """End a request, if it has not ended."""
+        if id in self.requests:
+            self._finish(self.requests[id], "aborted")
+
+    def step(self) -> None:
+        """Plan, run and commit one step and take in its tokens."""
+        if not self.busy:
+            return
+        started = time.perf_counter()
+        plan = self.scheduler.plan()
+        for sequence in plan.exhausted:
+            self._finish(self.requests[sequence.id], "capacity")
+        if not plan.rows:
+            return
+        rows = [(row, self.requests[row.sequence.id]) for row in plan.rows]
+        wants_logits = False
+        for row, request in rows:
+            if request.scheduled is None:
+                request.scheduled = started
+            if row.samples and (request.score is not None or request.params.logprobs is not None):
+                wants_logits = True
+        result = self.model.runner.run(plan, logits=wants_logits)
+        self.scheduler.commit(plan)
+        now = time.perf_counter()
+        self._account(plan, now, now - started)
+        index = 0
+        for row, request in rows:
+            logits = None if result.logits is None else result.logits[index : index + row.samples]
+            self._take(row, request, result.tokens[index : index + row.samples], logits, now)
+            index += row.samples
+
+    def end(self, reason: FinishReason, error: EngineError | None) -> None:
+        """The thread ends, whatever state things are in: every request gets its final event, nothing else."""
+        for request in list(self.requests.values()):
+            try:
+                request.finish(reason, error, self._decoded)
+            except BaseException:  # the outbox has a final event for it
+                log.exception("request %d could not be ended in order", request.id)
+            del self.requests[request.id]
+
+    def measure_peak(self) -> Peak | None:
+        """The peak read bandwidth, measured anew if nothing runs."""
+        if not self.requests:
+            self._peak.measure(self.model.runner)
+        self._peak.achieved(self.metrics.best_alone)
+        return self._peak.best
+
+    def audit(self) -> None:
+        """Check every invariant of blocks and tables; AssertionError says what broke."""
+        tables = self.scheduler.tables
+        self.pool.audit(tables)
+        assert bool(self.pool.used) == any(table.blocks for table in tables), "a block is used by nobody"
+        started = {id for id, request in self.requests.items() if request.sequence is not None}
+        queued = {sequence.id for sequence in (*self.scheduler.running, *self.scheduler.waiting)}
+        assert started == queued, "a request is not in the scheduler's queues, or is there without being live"
+
+    def snapshot(self, state: State) -> EngineSnapshot:
+        """The picture for other threads."""
+        self.changed = False
+        requests = list(self.requests.values())
+        return take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self._peak)
+
+    @property
+    def _decoded(self) -> tuple[int, float]:
+        return self.metrics.decode_bytes, self.metrics.decode_seconds
+
+    def _refusal(self, request: Request, prompt: list[int]) -> EngineError | None:
+        """Why a prompt can't be served, with the numbers."""
+        model, room = self.model, 0 if request.score is not None else 1
+        if not prompt:
+            return EngineError("empty_prompt", "the prompt is empty: there is nothing to answer")
+        if len(prompt) + room > model.context_length:
+            return too_long(model, str(len(prompt)))
+        capacity = model.blocks * model.block_size
+        if len(prompt) > capacity:
+            return EngineError(
+                "never_fits",
+                f"the prompt has {len(prompt)} tokens, but the whole KV cache holds {capacity} tokens "
+                f"({model.blocks} blocks of {model.block_size}); give it more with kv_memory",
+            )
+        if request.score is not None:
+            size = scores_bytes(len(prompt), model.vocabulary, request.score)
+            if size > MOST_SCORES:
+                return EngineError(
+                    "never_fits",
+                    f"scores of {len(prompt)} tokens for {model.vocabulary} ids take {size} bytes, and "
+                    f"{MOST_SCORES} are allowed; ask for those of the text's own tokens (chosen=True)",
+                )
+        bad = next((token for token in prompt if not 0 <= token < model.vocabulary), None)
+        if bad is not None:
+            return EngineError("invalid_request", f"token id {bad} is outside 0 to {model.vocabulary - 1}")
+        try:
+            check_params(request.params, model.vocabulary)
+        except ValueError as error:
+            return EngineError("invalid_request", str(error))
+        return None
+
+    def _account(self, plan: StepPlan, now: float, seconds: float) -> None:
+        sampled = sum(row.samples for row in plan.rows if not row.sequence.score)
+        traffic = self.model.runner.traffic.step_bytes(plan)
+        prefill = plan.prefill_tokens
+        self.metrics.step(now, seconds, len(plan.rows), sampled, traffic, decode=prefill == 0)
+        self.scheduler.chunks.observe(seconds, prefill)
+
+    def _take(
+        self, row: Row, request: Request, tokens: list[int], logits: Float32 | None, now: float
+    ) -> None:
+        """Give a request what its row brought."""
+        first = not request.token_times
+        error: EngineError | None = None
+        try:
+            reason = request.take(row.start, tokens, logits, now)
+        except Exception as fault:
+            if not isinstance(fault, EngineError):
+                log.exception("request %d failed", request.id)
+            reason, error = "error", own_fault(fault)
+        if first and request.token_times:
+            request.decode_mark = self._decoded
+            self.metrics.first_token(request.submitted, request.scheduled, now)
+        if reason is not None:
+            self._finish(request, reason, error)
+
+    def _finish(self, request: Request, reason: FinishReason, error: EngineError | None = None) -> None:
+        """End a live request: one final event, blocks back. It stays live until all of that has worked."""
+        request.finish(reason, error, self._decoded)
+        if request.sequence is not None:
+            self.scheduler.remove(request.sequence)
+        del self.requests[request.id]
+        self.changed = True

@@ -1,0 +1,119 @@
+"""How many cells text takes in a terminal, and where it may be cut.
+
+Rich measures text by Unicode's tables, and Textual with it. This module puts two things right, for them too:
+a character that is drawn as a sign (see `sanitize`) takes the sign's cell, and a joiner swallows what follows
+it only between emoji; between letters the next letter is drawn as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import rich.cells
+from rich._unicode_data import load as load_table
+
+from .sanitize import visible
+
+_JOINER, _WIDE_FORM, _FLAG = "\u200d", "\ufe0f", "\U0001f3f4"
+_EMOJI = re.compile("[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]")
+_SPECIAL = re.compile("[\u200d\ufe0f\U0001f1e6-\U0001f1ff\U000e0001-\U000e007f]")
+_size_by_table = rich.cells.get_character_cell_size
+
+Span = tuple[int, int, int]
+"""Where a grapheme begins and ends in a text, and its cells."""
+
+
+@lru_cache(4096)
+def character_cells(character: str, unicode_version: str = "auto") -> int:
+    """Return the cells of a character by itself: 0, 1 or 2."""
+    sign = visible(character)
+    return _size_by_table(sign, unicode_version)
+
+
+def split_graphemes(text: str, unicode_version: str = "auto") -> tuple[list[Span], int]:
+    """Return what must not be cut in a text, in order and without gaps, and the cells of it all."""
+    narrow_to_wide = load_table(unicode_version).narrow_to_wide
+    spans: list[Span] = []
+    narrow = False  # the last character that has cells may still become wide
+    emoji = joins = False  # the last character that is seen is an emoji; a joiner came after it
+    for index, character in enumerate(text):
+        cells = character_cells(character, unicode_version)
+        apart = cells > 0 and not joins
+        if character == _WIDE_FORM:
+            cells, narrow = int(narrow), False
+        elif joins and emoji and _EMOJI.match(character):
+            cells = 0
+        elif "\U000e0020" <= character <= "\U000e007f" and spans and text[spans[-1][0]] == _FLAG:
+            cells, apart = 0, False
+        elif "\U0001f1e6" <= character <= "\U0001f1ff" and spans:
+            start, end, _ = spans[-1]
+            apart = not (end == start + 1 and "\U0001f1e6" <= text[start] <= "\U0001f1ff")
+        if apart or not spans:
+            spans.append((index, index + 1, cells))
+        else:
+            start, _, before = spans[-1]
+            spans[-1] = (start, index + 1, before + cells)
+        joins = character == _JOINER
+        if cells and character != _WIDE_FORM:
+            narrow = character in narrow_to_wide
+        if not joins and character != _WIDE_FORM:
+            emoji = bool(_EMOJI.match(character))
+    return spans, sum(cells for _, _, cells in spans)
+
+
+def _cell_len(text: str, unicode_version: str = "auto") -> int:
+    if _SPECIAL.search(text):
+        return split_graphemes(text, unicode_version)[1]
+    if text.isascii() and text.isprintable():
+        return len(text)
+    return sum(character_cells(character, unicode_version) for character in text)
+
+
+@lru_cache(4096)
+def _cell_len_of_short(text: str, unicode_version: str = "auto") -> int:
+    return _cell_len(text, unicode_version)
+
+
+def cell_len(text: str, unicode_version: str = "auto") -> int:
+    """Return the cells of a text."""
+    short = len(text) < 512
+    return _cell_len_of_short(text, unicode_version) if short else _cell_len(text, unicode_version)
+
+
+def fit(text: str, width: int) -> str:
+    """Return exactly `width` cells of a text of one line, with an ellipsis where something was left out."""
+    if (cells := cell_len(text)) <= width:
+        return text + " " * (width - cells)
+    if width < 1:
+        return ""
+    end = used = 0
+    for _, stop, cells in split_graphemes(text)[0]:
+        if used + cells > width - 1:
+            break
+        end, used = stop, used + cells
+    return f"{text[:end]}…" + " " * (width - 1 - used)
+
+
+def columns(rows: Iterable[Iterable[str]], gap: str = "  ") -> list[str]:
+    """Return rows of a table as lines whose columns are aligned."""
+    table = [list(row) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    padded = [[fit(cell, width) for cell, width in zip(row, widths, strict=True)] for row in table]
+    return [gap.join(row).rstrip() for row in padded]
+
+
+def _teach_rich() -> None:
+    """Let Rich and Textual measure as we do; what they have imported by name calls these by name."""
+    measure = {
+        "get_character_cell_size": character_cells,
+        "split_graphemes": split_graphemes,
+        "_cell_len": _cell_len,
+    }
+    for name, function in measure.items():
+        setattr(rich.cells, name, function)
+    rich.cells.cached_cell_len.cache_clear()
+
+
+_teach_rich()

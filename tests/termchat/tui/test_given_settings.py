@@ -1,0 +1,50 @@
+"""Options of the command line hold in the full screen for a conversation that goes on, too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from termchat.cli.screen import screen
+from termchat.errors import UserError
+
+
+async def test_settings_hold_for_a_stored_conversation(open_app: Any, script: Any, tmp_path: Path) -> None:
+    from termchat.store import Store
+
+    database = tmp_path / "data" / "termchat.db"
+
+    with Store(database) as store:
+        store.create_conversation("mine", system="Be long.", params={"temperature": 0.9, "top_k": 5})
+    given = {"temperature": 0.0, "max_tokens": 2}
+    options = {"conversation": "mine", "sampling": given, "system": "Be brief."}
+    async with open_app(script("One two three four.", "One two three four."), **options) as d:
+        await d.until(lambda: d.chat.id == "mine")
+        assert d.chat.sampling == {"temperature": 0.0, "top_k": 5, "max_tokens": 2}
+        await d.until(lambda: d.chat.system == "Be brief.")
+        await d.say("Hi")
+        assert d.chat.messages[-1].finish_reason == "length"
+        await d.app.chats.set_params(d.chat, {"max_tokens": 3})
+        assert d.chat.sampling == {"max_tokens": 3}, "what is set later is not overridden"
+    with Store(database) as store:
+        assert store.conversation("mine").system == "Be brief."
+
+
+@pytest.mark.parametrize("name", ["a b", "", "-x", "x" * 101, "a\nb"])
+def test_a_bad_id_is_refused_before_anything_is_drawn(name: str) -> None:
+    values = {"stats": False, "cid": name}
+    with pytest.raises(UserError, match="a conversation's id has 1 to 100 characters"):
+        screen(None, values, {}, {})  # type: ignore[arg-type]
+
+
+def test_the_current_folder_can_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from termchat.tui.app import _current_folder
+
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert _current_folder() == Path(os.sep)
