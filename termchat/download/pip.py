@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
+from urllib.parse import urlsplit
 
-from .errors import DownloadError, UnreachedError
+from .errors import DownloadError, UnreachedError, proxy_password, untrusted
 from .progress import BEAT_SECONDS, Meter
+from .proxies import proxy_of
 
 INDEX = "https://pypi.org/simple"
 
@@ -89,10 +92,7 @@ class Pip:
         finally:
             _end(process)
         if process.returncode != 0:
-            lines = err.splitlines()
-            said = [line for line in lines if line.startswith("ERROR:")] or lines
-            words = said[-1].removeprefix("ERROR: ") if said else f"exit code {process.returncode}"
-            raise UnreachedError(f"pip {arguments[0]} failed: {words}")
+            raise UnreachedError(_explained(arguments[0], err, process.returncode))
         return out
 
     def _wait(self, process: subprocess.Popen[str], limit: float) -> tuple[str, str]:
@@ -107,6 +107,23 @@ class Pip:
                 reason = f"pip has not come to an end in {limit:.0f} s"
             if reason is not None:
                 raise UnreachedError(reason)
+
+
+def _explained(command: str, err: str, code: int) -> str:
+    """Why pip failed. That a host cannot be reached it calls a warning, and the error "no distribution"."""
+    index = index_url() or INDEX
+    broken = re.findall(r"connection broken by '(.*)'", err)
+    if "CERTIFICATE_VERIFY_FAILED" in err:
+        found = re.search(r"certificate verify failed: ([^('\"]+)", err)
+        return untrusted(urlsplit(index).hostname or index, found[1].strip() if found else "says pip")
+    if "407 Proxy Authentication" in err:
+        return proxy_password(str(proxy_of(index) or "the proxy"))
+    if broken and "No matching distribution" in err:
+        reason = broken[-1].rstrip("'\")").rpartition(": ")[2]
+        return f"pip {command} failed: the index cannot be reached: {reason}"
+    lines = err.splitlines()
+    said = [line for line in lines if line.startswith("ERROR:")] or lines
+    return f"pip {command} failed: {said[-1].removeprefix('ERROR: ') if said else f'exit code {code}'}"
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -730,6 +730,20 @@ def test_pips_settings_for_installing_do_not_disturb_a_look_up(
     assert not (tmp_path / "t").exists()
 
 
+def test_what_pip_calls_a_warning_is_the_reason(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> str:
+        with pytest.raises(DownloadError) as caught:
+            Pip(Meter(None)).run("download", "tiny-model==1.0")
+        return str(caught.value)
+
+    with running(Site(tls=True)) as secure:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{secure.url}/simple")
+        assert said().startswith("the certificate of 127.0.0.1 is not trusted (self")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.invalid/simple")
+    monkeypatch.setenv("HTTPS_PROXY", "http://u:secretword@127.0.0.1:1")
+    assert said() == "pip download failed: the index cannot be reached: [Errno 111] Connection refused"
+
+
 def test_without_pip_pypi_itself_is_asked(site: Site, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
     import json
