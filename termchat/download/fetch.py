@@ -66,11 +66,15 @@ _DEFAULT_RETRIES = Retries()
 
 
 class _CutError(Exception):
-    """The transfer ended early for a reason that may pass. wait: seconds that the server asks for."""
+    """The transfer ended early for a reason that may pass.
 
-    def __init__(self, message: str, wait: float | None = None) -> None:
+    wait: seconds that the server asks for. unreached: there was no connection at all.
+    """
+
+    def __init__(self, message: str, wait: float | None = None, *, unreached: bool = False) -> None:
         super().__init__(message)
         self.wait = wait
+        self.unreached = unreached
 
 
 def fetch(remote: Remote, target: Path, meter: Meter, retries: Retries = _DEFAULT_RETRIES) -> Remote:
@@ -104,7 +108,7 @@ def fetch(remote: Remote, target: Path, meter: Meter, retries: Retries = _DEFAUL
                 failures += 1
                 pause, reason = _pause(failures), str(error)
             attempts = retries.attempts
-            unreached = best == 0 and isinstance(error.__cause__, OSError)
+            unreached = best == 0 and error.unreached
             if unreached:
                 lost = isinstance(error.__cause__, socket.gaierror)
                 attempts = 1 if lost else retries.unreached or attempts
@@ -224,10 +228,10 @@ def _unopened(shown: str, error: TransferError) -> DownloadError | _CutError:
     if error.by_proxy is not None:
         if "407" in str(error):
             return DownloadError(proxy_password(str(error.by_proxy)))
-        return _CutError(f"cannot reach {host} through {error.by_proxy}: {error}")
+        return _CutError(f"cannot reach {host} through {error.by_proxy}: {error}", unreached=True)
     if isinstance(error.cause, _LASTING):
         return DownloadError(f"cannot open {shown}: {error}")
-    return _CutError(f"cannot reach {shown}: {error}")
+    return _CutError(f"cannot reach {shown}: {error}", unreached=isinstance(error.cause, OSError))
 
 
 def _completed(remote: Remote, body: Body, shown: str) -> Remote:

@@ -51,6 +51,11 @@ class Pip:
         """Whether this environment has it."""
         return find_spec("pip") is not None
 
+    @property
+    def speaks_socks(self) -> bool:
+        """Whether it can use a SOCKS proxy: it needs PySocks, which few have."""
+        return find_spec("socks") is not None
+
     @cached_property
     def looks_elsewhere(self) -> bool:
         """Whether its settings name packages, or a way to them, that the environment does not."""

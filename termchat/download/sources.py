@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ..files import open_private, sync
 from ..registry_file import HuggingFaceSource, PyPISource
 from ..units import format_bytes
-from .errors import DownloadError
+from .errors import DownloadError, UnreachedError
 from .fetch import Remote
 from .pip import INDEX, Pip, index_url
 from .progress import Meter
@@ -56,17 +56,14 @@ def wheel_remote(source: PyPISource, pip: Pip) -> Remote:
 
     Where pip is missing, or does not know the proxy's kind, PyPI itself is asked, if no other index is named.
     """
-    ours = not any(os.environ.get(name) for name in ("PIP_INDEX_URL", "PIP_NO_INDEX"))
-    if ours and not pip.is_there:
-        return _asked_of_pypi(source, pip.meter)
-    try:
-        report = pip.run("install", "--dry-run", "--ignore-installed", "--report", "-", source.requirement)
-    except DownloadError as error:
-        if "SOCKS" not in str(error):
-            raise
-        if ours:
+    proxy = proxy_of(index_url() or INDEX)
+    deaf = proxy is not None and proxy.scheme.startswith("socks") and not pip.speaks_socks
+    if not pip.is_there or deaf:
+        if not any(os.environ.get(name) for name in ("PIP_INDEX_URL", "PIP_NO_INDEX")):
             return _asked_of_pypi(source, pip.meter)
-        raise DownloadError(f"{error} It is {proxy_of(index_url() or INDEX)}") from error
+        if deaf:
+            raise DownloadError(f"pip cannot use {proxy}; install PySocks, or name another proxy")
+    report = pip.run("install", "--dry-run", "--ignore-installed", "--report", "-", source.requirement)
     try:
         info: Any = json.loads(report)["install"][0]["download_info"]
         url = info["url"]
@@ -92,7 +89,7 @@ def _asked_of_pypi(source: PyPISource, meter: Meter) -> Remote:
         wheel = next(file for file in files if str(file["filename"]).endswith("-none-any.whl"))
         return Remote(str(wheel["url"]), sha256=str(wheel["digests"]["sha256"]).lower())
     except TransferError as error:
-        raise DownloadError(f"cannot reach {error.by_proxy or url}: {error}") from error
+        raise UnreachedError(f"cannot reach {error.by_proxy or url}: {error}") from error
     except (ValueError, LookupError, TypeError, StopIteration) as error:
         raise DownloadError(f"PyPI's answer on {source.requirement} names no wheel") from error
 

