@@ -78,6 +78,7 @@ class EngineCore:
         self._model: LoadedModel | None = None
         self._service: Service | None = None
         self._loaded = False
+        self._closing = False
         self._error: EngineError | None = None
         self._fault: BaseException | None = None
         self._published = 0.0
@@ -94,6 +95,8 @@ class EngineCore:
 
     def post(self, command: Command) -> None:
         """Queue a command; from any thread. When the thread has ended, the outbox has ended its number."""
+        if self._closing:
+            return
         if isinstance(command, Tokenize):
             self._preparation.add(command)
         elif isinstance(command, Submit) and not isinstance(command.source.content, list):
@@ -208,6 +211,7 @@ class EngineCore:
 
         Whatever failed before may fail here, too, so each part is done whether or not the one before it was.
         """
+        self._closing = True  # whoever opened a number before the outbox ends is told by that
         error, service = self._reason(), self._service
         try:
             self.snapshot = replace(
@@ -231,6 +235,7 @@ class EngineCore:
                     model.runner.close()
             finally:
                 self._outbox.end(error)
+                self._announced.clear()
                 _open.discard(self)
 
     def _reason(self) -> EngineError | None:

@@ -82,6 +82,8 @@ class Preparation:
     def add(self, command: Submit | Tokenize) -> None:
         """Queue a prompt; from any thread. After `close` nothing happens."""
         with self._wake:
+            if self._closed:
+                return
             job = _Job(0, next(self._arrivals), command)
             self._jobs[command.id] = job
             heapq.heappush(self._queue, job)

@@ -26,6 +26,8 @@ def main() -> int:
     # numpy's BLAS has nothing to do here: its threads would spin for 70 ms before they sleep, and where few
     # are allowed it prints a page and sends itself SIGINT.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Texts are tokenized one by one, so threads of the tokenizers' own have nothing to do either.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from .cli.main import run
 
     return run(sys.argv[1:])

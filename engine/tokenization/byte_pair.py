@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
+from .control import check_total
 from .pipeline import guarded
 from .splits import Split
 from .vocabulary import SPACE, Kind, Vocabulary
@@ -17,6 +18,7 @@ _MAX_MERGES = 1 << 25
 
 def _add_user_defined(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Tokenizer:
     texts = vocabulary.ids(Kind.USER_DEFINED)
+    check_total(texts)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in texts])
     return tokenizer
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from os.path import commonprefix
 
 MAX_TOKENS = 1 << 14
 MAX_LENGTH = 1 << 10
+MAX_TOTAL = 1 << 20
+"""Characters of all tokens that are looked for in a text; the tables for it take 80 bytes for each."""
 
 
 def _pattern(texts: list[str]) -> str:
@@ -27,6 +29,12 @@ def _pattern(texts: list[str]) -> str:
     return "|".join(branches)
 
 
+def check_total(texts: Iterable[str]) -> None:
+    """ValueError: looking for these texts would take too much memory."""
+    if sum(map(len, texts)) > MAX_TOTAL:
+        raise ValueError(f"the tokens to be found in a text have more than {MAX_TOTAL} characters in all")
+
+
 class ControlTokens:
     """The control tokens of a vocabulary, by text.
 
@@ -42,6 +50,7 @@ class ControlTokens:
     ) -> None:
         if len(ids) > MAX_TOKENS or any(len(text) > MAX_LENGTH for text in ids):
             raise ValueError(f"at most {MAX_TOKENS} control tokens of {MAX_LENGTH} characters are allowed")
+        check_total(ids)
         self.ids = dict(ids)
         self._before = before
         self._after = after

@@ -13,6 +13,7 @@ from ..loading.fields import Fields
 from ..loading.files import file_inside, parse_json_object, read_bytes, read_json
 from ..loading.generation import read_folder_generation
 from ..loading.refusal import invalid, shown
+from .control import check_total
 from .marks import with_marks
 from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
@@ -56,6 +57,10 @@ class _File:
         self.values = parse_json_object(data, self.path, "this is not a valid tokenizer: it")
         self.vocabulary = check_model(self.refuse, self.values.get("model"), _MAX_PIECE)
         self.added = [self._added(entry) for entry in self._list("added_tokens")]
+        try:
+            check_total(added.text for added in self.added)
+        except ValueError as error:
+            self.refuse(str(error))
         if self.values["model"].get("dropout"):
             self.values["model"]["dropout"] = None
             self._changed = True

@@ -48,14 +48,17 @@ def with_marks(
     if _COMPOSED.search(template) or Kind.CONTROL not in kinds:
         candidates |= {text for text in tokens if text[-1:] == ">" and _PIPED.fullmatch(text)}
     found = candidates.intersection(tokens) - vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN).keys()
+    if not found:
+        return vocabulary
+    first = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
     for text in sorted(found):
-        token = tokens.index(text)
+        token = first[text]
         always = text in ends or text in TURN_ENDS
         if kinds[token] == Kind.USER_DEFINED:
             if always or _PIPED.fullmatch(text):
                 kinds[token] = Kind.CONTROL
         elif kinds[token] in (Kind.NORMAL, Kind.UNUSED) and not is_made(text):
-            is_text = not always and _is_tag(text, tokens.__contains__)
+            is_text = not always and _is_tag(text, first.__contains__)
             kinds[token] = Kind.USER_DEFINED if is_text else Kind.CONTROL
     return (
         vocabulary if kinds == vocabulary.kinds else Vocabulary(tokens, bytes(kinds), vocabulary.byte_level)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pprint import pformat
@@ -20,6 +20,7 @@ from jinja2 import nodes, pass_context
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -33,6 +34,7 @@ from .rewriting import COLLECT, COLLECT_OR_NONE, CONCAT, KEEP, STEP, rewrite
 _PATIENT = 512
 """Weight of a character, or what weighs as much, for filters that take their time over each."""
 
+_TEST = 8  # steps
 _SHORT = 64
 """Most characters of an argument that multiplies the work to be done or the size of the result."""
 
@@ -368,6 +370,31 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "%" and isinstance(left, str):
             return budget.keep(percent(left, right))
         return budget.keep(super().call_binop(context, operator, left, right))
+
+    def call_filter(
+        self,
+        name: str,
+        value: Any,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+        eval_ctx: EvalContext | None = None,
+    ) -> Any:
+        """A filter that `map` applies to each value."""
+        return current.get().keep(super().call_filter(name, value, args, kwargs, context, eval_ctx))
+
+    def call_test(
+        self,
+        name: str,
+        value: Any,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+        eval_ctx: EvalContext | None = None,
+    ) -> Any:
+        """A test that `select` and its like put each value to."""
+        current.get().step(_TEST)
+        return super().call_test(name, value, args, kwargs, context, eval_ctx)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """A call of a function, macro or method."""

@@ -102,7 +102,6 @@ PATTERNS = frozenset(pattern for split in SPLITS.values() for pattern in split.p
     r"\p{Nd}",
     r"[\r\n]+",
     r"[^\n]+|[\n]+",
-    _ENDINGS + r"?|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _TAIL,
     *(_BAILING.replace("DIGITS", digits) for digits in (r"\p{N}", r"\p{N}{1,3}")),
 }
 """Expressions known to take time in proportion to the text: what tokenizer.json files of models contain."""

@@ -75,6 +75,8 @@ def failure(normalizer: Any, pre_tokenizer: Any, growth: int) -> str | None:
     }
     parts = _looked_for([normalizer, pre_tokenizer])[:_MAX_PARTS]
     job = {"pipeline": json.dumps(pipeline), "texts": _texts(parts), "growth": growth}
+    if not sys.executable:
+        return "it can't be tried out here"
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", _CODE],

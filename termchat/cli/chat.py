@@ -123,6 +123,8 @@ class _Chat:
         except UserError as error:
             presenter.failed(failure_of(error))
             self._console.messages.note(str(error))
+        except Interrupted:  # while the terminal takes nothing: the reply is stored as far as it has come
+            pass
         else:
             if self._request.stats:
                 self._console.messages.text(reply.stats())

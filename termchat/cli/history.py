@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..sanitize import one_line
+from ..titles import title_of
 from .console import Console
+from .destination import stream_of
 from .errors import CliError
 from .options import CommandGroup, Text, json_option
 
@@ -23,19 +26,23 @@ def history() -> None:
     """List, read, search, export and delete stored conversations."""
 
 
-def open_store() -> Store:
-    """The conversations. StoreError, PathError."""
+@contextmanager
+def open_store(console: Console | None = None) -> Iterator[Store]:
+    """The conversations; what of them cannot be read is a note. StoreError, PathError."""
     from ..paths import Paths
     from ..store import Store
 
-    return Store(Paths.default().database)
+    with closing(Store(Paths.default().database)) as store:
+        yield store
+        if store.damage is not None and console is not None:
+            console.messages.note(f"some messages are not shown: {store.damage}")
 
 
 def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     """Ids of conversations, with their titles, for the shell."""
     from click.shell_completion import CompletionItem
 
-    with closing(open_store()) as store:
+    with open_store() as store:
         found = store.list_conversations(limit=200)
     return [
         CompletionItem(conversation.id, help=one_line(conversation.title))
@@ -50,7 +57,7 @@ def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete
 @click.pass_obj
 def list_history(console: Console, limit: int | None, as_json: bool) -> None:
     """List conversations, the one used last first."""
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         found = store.list_conversations(limit=limit if limit is not None else -1)
     if as_json:
         fields = ("id", "title", "model", "created", "updated", "messages")
@@ -58,8 +65,7 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
         return
     rows = [["ID", "LAST USED", "MESSAGES", "MODEL", "TITLE"]]
     rows += [
-        [item.id, _date(item.updated), str(item.messages), Path(item.model).name, item.title]
-        for item in found
+        [item.id, _date(item.updated), str(item.messages), title_of(item.model), item.title] for item in found
     ]
     console.print_table(rows)
 
@@ -72,7 +78,7 @@ def show_conversation(console: Console, id: str, as_json: bool) -> None:
     """Show a conversation; the beginning of its id is enough. With --json, all its branches."""
     from ..store import conversation_as_dict, export
 
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         conversation = store.find(id)
         if as_json:
             console.print_json(conversation_as_dict(conversation, store.tree(conversation.id)))
@@ -92,7 +98,7 @@ def search_history(console: Console, words: tuple[str, ...], limit: int, as_json
     """Find messages that hold all these words, the newest first."""
     from ..store import search
 
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         hits = search(store, " ".join(words), limit)
     if as_json:
         fields = ("conversation_id", "title", "message_id", "role", "created", "snippet", "matches")
@@ -119,14 +125,16 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
     """Write conversations as a document: those named, or all."""
     from ..store import export, export_file
 
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         chosen = (
             [store.find(id).id for id in ids] if ids else [item.id for item in store.list_conversations()]
         )
         document = export(store, chosen, form)
-    if output is None or output == "-":
-        console.output.write(document, json=form == "json")
-        return
+    with stream_of(output or "-", console.output) as stream:
+        if stream is not None:
+            stream.write(document, json=form == "json")
+            return
+    assert output is not None, "it names a file"
     if Path(output).is_dir():
         raise CliError("usage", f"{output} is a folder; name a file")
     export_file(Path(output), document)
@@ -137,7 +145,7 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
 @click.pass_obj
 def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
     """Delete conversations; for a week /undelete brings back the last one."""
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         for name in [store.find(id).id for id in ids]:
             store.delete(name)
 
@@ -146,7 +154,7 @@ def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
 @click.pass_obj
 def purge_history(console: Console) -> None:
     """Remove for good, and without a trace, what was deleted."""
-    with closing(open_store()) as store:
+    with open_store(console) as store:
         count = store.purge_deleted()
     console.output.write(f"conversations removed for good: {count}\n")
 

@@ -64,6 +64,10 @@ class _Descriptor:
         self._hurry = reason
         self._fail_soon()
 
+    def go_on(self) -> None:
+        """A reader has all the time again."""
+        self._hurry = None
+
     def _write(self, data: memoryview) -> int:
         """Bytes written, 0 if there is no room: another program can have made it non-blocking. OSError."""
         try:
@@ -173,7 +177,7 @@ class Output(_Descriptor):
         try:
             yield
         finally:
-            self._hurry = None
+            self.go_on()
             if watcher is not None:
                 loop.remove_reader(watcher.fileno())
                 watcher.close()

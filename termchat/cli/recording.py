@@ -5,7 +5,6 @@ What could not be saved is tried again with what follows, and at the end: a disk
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -109,6 +108,8 @@ class Recording:
         self._question = self._reply = None
         if self._store is None:
             return self._begin(text, model, system)
+        import asyncio
+
         from ..store import ConversationBusyError
 
         started, noted, reply = time.monotonic(), False, 0

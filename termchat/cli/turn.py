@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,10 +110,10 @@ async def take_turn(
             console.output.give_up(reason)
             console.messages.give_up(reason)
 
-    with (
-        console.signals.calling(lambda: loop.call_soon_threadsafe(stop)),
-        console.output.watch(stream.abort),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(console.signals.calling(lambda: loop.call_soon_threadsafe(stop)))
+        stack.enter_context(console.output.watch(stream.abort))
+        stack.callback(console.messages.go_on)
         reply_id = str(recording.message_id) if recording.message_id is not None else secrets.token_hex(6)
         conversation, complete = recording.conversation_id, False
         try:

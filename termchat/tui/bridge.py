@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
 from ..thinking import ThinkingStyle
+from ..titles import title_of
 from .background import in_background
 from .loader import Loader, reference_of
 
@@ -84,7 +85,7 @@ class EngineBridge:
     @property
     def title(self) -> str:
         """What people call the model."""
-        return self.model.name if self.model is not None else self.reference.rpartition("/")[2]
+        return self.model.name if self.model is not None else title_of(self.reference)
 
     @property
     def context_length(self) -> int | None:

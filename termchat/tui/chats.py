@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import UserError
@@ -17,13 +17,15 @@ from ..store import (
     StoredMessage,
     leave_draft,
     save_draft,
-    take_draft,
-    take_drafts,
 )
 from .chat import HELD, Chat, unstored
 from .history import History
 from .listener import Listener
 from .saving import Saving
+from .unsent import Unsent
+from .windows import ADDED, Windows
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -53,142 +55,29 @@ class Chats:
         self._history = history
         self._listener = listener
         self._new = unstored(system, params)
-        self._version = 0  # of the database, as of the last look
-        self._changes = 0  # so many were made here
-        self._looking = False
-        self._keeping: set[Chat] = set()
+        self.changes = 0  # so many were made here
+        self.unsent = Unsent(history, self.saving)
+        self.windows = Windows(self, history, listener)
 
     async def load(self) -> None:
         """Read the list of conversations, and what was typed in none of them."""
-        rows = await self._call(self._list)
-        for row in rows or ():
+        for row in await self._call(self.windows.all):
             if self.find(row.id) is None:  # one may have been begun meanwhile
                 self.all.append(Chat(row, unread=row.unread))
-        for draft in await self._history.call(take_drafts):
+        for draft in await self.unsent.left_outside():
             typed = Chat(self._new, tree={}, key=draft.key, kept=draft.text, draft=draft.text)
             self.all.insert(0, typed)
         self._listener.chats_changed()
 
-    def _list(self, store: Store) -> Sequence[Conversation] | None:
-        """The conversations; None if no other window or program has written since the last time."""
-        version = store.database.version()
-        if version == self._version:
-            return None
-        self._version = version
-        return store.list_conversations()
-
     def _call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
         """A call on the store that changes conversations."""
-        self._changes += 1
+        self.changes += 1
         return self._history.call(function)
 
-    async def refresh(self) -> None:
-        """Take over what other windows and programs have written since the last time."""
-        if self._looking:
-            return
-        self._looking, changes = True, self._changes
-        try:
-            rows = await self._history.call(self._list)
-        except (UserError, OSError):
-            rows = None  # it is said where something is wanted
-        finally:
-            self._looking = False
-        if rows is None:
-            return
-        if changes != self._changes:  # the rows may be older than what was changed here meanwhile
-            self._version = 0
-            return
-        known = {chat.id: chat for chat in self.all if chat.id is not None}
-        for row in reversed(rows):
-            chat = known.pop(row.id, None)
-            if chat is None:
-                self.all.insert(0, Chat(row, unread=row.unread))
-            else:
-                await self._take(chat, row)
-        for chat in known.values():
-            if not chat.busy:
-                self._gone(chat)
-        self._listener.chats_changed()
-
-    async def _take(self, chat: Chat, row: Conversation) -> None:
-        """A conversation as another window may have left it."""
-        if chat.busy or chat.held or chat.unfinished:
-            self._version = 0  # looked at again when it is at rest
-            return
-        before, chat.conversation = chat.conversation, replace(row, leaf_id=chat.leaf_id)
-        if chat is not self.shown:
-            chat.unread = row.unread
-        if chat.tree is None:
-            chat.leaf_id = row.leaf_id
-            return
-        added = row.messages - len(chat.tree)
-        grows = any(message.status == "streaming" for message in chat.tree.values())
-        if not added and not grows and row.updated == before.updated:
-            return
-        if chat is not self.shown:
-            chat.tree, chat.leaf_id, chat.news = None, row.leaf_id, added > 0
-            return
-        tree = await self._history.call(lambda store: store.tree(row.id))
-        if chat.busy:
-            return
-        self._replant(chat, tree, row.leaf_id)
-        if added > 0:
-            self._listener.notify_user("what was added in another window is here now")
-        self._listener.chat_changed(chat)
-
-    def _replant(self, chat: Chat, tree: Sequence[StoredMessage], leaf: int | None) -> None:
-        """All messages of a conversation, and its leaf, as they are stored now."""
-        chat.tree = {message.id: message for message in tree}
-        on_the_way = chat.leaf_id in (None, *(message.id for message in chat.branch(leaf)))
-        if on_the_way or chat.leaf_id not in chat.tree:
-            chat.leaf_id = leaf  # it goes on from what is shown
-
-    async def read_again(self, chat: Chat) -> None:
-        """Take over what another process has written in a conversation. NotFoundError."""
-        id = stored(chat)
-        row, tree = await self._history.call(lambda store: (store.conversation(id), store.tree(id)))
-        self._replant(chat, tree, row.leaf_id)
-        self._listener.chat_changed(chat)
-
-    def _gone(self, chat: Chat) -> None:
-        """A conversation was deleted in another window."""
-        if chat is not self.shown and not chat.unsent.strip():
-            self._remove(chat)
-        elif not chat.gone:
-            chat.gone = True
-            self._listener.notify_user(
-                f"{chat.title}: deleted in another window; /undelete brings back what was deleted last"
-            )
-
-    def _remove(self, chat: Chat) -> None:
+    def remove(self, chat: Chat) -> None:
         """Take one out of the list in which nothing is typed any more."""
         self.all.remove(chat)
-        if chat.kept or chat in self._keeping:
-            self._keep(chat)
-
-    def keep(self, *, last: bool = False) -> None:
-        """Have the store keep what was typed and not sent, where it has changed. last: the program ends."""
-        for chat in self.all:
-            text = chat.unsent
-            if text != chat.kept and (last or chat not in self._keeping):
-                self._keep(chat)
-
-    def _keep(self, chat: Chat) -> None:
-        self._keeping.add(chat)
-        text = chat.unsent
-        write = partial(save_draft, key=chat.key, conversation_id=chat.id, text=text)
-        self._history.call(write).add_done_callback(partial(self._kept, chat, text))
-
-    def _kept(self, chat: Chat, text: str, done: asyncio.Future[None]) -> None:
-        self._keeping.discard(chat)
-        if done.cancelled():
-            return
-        error = done.exception()
-        if error is None:
-            chat.kept = text
-            self.saving.well()
-        elif isinstance(error, Exception):
-            self.saving.failed(error)
+        self.unsent.keep([chat])
 
     def find(self, id: str) -> Chat | None:
         """The conversation with this id."""
@@ -219,16 +108,16 @@ class Chats:
         before, self.shown = self.shown, chat
         self.set_unread(chat, False)
         if before is not None and before is not chat and before in self.all and self._superfluous(before):
-            self._remove(before)
+            self.remove(before)
         self._listener.chats_changed()
         if chat.tree is not None:
             self._listener.chat_changed(chat)
-        await self.refresh()
+        await self.windows.refresh()
         await self.read(chat)
-        left = await self._left(chat)
+        left = await self.unsent.left_in(chat)
         if chat.news:
             chat.news = False
-            self._listener.notify_user("what was added in another window is here now")
+            self._listener.notify_user(ADDED)
         if self.shown is chat:
             self._listener.chat_changed(chat)
         return left
@@ -250,21 +139,12 @@ class Chats:
             if chat.tree is None:
                 chat.tree = {message.id: message for message in tree}
 
-    async def _left(self, chat: Chat) -> str:
-        if (id := chat.id) is None:
-            return ""
-        try:
-            return await self._call(lambda store: take_draft(store, id, chat.key))
-        except (UserError, OSError) as error:
-            self.saving.failed(error)
-            return ""
-
     def set_unread(self, chat: Chat, unread: bool) -> None:
         """Note whether there is something in it that was not seen."""
         if chat.unread is not unread:
             chat.unread = unread
             if (id := chat.id) is not None and not chat.gone:
-                self._changes += 1
+                self.changes += 1
                 self._history.post(lambda store: store.set_unread(id, unread))
 
     async def rename(self, chat: Chat, title: str) -> None:
@@ -363,7 +243,7 @@ class Chats:
         NotFoundError: another window has deleted the conversation.
         """
         before = chat.conversation
-        self._changes += 1
+        self.changes += 1
         message, row, tree = await self.saving.add(chat, text, model)
         now, chat.conversation = chat.conversation, row
         if now.model != before.model:  # set while the first message was being stored

@@ -210,10 +210,7 @@ class Saving:
             self._history.post(partial(write, chat))
 
     def rescue(self, folders: Iterable[Path]) -> str:
-        """When the history is closed: put what it has not taken into a file; a sentence about it, or "".
-
-        folders: where it may be, the best one first.
-        """
+        """When all is closed: put what is held into a file; a sentence about it. folders: best first."""
         if not self._held:
             return ""
         left = [

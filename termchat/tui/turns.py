@@ -190,7 +190,7 @@ class Turns:
         chat.waiting = asyncio.ensure_future(asyncio.sleep(ELSEWHERE_SECONDS))
         try:
             await chat.waiting
-            await self._chats.read_again(chat)
+            await self._chats.windows.read_again(chat)
         except asyncio.CancelledError:
             if not chat.stopping:
                 raise

@@ -160,7 +160,7 @@ class Session:
         from engine import AsyncEngine, EngineConfig
 
         return AsyncEngine(
-            EngineConfig(model=self.model, kv_blocks=40, block_size=16, prefill_chunk=128, max_waiting=50)
+            EngineConfig(model=self.model, kv_blocks=80, block_size=16, prefill_chunk=512, max_waiting=50)
         )
 
     async def run(self, arm: Callable[[], None]) -> None:
@@ -184,9 +184,10 @@ class Session:
                 streams = []
                 for number in range(REQUESTS):
                     params = SamplingParams(
+                        temperature=0,
                         logprobs=2 if number % 30 == 0 else None,
                         stop=("qq",) if number % 5 == 0 else (),
-                        repetition_penalty=1.1 if number % 7 == 0 else 1.0,
+                        repetition_penalty=1.1 if number % 30 == 0 else 1.0,
                     )
                     prompts = (f"text {number}", [Message("user", "Hi")], [65 + number % 20] * 20, "x" * 9000)
                     which = 3 if number in (5, 6) else 2 if number >= 56 else number % 3

@@ -59,6 +59,12 @@ HOSTILE = {
     "pretty": "{{ range(60000)|list|pprint }}",
     "many lines": "{{ ('\n' * 4000000).splitlines()|length }}",
     "groups": "{% for i in range(99999) %}{{ range(60000)|groupby('x')|length }}{% endfor %}",
+    # each value of a collection
+    "map center": "{{ (['a'] * 60000)|map('center', 4000000)|list|length }}",
+    "map replace": "{{ (['a' * 100] * 60000)|map('replace', 'a', 'b' * 80000)|list|length }}",
+    "map indent": "{{ ([('\n' * 100)] * 60000)|map('indent', 60, true, true)|list|length }}",
+    "map batch": "{{ ([[1]] * 60000)|map('batch', 60000, 1)|list|length }}",
+    "map format": "{{ (['%60d'] * 100000)|map('format', 1)|map('center', 4000)|list|length }}",
     # growth in loops
     "sum": DOUBLING.replace("VALUE", "ns.x + ns.x"),
     "concatenation": DOUBLING.replace("VALUE", "ns.x ~ ns.x"),
@@ -117,6 +123,15 @@ def test_hostile_template_is_refused(name: str):
     assert "\n" not in caught.value.message
     assert len(caught.value.message) < 300
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # KiB
+
+
+def test_clock_is_looked_at_while_values_are_selected(monkeypatch: pytest.MonkeyPatch):
+    """None of them is, so nothing but the tests themselves tells that time goes by."""
+    monkeypatch.setattr(budget, "_SECONDS", 0.2)
+    started = time.process_time()
+    with pytest.raises(EngineError, match=r"more than 0.2 seconds"):
+        render_chat("{{ (['b'] * 60000)|select('in', 'a' * 4000000)|list|length }}", TALK)
+    assert time.process_time() - started < 4
 
 
 def test_clock_is_the_last_resort(monkeypatch: pytest.MonkeyPatch):

@@ -34,8 +34,8 @@ async def move(step: int, ui: MainScreen, argument: str) -> None:
 
 
 async def go_to(index: int, ui: MainScreen, argument: str) -> None:
-    """Go to the conversation at a place in the list."""
-    chats = ui.app.chats.all
+    """Go to the conversation at a place in the list; those without a message do not count."""
+    chats = [chat for chat in ui.app.chats.all if chat.messages or chat.id is not None]
     if index < len(chats):
         await ui.switch_to(chats[index])
 
@@ -59,7 +59,8 @@ async def delete(ui: MainScreen, argument: str) -> None:
     """Delete the conversation; it can be brought back."""
     chats, chat = ui.app.chats, ui.chat
     at = chats.all.index(chat)
-    ui.app.turns.stop(chat)
+    ui.keep_draft()
+    ui.give_back(chat, ui.app.turns.stop(chat))
     await chats.delete(chat)
     await ui.switch_to(chats.all[min(at, len(chats.all) - 1)] if chats.all else chats.new())
     if chat.id is not None:
@@ -90,7 +91,7 @@ async def find(ui: MainScreen, argument: str) -> None:
             return [Item(Content(chat.title), (chat, None)) for chat in chats.all if chat.id]
         hits = await ui.app.history.read(partial(search, query=query))
         if any(chats.find(hit.conversation_id) is None for hit in hits):
-            await chats.refresh()  # another window or program has written it
+            await chats.windows.refresh()  # another window or program has written it
         found = []
         for hit in hits:
             chat = chats.find(hit.conversation_id)

@@ -57,6 +57,7 @@ def _carry_out(ui: MainScreen, text: str) -> None:
         ui.notify_user(f"{error} {ui.app.keys.hint('help')} lists them all", error=True)
         return
     ui.prompt.load("")
+    ui.keep_draft()
     ui.run_command(command, argument)
 
 

@@ -7,6 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...store import StoredMessage
+from ...titles import title_of
 from ...widgets.message import Message
 from ...widgets.still import Still
 from ...widgets.transcript import Transcript
@@ -211,7 +212,7 @@ class ConversationView(Rows):
         return unfinished and other and self._known[stored.id].complete
 
     def _label(self, message: StoredMessage, versions: list[int]) -> str:
-        who = {"user": "you", "assistant": message.model.rpartition("/")[2] or "assistant"}
+        who = {"user": "you", "assistant": title_of(message.model) or "assistant"}
         label = who.get(message.role, message.role)
         if len(versions) > 1:
             at = versions.index(message.id) + 1

@@ -662,3 +662,18 @@ def test_a_slow_backend_that_was_asked_for_is_no_news(capfd):
         engine, config = SimpleNamespace(snapshot=lambda: snapshot), EngineConfig(model="x", **options)
         warn_if_slow(Console(), SimpleNamespace(engine=engine, choice=SimpleNamespace(config=config)))
         assert ("termchat doctor" in capfd.readouterr().err) == warned
+
+
+def test_N012_a_text_that_cannot_fit_is_neither_stored_nor_indexed(termchat, scripted, home, monkeypatch):
+    """300,000 words: refused before the store has seen them; what fits is stored first, as ever."""
+    seen = []
+    begin = Store.begin_turn
+    monkeypatch.setattr(Store, "begin_turn", lambda *a, **k: (seen.append(a), begin(*a, **k))[1])
+    scripted("x", context=200)
+    outcome = termchat("Summarize", stdin=b"some words " * 150_000)
+    assert outcome.code == 4
+    assert "tokens, but the context of" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert seen == []
+    with Store(home / "data" / "termchat" / "termchat.db") as store:
+        assert store.list_conversations() == []

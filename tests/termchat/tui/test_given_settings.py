@@ -48,3 +48,19 @@ def test_the_current_folder_can_be_gone(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert _current_folder() == Path(os.sep)
+
+
+async def test_N023_a_tag_that_is_never_closed_is_text(stage: Any, script: Any) -> None:
+    """Of a model whose template knows of no thinking; shown and stored alike."""
+    text = "<think> is a tag of HTML"
+    async with stage(script(text, "<think>why</think>Because.", step=0.02)) as s:
+        chat = s.chats.new()
+        for said in ("Hi", "And now?"):
+            s.turns.submit(chat, said)
+            await s.until(lambda: not chat.busy)
+        rows = await s.history.call(lambda store: store.path(chat.id))
+        assert [(row.text, row.thinking, row.status) for row in rows[1::2]] == [
+            (text, "", "done"),
+            ("Because.", "why", "done"),
+        ]
+        assert rows == chat.messages

@@ -60,7 +60,7 @@ async def test_N013_a_message_and_its_draft_change_in_one_transaction(stage: Any
     async with stage(script("One.", "Two.")) as s:
         chat = await s.ask("first")
         chat.draft = "second"
-        s.chats.keep()
+        s.chats.unsent.keep(s.chats.all)
         await s.until(lambda: chat.kept == "second")
 
         def fail(*args: Any, **kwargs: Any) -> None:
@@ -90,7 +90,7 @@ async def test_N013_windows_that_close_hand_on_what_they_hold(
         await fresh.load()
         assert [(each.id, each.draft) for each in fresh.all] == [(None, "of a new one"), (chat.id, "")]
         fresh.all[0].draft = ""
-        fresh.keep()
+        fresh.unsent.keep(fresh.all)
         await s.until(lambda: unsent(s.database) == ["typed in the other window"])
 
 
@@ -125,8 +125,8 @@ async def test_an_edited_message_is_not_lost_while_a_reply_is_made(open_app: Any
         assert d.main.prompt.text == "first, edited"
         await d.until(lambda: not d.chat.busy)
         await d.press("enter")
-        await d.settle()
-        assert [message.text for message in d.chat.messages] == ["first, edited", "Three."]
+        expected = ["first, edited", "Three."]
+        await d.until(lambda: [message.text for message in d.chat.messages] == expected)
 
 
 async def test_a_message_waits_for_the_reply_of_another_process(

@@ -1,5 +1,6 @@
 """Several windows and programs with the same conversations; signs that are there after a restart."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -47,6 +48,21 @@ async def test_conversations_of_other_programs_appear(
             await d.until(lambda: [chat.title for chat in d.app.chats.all] == ["New chat", "mine"])
 
 
+async def test_a_program_that_dies_while_it_answers_is_seen(stage: Any, script: Any) -> None:
+    async with stage(script("One.")) as s:
+        other = Store(s.database)
+        begun = other.begin_turn("team", "question")
+        begun.reply.append("half")
+        await s.chats.windows.refresh()
+        chat = s.chats.find("team")
+        assert chat.state == "decode"
+        assert not chat.busy
+        other._writer.close()  # as its death does
+        await s.chats.windows.refresh()
+        assert chat.state == "interrupted"
+        other.database.close()
+
+
 async def test_what_is_shown_is_kept_where_another_window_takes_another_way(stage: Any, script: Any) -> None:
     async with stage(script("One.", "Two.", "Three.")) as s:
         chat = await s.ask("first")
@@ -55,16 +71,16 @@ async def test_what_is_shown_is_kept_where_another_window_takes_another_way(stag
         shown = [message.id for message in chat.messages]
         with Store(s.database) as other:
             edited = other.edit(shown[2], "second, edited elsewhere")
-            await s.chats.refresh()
+            await s.chats.windows.refresh()
             assert [message.id for message in chat.messages] == shown
             assert chat.siblings(chat.messages[2]) == [shown[2], edited.id]
             other.add_message(chat.id, "user", "below", shown[-1])
-            await s.chats.refresh()
+            await s.chats.windows.refresh()
             assert chat.messages[-1].text == "below"
         await s.chats.show(s.chats.new())
         with Store(s.database) as other:
             other.add_message(chat.id, "assistant", "unseen", chat.leaf_id)
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert chat.tree is None  # it is read when it is opened, with a word
         before = len(s.listener.notices)
         await s.chats.show(chat)
@@ -78,7 +94,7 @@ async def test_sending_where_another_window_has_deleted(stage: Any, script: Any)
         await s.chats.show(chat)
         with Store(s.database) as other:
             other.delete(chat.id)
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert chat.gone
         await s.ask("second", chat)
         assert chat.error == "this conversation was deleted in another window; /undelete brings it back"
@@ -94,12 +110,12 @@ async def test_own_changes_are_not_undone_by_what_is_read(stage: Any, script: An
         chat = await s.ask("first")
         with Store(s.database) as other:
             other.get_or_create("another")
-        look = s.chats.refresh()
+        look = s.chats.windows.refresh()
         task = s.chats.set_system(chat, "Be kind.")
         await task
         await look
         assert chat.system == "Be kind."
-        await s.chats.refresh()
+        await s.chats.windows.refresh()
         assert {each.id for each in s.chats.all} == {chat.id, "another"}
 
 
@@ -136,21 +152,56 @@ async def test_signs_of_the_list_are_there_after_a_restart(stage: Any, script: A
         assert (await signs())["hidden"] == ("idle", False)
 
 
-async def test_esc_before_the_first_token_acts_at_once_and_says_what_can_be_done(
-    open_app: Any, script: Any
+class Silent:
+    """A request that the engine is at for as long as the test takes."""
+
+    id = 1
+    finished = None
+
+    def abort(self) -> None: ...
+
+    async def __anext__(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_esc_before_the_first_token_acts_at_once(
+    stage: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async with stage(script("One.", "Two.")) as s:
+        chat = await s.ask("first")
+        with monkeypatch.context() as patch:
+            patch.setattr(s.engines.default.engine, "generate", lambda *a, **k: Silent())
+            s.turns.submit(chat, "second")
+            await s.until(lambda: chat.live)
+            assert s.turns.stop(chat) == []
+            await s.until(lambda: not chat.busy)
+        assert [message.text for message in chat.messages] == ["first", "One.", "second"]
+        assert (chat.cut, chat.state) == (True, "interrupted")
+        s.turns.regenerate(chat, chat.messages[-1])
+        await s.until(lambda: not chat.busy)
+        assert (chat.messages[-1].text, chat.cut, chat.state) == ("Two.", False, "idle")
+
+
+async def test_what_was_stopped_before_its_first_token_says_what_answers(open_app: Any, script: Any) -> None:
     async with open_app(script("One.", "Two.", step=0.5)) as d:
         await d.say("a question", wait=False)
         await d.until(lambda: d.chat.live)
-        reply = next(iter(d.chat.live.values()))
         d.app.turns.stop(d.chat)
-        await d.until(lambda: not d.chat.busy)
-        assert reply.phase != "decode"
-        assert reply.stream.finished is None  # the engine is still at it
         await d.shows("stopped before the first token · F5 answers", "‖ a question")
         assert [message.role for message in d.chat.messages] == ["user"]
         await d.press("f5")
-        await d.shows("Two.")
+        await d.until(lambda: len(d.chat.messages) == 2 and not d.chat.busy)
+        await d.until(lambda: "F5 answers" not in d.screen)
+
+
+async def test_an_empty_conversation_takes_no_number(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("first")
+        first = d.chat
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        await d.press("alt+1")
+        await d.until(lambda: d.chat is first)
 
 
 async def test_the_context_bar_moves_while_a_first_reply_comes(open_app: Any, script: Any) -> None:
