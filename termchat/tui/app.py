@@ -251,8 +251,8 @@ class TermchatApp(App[None], inherit_bindings=False):
         else:
             self._main.chat_changed(self._main.chat)
         options = self.options
-        asked = options.model or (chat.model if chat is not None and chat.model else None)
-        await self.engines.start(asked, fetch=options.fetch)
+        first = chat.model if chat is not None and options.model is None else ""
+        await self.engines.start(options.model, fetch=options.fetch, first=first)
         if chat is not None and options.model is not None and self.engines.default.reference:
             await self.chats.set_model(chat, self.engines.default.reference)
 

@@ -115,6 +115,36 @@ def failing_download(s):
     return s.termchat("models", "pull", "qwen2.5-0.5b")
 
 
+def no_network(s):
+    s.monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    s.monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def own_model_is_damaged(s):
+    s.file("own.gguf", b"other")
+    entry = (
+        f'[models.mine]\nsha256 = "{"ab" * 32}"\n[[models.mine.sources]]\npath = "{s.home / "own.gguf"}"\n'
+    )
+    s.file("config/termchat/models.toml", entry.encode())
+    return s.termchat("models", "pull", "mine")
+
+
+def damaged_download(s):
+    s.file("cache/termchat/models/qwen2.5-0.5b/qwen2.5-0.5b-instruct-q4_k_m.gguf", b"other")
+    s.patch("termchat.registry.Registry.path_of", lambda registry, entry: registry.target(entry))
+    s.patch("termchat.download.repair", lambda *_: s.default_model)
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def unchecked(s):
+    from termchat.download.check import Origin
+
+    s.patch("termchat.download.ensure", lambda *_: s.default_model)
+    s.patch("termchat.download.origin_of", lambda path: Origin("ab" * 32, False))
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
 def no_home(s):
     for kind in ("CONFIG", "DATA", "CACHE", "STATE"):
         s.monkeypatch.delenv(f"XDG_{kind}_HOME")
@@ -320,11 +350,19 @@ PRODUCERS = {
         "model_not_downloaded",
         "the model {name} is not downloaded; run: termchat models pull {name}, or add --yes",
     ): lambda s: s.termchat("-m", "qwen2.5-7b", "Hi"),
+    ("model_not_downloaded", "the model {name} is not downloaded; run: termchat models pull {name}"): (
+        lambda s: s.termchat("models", "verify", "qwen2.5-0.5b")
+    ),
     ("model_not_downloaded", "the model {name} is not at {path}"): own_model_is_gone,
     ("registry", "cannot remove the model {name}: {reason}"): lambda s: s.termchat(
         "models", "rm", "qwen2.5-7b"
     ),
     ("download", "cannot download the model {name}. {reasons}"): failing_download,
+    ("download", "no network (tried {places}): {reasons}"): no_network,
+    (
+        "download",
+        "{path} is your own file and not what models.toml says it is; replace it, or correct models.toml",
+    ): own_model_is_damaged,
     (
         "prompt_too_long",
         "the prompt has {n} tokens, but the context of {model} holds {m} tokens, prompt and reply together",
@@ -528,6 +566,9 @@ NOTE_PRODUCERS = {
     "{file}: {problem}": bad_settings,
     "{described} comes to {folder}": downloaded,
     "{model} is ready: {path}": downloaded,
+    "{model} is damaged: {reason}; it is brought again": damaged_download,
+    "{model} could not be checked: neither models.toml nor its server says what it must be; what came has "
+    "sha256 {sha256}": unchecked,
 }
 
 
