@@ -16,6 +16,7 @@ from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingsMap
+from textual.dom import DOMNode
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widgets import TextArea
@@ -153,7 +154,9 @@ class TermchatApp(App[None], inherit_bindings=False):
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         self.relay = Relay(self.chats, self.history, self._main)
         self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
-        self.monitor = Monitor(self.engines, self.chats, self.relay, Peaks(paths.peaks))
+        self.monitor = Monitor(
+            self.engines, self.chats, self.relay, Peaks(paths.peaks), self._main.notify_user
+        )
 
     @property
     def log_file(self) -> Path:
@@ -226,6 +229,10 @@ class TermchatApp(App[None], inherit_bindings=False):
         else:
             await super().on_event(event)
 
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted in a dialog without a text goes to the prompt."""
+        self._main.prompt.paste(event.text)
+
     async def _start(self) -> None:
         """After the first frame: look at what was typed before, open the store, load the engine."""
         self.typeahead.start()
@@ -285,13 +292,22 @@ class TermchatApp(App[None], inherit_bindings=False):
         """Stop what runs, and save it, with what was typed and not sent."""
         self.typeahead.stop()
         if self.typeahead.started:
-            for chat in self.chats.all:
-                self._main.give_back(chat, self.turns.stop(chat))
-            self._main.keep_draft()
+            self._hand_back()
         await self.turns.close()
         if self.typeahead.started:
             self.chats.unsent.keep(self.chats.all, last=True)
             self.chats.saving.post_held()
+
+    def _hand_back(self) -> None:
+        """Put queued texts and the prompt's where they are kept. After a fault the screen may be broken."""
+        try:
+            for chat in self.chats.all:
+                self._main.give_back(chat, self.turns.stop(chat))
+            self._main.keep_draft()
+        except Exception:
+            if self.fault is None:
+                raise
+            log.exception("what was typed may not be kept")
 
     async def action_quit(self) -> None:
         """Stop and save what runs, then leave."""
@@ -332,6 +348,16 @@ class TermchatApp(App[None], inherit_bindings=False):
         self._driver.pause()
 
     # Faults
+
+    async def _dispatch_action(self, namespace: DOMNode, action_name: str, params: Any) -> bool:
+        """Carry out what a key is bound to; a fault in it is told, and is never the end of the program."""
+        try:
+            return await super()._dispatch_action(namespace, action_name, params)
+        except Exception as error:
+            log.exception("the action %s failed", action_name)
+            fault = f"termchat has a fault: {type(error).__name__}: {error}"
+            self._main.notify_user(f"{fault}; the log has the details", error=True)
+            return True
 
     def _handle_exception(self, error: Exception) -> None:
         """An exception that nobody has handled, in a handler, a timer or a worker."""

@@ -11,8 +11,7 @@ import asyncio
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
 
 LONGEST_SECONDS = 1.0
 """A screen that is being closed, or that waits for a slow disk, takes in nothing: then the keys go on."""
+
+EAGER_TURNS = 50
+LATER_SECONDS = 0.002
+"""A key takes a few turns of the event loop; what waits for a disk is looked at again that often."""
 
 
 def is_text(event: events.Key) -> bool:
@@ -50,12 +53,18 @@ class TypeAhead:
         self._events: deque[events.Event] = deque()
         self._come = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._busy = False
         self._typed_into: object = None  # the field whose characters may not be in it yet
 
     @property
     def started(self) -> bool:
         """Whether what was typed is looked at."""
         return self._task is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was typed is done."""
+        return not self._events and not self._busy and self._typed_into is None
 
     def add(self, event: events.Event) -> None:
         """Take in an event of keyboard or mouse."""
@@ -76,35 +85,70 @@ class TypeAhead:
             while not self._events:
                 self._come.clear()
                 await self._come.wait()
-            event = self._events.popleft()
+            self._busy = True
             try:
-                await self._one(event)
+                await self._one(self._events.popleft())
+                if not self._events and self._typed_into is not None:
+                    await self._settle()
             except Exception as error:
                 self._app._handle_exception(error)
+            finally:
+                self._busy = False
 
     async def _one(self, event: events.Event) -> None:
         focused = self._app.focused
-        if isinstance(event, events.Key) and is_text(event) and isinstance(focused, (Input, TextArea)):
-            await self._character(event, focused)
-            return
+        if isinstance(event, events.Key) and isinstance(focused, (Input, TextArea)):
+            if is_text(event):
+                await self._character(event, focused)
+                return
+            if await self._edit(event, focused):
+                return
         if self._typed_into is not None:
             await self._settle()
         await self._handle(self._for_field(event))
         if not isinstance(event, events.MouseEvent) or isinstance(event, (events.MouseDown, events.MouseUp)):
             await self._settle()
 
+    async def _edit(self, event: events.Key, field: Input | TextArea) -> bool:
+        """Carry out a key of the field itself, such as Backspace, where its characters are.
+
+        False: it is none.
+        """
+        own = field._bindings.key_to_bindings.get(event.key, ())
+        if not own or event.key == "enter":
+            return False
+        await self._catch_up(field)
+        if await self._app._check_bindings(event.key, priority=True):
+            await self._settle()
+            return True
+        self._typed_into = field
+        for binding in own:
+            if await self._app.run_action(binding.action, field):
+                return True
+        return False
+
     async def _character(self, event: events.Key, field: Input | TextArea) -> None:
         """Type a character into the field that has the focus."""
         if event.is_printable:
+            if self._typed_into not in (None, field):
+                await self._settle()
             self._typed_into = field
             await self._handle(event)
             return
-        await self._settle()
+        await self._catch_up(field)
+        self._typed_into = field
         assert event.character is not None, "it is a text"
         if isinstance(field, Input):
             field.insert_text_at_cursor(event.character)
         elif not field.read_only:
             field.replace(event.character, *field.selection, maintain_selection_offset=False)
+
+    async def _catch_up(self, field: Input | TextArea) -> None:
+        """Wait until all characters are in a field, so that it can be changed from here."""
+        if self._typed_into is field:
+            await self._pass([field], time.monotonic() + LONGEST_SECONDS)
+        elif self._typed_into is not None:
+            await self._settle()
 
     def _for_field(self, event: events.Event) -> events.Event:
         """A paste as the field that has the focus can hold it: all lines in one."""
@@ -118,22 +162,23 @@ class TypeAhead:
         deadline = time.monotonic() + LONGEST_SECONDS
         for _ in range(4):
             screen, focused = self._app.screen, self._app.focused
-            await self._pass(deadline)
+            await self._pass((focused or screen).ancestors_with_self, deadline)
             await self._at_rest()
             if (screen, focused) == (self._app.screen, self._app.focused):
                 break
-        await self._pass(deadline)
+        await self._pass((self._app.focused or self._app.screen).ancestors_with_self, deadline)
 
-    async def _pass(self, deadline: float) -> None:
-        """Wait until the queues are through, from the focused widget up to the application.
+    async def _pass(self, nodes: Sequence[MessagePump], deadline: float) -> None:
+        """Wait until all of these have nothing more to do, so that no key is on its way between them."""
+        turns = 0
+        while True:
+            await asyncio.sleep(0 if turns < EAGER_TURNS else LATER_SECONDS)
+            if all(_waits(node) for node in nodes) or time.monotonic() > deadline:
+                return
+            turns += 1
 
-        The focused widget's comes twice: what a key makes there passes it once more.
-        """
-        app = self._app
-        first = app.focused or app.screen
-        nodes: list[MessagePump] = [first, *first.ancestors_with_self]
-        for node in nodes:
-            passed = asyncio.Event()
-            if node.call_later(passed.set):
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(passed.wait(), max(0.0, deadline - time.monotonic()))
+
+def _waits(node: MessagePump) -> bool:
+    """Whether a node waits for its next message, or takes none any more."""
+    queue: Any = node._message_queue
+    return not node.is_running or (queue.empty() and bool(queue.ready_event._waiters))

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from textual import events
+from textual.binding import Binding
 from textual.document._document import Location
 from textual.message import Message
 from textual.strip import Strip
-from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult
 
 from termchat.sanitize import show_controls
@@ -17,15 +17,15 @@ from termchat.widgets.graphemes import grapheme_end, grapheme_start
 from termchat.widgets.origin import Origin, Source, all_from
 from termchat.widgets.plain import Literal
 from termchat.widgets.still import Still
+from termchat.widgets.text_box import TextBox
 
 _FOLD_LINES = 8  # a paste of more lines or characters is folded into a token
 _FOLD_CHARACTERS = 1000
 _LOAD_CHARACTERS = 10_000  # only so much text can be edited smoothly; more of it is folded, too
 _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
-_NEWLINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
 
-class Prompt(Literal, Still, TextArea):
+class Prompt(Literal, Still, TextBox):
     """Grows with its text up to ten rows. Enter sends, ctrl+j, shift+enter and alt+enter begin a line.
 
     A large paste shows as a token such as `[Pasted #1 +120 lines]`: its text is in `value` and in what is
@@ -33,6 +33,7 @@ class Prompt(Literal, Still, TextArea):
     prompts before from oldest to newest. It does not clear itself when something is sent.
     """
 
+    BINDINGS = [Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False)]
     DEFAULT_CSS = """
     Prompt {
         height: auto; max-height: 12; margin: 0 1; padding: 0 1;
@@ -130,16 +131,15 @@ class Prompt(Literal, Still, TextArea):
             self._source = "typed"
 
     def on_key(self, event: events.Key) -> None:
-        """Send or begin a line; other keys are the text area's."""
+        """Send; other keys are the text area's."""
         if event.key == "enter":
             self.post_message(self.Submitted(self.value, self.sources))
-        elif event.key in _NEWLINE_KEYS:
-            start, end = self.selection
-            self.replace("\n", start, end, maintain_selection_offset=False)
-        else:
-            return
-        event.stop()
-        event.prevent_default()
+            event.stop()
+            event.prevent_default()
+
+    def action_new_line(self) -> None:
+        """Begin a line."""
+        self.replace("\n", *self.selection, maintain_selection_offset=False)
 
     def on_paste(self, event: events.Paste) -> None:
         """Take in a bracketed paste."""

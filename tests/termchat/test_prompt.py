@@ -199,3 +199,21 @@ async def test_B071_tiny_terminals(size: tuple[int, int]) -> None:
         await pilot.pause()
         await pilot.press("enter")
         assert sent == ["ab\n"]
+
+
+async def test_undo_where_the_scroll_bar_goes_with_it() -> None:
+    async with box(20, 24) as (pilot, prompt, _):
+        for _ in range(3):
+            for _ in range(14):
+                await pilot.press("ctrl+j")
+            prompt.undo()
+            prompt.redo()
+            prompt.undo()
+            await pilot.pause()
+        prompt.insert("a\n" * 40)
+        await pilot.pause()
+        prompt.undo()
+        await pilot.pause()
+        prompt.redo()
+        await pilot.pause()
+        assert prompt.text.count("\n") >= 40

@@ -13,6 +13,7 @@ from textual.containers import Grid
 from textual.widgets import Input, Static, TextArea
 
 from ...settings import SAMPLING_KEYS, check_sampling
+from ...widgets.text_box import TextBox
 from .dialogs import Dialog
 
 HELP = {
@@ -126,7 +127,7 @@ class ChatSettingsScreen(Dialog[ChatSettings]):
     def content(self) -> ComposeResult:
         """System prompt, then one row for each setting."""
         yield Static("System prompt", markup=False)
-        yield TextArea(self._settings.system, soft_wrap=True, tab_behavior="focus")
+        yield TextBox(self._settings.system, soft_wrap=True, tab_behavior="focus")
         with Grid():
             for name in SAMPLING_KEYS:
                 value, default = self._settings.sampling.get(name), self._defaults.get(name)

@@ -13,6 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
+from ...widgets.text_box import TextBox
+
 T = TypeVar("T")
 
 DIALOG_CSS = """
@@ -111,7 +113,7 @@ class AskText(Dialog[str]):
 
     def content(self) -> ComposeResult:
         """The lines."""
-        yield TextArea(self._value, soft_wrap=True)
+        yield TextBox(self._value, soft_wrap=True)
         yield Static("^S done   esc cancel", classes="dialog-hint", markup=False)
 
     def action_done(self) -> None:

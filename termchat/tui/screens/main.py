@@ -141,11 +141,13 @@ class MainScreen(Still, Screen[None]):
 
     def reply_grew(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
         """Text for the conversation on screen; others keep it as text."""
-        if chat is self.app.chats.shown:
+        if self.app.fault is None and chat is self.app.chats.shown:
             self.conversation.grow(chat, reply, answer, thinking)
 
     def reply_ended(self, chat: Chat) -> None:
         """Ring for a conversation that is not on screen."""
+        if self.app.fault is not None:
+            return
         if chat is not self.app.chats.shown or not self.app.app_focus:
             self.app.bell()
         self._warn(chat)
@@ -159,10 +161,14 @@ class MainScreen(Still, Screen[None]):
 
     def tell_lasting(self, text: str) -> None:
         """A literal sentence above the prompt that stays until it is replaced; "" is none."""
+        if self.app.fault is not None:
+            return
         self.query_one(Notices).keep(text)
 
     def notify_user(self, text: str, *, error: bool = False) -> None:
         """A literal sentence above the prompt."""
+        if self.app.fault is not None:  # nothing is drawn any more, but what is saved must be
+            return
         self.query_one(Notices).tell(text, error=error)
 
     # Drawing
@@ -407,6 +413,7 @@ class MainScreen(Still, Screen[None]):
 
     def on_paste(self, event: events.Paste) -> None:
         """What is pasted where nothing takes it goes to the prompt."""
+        event.stop()
         self.prompt.focus()
         self.prompt.paste(event.text)
 

@@ -108,7 +108,7 @@ class Picker(Dialog[Any]):
             if self._highlighted is not None:
                 self._highlighted(None)
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Move in the list while the input has the focus."""
         moves = {
             "up": "cursor_up",
@@ -119,7 +119,7 @@ class Picker(Dialog[Any]):
         if event.key in moves:
             event.stop()
             event.prevent_default()
-            getattr(self.query_one(OptionList), f"action_{moves[event.key]}")()
+            await self.app.run_action(moves[event.key], self.query_one(OptionList))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Preview."""

@@ -15,8 +15,10 @@ from typing import get_args
 
 import pytest
 
+from engine import EngineConfig, select_backend
 from engine.testing import ScriptedModel
 from engine.types import ErrorCode
+from kernels.cuda import Obstacle
 from termchat.cli import errors, limits
 from termchat.cli.errors import CODES, EXIT_CODES
 from termchat.store import Store, StoreError
@@ -479,7 +481,29 @@ def no_template(s):
     return s.termchat("Hi")
 
 
+def selected(s, **options):
+    """What the choice of a backend has to say, told by a scripted model."""
+    notes = select_backend(EngineConfig(model="x", **options)).notes
+    load = ScriptedModel.load
+    s.patch(
+        "engine.testing.ScriptedModel.load", lambda self, config: replace(load(self, config), notes=notes)
+    )
+    s.scripted("x")
+    return s.termchat("Hi")
+
+
+def gpu_of_no_use(s):
+    s.patch("kernels.cuda.devices", lambda: ["/dev/nvidia0"])
+    s.patch("kernels.cuda.obstacle", lambda: Obstacle("the driver does not answer", "restart the machine"))
+    s.patch("kernels.native.unavailable_reason", lambda: "")
+    return selected(s)
+
+
 NOTE_PRODUCERS = {
+    "threads {n} is more than this process can use: {m} compute": lambda s: selected(
+        s, backend="native", threads=1024
+    ),
+    "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,
     "reading standard input": idle_pipe,
     "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(

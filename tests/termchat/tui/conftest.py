@@ -253,6 +253,15 @@ class Driver:
             event.set_sender(self.app)
             self.app._driver.send_message(event)
 
+    async def typed(self) -> None:
+        """Wait until everything that was typed is done."""
+        from textual.events import Callback
+
+        passed = asyncio.Event()
+        self.app._driver.send_message(Callback(passed.set))  # behind the keys
+        await until(passed.is_set)
+        await until(lambda: self.app.typeahead.idle)
+
     async def settle(self) -> None:
         """Wait until nothing is sent, carried out or answered any more, and it is drawn."""
 

@@ -1,0 +1,276 @@
+"""Faults, signals and the shell's keys on a real pseudo-terminal: it is as it was, and nothing is lost."""
+
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from termchat.store import Store
+
+# The modes that a terminal must not be left in, by the last that was said of each.
+MODES = re.compile(rb"\x1b\[\?(1049|1000|1003|1006|1015|1016|2004|1004|2048|25|7)([hl])")
+AS_BEFORE = {b"25": b"h", b"7": b"h"}
+
+BROKEN = """
+import asyncio, sys
+from termchat.tui import app, reports
+from termchat.tui.screens import main as screen
+kind = sys.argv[1]
+
+def boom(*_):
+    secret = "a local value"
+    raise RuntimeError("broken on purpose")
+
+if kind == "input":
+    typed = reports.Reports.messages
+    def messages(self, tokens):
+        return boom() if any(token.text == "!" for token in tokens) else typed(self, tokens)
+    reports.Reports.messages = messages
+elif kind == "handler":
+    keep = screen.MainScreen.on_prompt_submitted
+    screen.MainScreen.on_prompt_submitted = lambda self, e: boom() if e.text == "now" else keep(self, e)
+elif kind == "timer":
+    keep = screen.MainScreen.on_prompt_submitted
+    def submitted(self, event):
+        return self.set_timer(0.01, boom) if event.text == "now" else keep(self, event)
+    screen.MainScreen.on_prompt_submitted = submitted
+elif kind == "task":
+    async def task():
+        boom()
+    def on(self, e):
+        asyncio.create_task(task())
+    screen.MainScreen.on_prompt_submitted = on
+
+from termchat.cli.main import run
+sys.exit(run(sys.argv[2:]))
+"""
+
+
+class Shell:
+    """A program on a pseudo-terminal, and all it has written."""
+
+    def __init__(self, folder: Path, command: list[str], **environment: str) -> None:
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if name not in ("VISUAL", "NO_COLOR")}
+        kept |= {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
+        kept |= {"TERM": "xterm-256color", **environment}
+        self.child = pexpect.spawn(command[0], command[1:], env=kept, dimensions=(30, 100), timeout=60)
+        self.before = termios.tcgetattr(self.child.child_fd)
+        self.written = b""
+
+    def read(self, seconds: float = 0.05) -> None:
+        while select.select([self.child.child_fd], [], [], seconds)[0]:
+            try:
+                data = os.read(self.child.child_fd, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.written += data
+
+    def shows(self, text: bytes, *, after: int = 0) -> None:
+        self.until(lambda: text in self.written[after:], f"{text!r} is not shown")
+
+    def until(
+        self, condition: Callable[[], object], what: str = "it did not happen", seconds: float = 60
+    ) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.read()
+            assert time.monotonic() < deadline, f"{what}: {self.written[-3000:]!r}"
+            if not self.child.isalive():
+                self.read()
+                assert condition(), f"{what}, and it ended: {self.written[-3000:]!r}"
+
+    def end(self) -> int:
+        self.until(lambda: not self.child.isalive(), "it does not end", 30)
+        self.read()
+        self.child.close()
+        return int(self.child.exitstatus if self.child.exitstatus is not None else -self.child.signalstatus)
+
+    def is_restored(self) -> None:
+        left = self.written.rindex(b"\x1b[?1004l") + 8  # the last thing; a shell has modes of its own
+        last = dict(MODES.findall(self.written[:left]))
+        assert last, "the full screen was there"
+        for mode, state in last.items():
+            assert state == AS_BEFORE.get(mode, b"l"), (mode, self.written[-500:])
+        assert self.written.count(b"\x1b[<u") >= 1
+        assert b"\x1b[>29u" in self.written, "the keys' places are asked for"
+
+    def stored(self) -> list[tuple[str, str, str]]:
+        with Store(self.folder / "data" / "termchat" / "termchat.db") as store:
+            return [
+                (message.role, message.status, message.text)
+                for conversation in store.list_conversations()
+                for message in store.path(conversation.id)
+            ]
+
+
+@pytest.fixture
+def shell(default_model: Path, tmp_path: Path) -> Iterator[Callable[..., Shell]]:
+    opened: list[Shell] = []
+
+    def start(*command: str, **environment: str) -> Shell:
+        opened.append(Shell(tmp_path, list(command), **environment))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.child.close(force=True)
+
+
+def begin_a_story(screen: Shell) -> None:
+    """Wait until a long reply streams."""
+    screen.shows(b"Type a message")
+    screen.child.send("Tell me a very long story.\r")
+    screen.until(lambda: any(role == "assistant" and text for role, _, text in stored(screen)))
+
+
+def stored(screen: Shell) -> list[tuple[str, str, str]]:
+    try:
+        return screen.stored()
+    except Exception:
+        return []  # it is being made
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("input", "!"), ("handler", "now\r"), ("timer", "now\r")])
+def test_a_fault_while_a_reply_streams_is_one_sentence(
+    shell: Any, tmp_path: Path, kind: str, keys: str
+) -> None:
+    screen = shell(sys.executable, "-c", BROKEN, kind, "-t", "0")
+    begin_a_story(screen)
+    screen.child.send(keys)
+    assert screen.end() == 1
+    screen.is_restored()
+    said = screen.written[screen.written.rindex(b"\x1b[?1004l") :]
+    assert said.count(b"termchat: termchat has a fault: RuntimeError: broken on purpose; ") == 1
+    assert said.count(b"\n") == 1
+    assert b"a local value" not in screen.written
+    (question, reply) = screen.stored()
+    assert question[:2] == ("user", "done")
+    assert reply[:2] == ("assistant", "interrupted")
+    assert reply[2]
+    log = (tmp_path / "state" / "termchat" / "termchat.log").read_text()
+    assert "Traceback" in log
+    assert "broken on purpose" in log
+    assert "a local value" not in log
+
+
+def test_a_task_that_nobody_waits_for_is_a_fault_too(shell: Any) -> None:
+    screen = shell(sys.executable, "-c", BROKEN, "task", "--no-save")
+    screen.shows(b"Type a message")
+    screen.child.send("now\r")
+    assert screen.end() == 1
+    screen.is_restored()
+    assert b"termchat has a fault: RuntimeError: broken on purpose" in screen.written
+
+
+def test_two_signals_restore_the_terminal(shell: Any) -> None:
+    screen = shell(sys.executable, "-m", "termchat", "--no-save")
+    screen.shows(b"Type a message")
+    for _ in range(20):
+        screen.child.kill(signal.SIGTERM)
+    assert screen.end() == 143
+    screen.is_restored()
+
+
+def test_N006_it_is_drawn_on_the_terminal_when_stderr_is_a_file(shell: Any, tmp_path: Path) -> None:
+    """And N003: bytes that are no text, and an old mouse report, on the way."""
+    file = tmp_path / "err.log"
+    screen = shell("/bin/sh", "-c", f"exec {sys.executable} -m termchat --no-save 2>{file}")
+    screen.shows(b"Type a message")
+    for data in (b"caf\xe9", b"\x1b[M \x800", b"ok"):
+        screen.child.send(data)
+    screen.shows(b"ok")
+    screen.child.send("\x11")
+    assert screen.end() == 0
+    screen.is_restored()
+    assert file.read_bytes() == b""
+
+
+def test_ctrl_c_in_the_editor_is_the_editors(shell: Any, tmp_path: Path) -> None:
+    editor = tmp_path / "edit"
+    editor.write_text(
+        f"#!{sys.executable}\nimport os, signal, sys, time\n"
+        f"open({str(tmp_path / 'env')!r}, 'w').write(os.environ.get('NO_COLOR', 'none'))\n"
+        "print('EDITING', signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)\n"
+        "for number in (signal.SIGINT, signal.SIGQUIT):\n"
+        "    while True:\n"
+        "        try:\n"
+        "            signal.signal(signal.SIGQUIT, signal.default_int_handler)\n"
+        "            time.sleep(60)\n"
+        "        except KeyboardInterrupt:\n"
+        "            print('CAUGHT', number, flush=True)\n"
+        "            break\n"
+        "open(sys.argv[1], 'a').write(' edited')\n"
+    )
+    editor.chmod(0o755)
+    screen = shell(sys.executable, "-m", "termchat", "--no-save", EDITOR=str(editor), NO_COLOR="1")
+    screen.shows(b"Type a message")
+    screen.child.send("text\x1bOS")  # F4
+    screen.shows(b"EDITING True")
+    screen.child.send("\x03")
+    screen.shows(b"CAUGHT 2")
+    screen.child.send("\x1c")
+    screen.shows(b"CAUGHT 3")
+    at = len(screen.written)
+    screen.shows(b"text edited", after=at)
+    assert (tmp_path / "env").read_text() == "1"
+    screen.child.send("\x11")
+    assert screen.end() == 0
+    screen.is_restored()
+
+
+def test_ctrl_z_gives_the_terminal_to_the_shell(shell: Any, tmp_path: Path) -> None:
+    screen = shell(
+        "/bin/bash", "--norc", "--noprofile", "-i", PS1="SHELL>", HISTFILE=str(tmp_path / "history")
+    )
+    screen.shows(b"SHELL>")
+    screen.child.send(f"{sys.executable} -m termchat --no-save\r")
+    screen.shows(b"Type a message")
+    screen.child.send("draft")
+    screen.shows(b"draft", after=screen.written.rindex(b"Type a message"))
+    screen.child.send("\x1a")
+    at = len(screen.written)
+    screen.shows(b"Stopped", after=at)
+    screen.is_restored()
+    screen.child.setwinsize(20, 90)
+    at = len(screen.written)
+    screen.child.send("fg\r")
+    screen.shows(b"\x1b[?1049h", after=at)
+    screen.shows(b"\x1b[20;", after=at)  # drawn to the last row of the new size
+    screen.child.send("\x1f\x15more")
+    screen.shows(b"more", after=at)
+    screen.child.send("\x11")
+    at = len(screen.written)
+    screen.shows(b"SHELL>", after=at)
+    screen.is_restored()
+    screen.child.send("echo CODE $?\r")
+    screen.shows(b"CODE 0", after=at)
+
+
+@pytest.mark.parametrize("term", ["dumb", None])
+def test_a_terminal_that_shows_lines_gets_the_line_chat(shell: Any, term: str | None) -> None:
+    command = f"{sys.executable} -m termchat --no-save"
+    script = f"unset TERM; exec {command}" if term is None else f"TERM={term} {command}"
+    screen = shell("/bin/sh", "-c", script)
+    screen.shows(b"line by line, as TERM is")
+    screen.child.send("/quit\r")
+    assert screen.end() == 0
+    assert not MODES.search(screen.written)
+
+
+def test_a_bad_id_on_a_terminal_is_a_usage_error(shell: Any) -> None:
+    screen = shell(sys.executable, "-m", "termchat", "--cid", "a b")
+    assert screen.end() == 2
+    assert screen.written.count(b"\n") == 1
+    assert b"a conversation's id has" in screen.written
