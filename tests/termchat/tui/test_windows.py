@@ -277,3 +277,16 @@ async def test_N018_pasted_text_attaches_nothing_and_text_put_back_is_asked_for(
         await d.press("enter")
         await d.shows("Three.")
         assert "secret" in d.chat.messages[4].text
+
+
+async def test_N012_megabytes_that_were_sent_are_not_laid_out(open_app: Any, script: Any) -> None:
+    text = "some words here\n" * 100_000
+    async with open_app(script("One.", context=8192)) as d:
+        d.main.prompt.load(text)
+        await d.press("enter")
+        await d.until(lambda: d.chat.messages)
+        await d.until(lambda: d.main.conversation.transcript.messages)
+        assert d.chat.messages[0].text == text
+        (drawn, *_) = d.main.conversation.transcript.messages
+        assert len(drawn.text) < 110_000
+        assert drawn.text.endswith("1500000 more characters, which were sent and are stored")
