@@ -93,7 +93,8 @@ def render_chat(
     mark = ""
     if continue_final:
         turns, mark = _with_mark(template, turns)
-    values = {"tools": None, **_plain(variables), "add_generation_prompt": add_generation_prompt and not mark}
+    unset = {"tools": None, "documents": None}
+    values = {**unset, **_plain(variables), "add_generation_prompt": add_generation_prompt and not mark}
     text = copy_context().run(_render_somehow, template, turns, values)
     if not mark:
         return text
