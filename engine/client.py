@@ -169,6 +169,7 @@ class AsyncEngine:
         it is not tokenized to its end.
         """
         source = source_of(prompt, continue_final, template_vars)
+        self._check_opened()
         ids: list[int] = await self._call(lambda id: Tokenize(id, source))
         return ids
 
@@ -181,6 +182,7 @@ class AsyncEngine:
         source = source_of(ids)
         if not isinstance(source.content, list):
             raise TypeError("score takes a list of token ids")
+        self._check_opened()
         kind: ScoreKind = "chosen" if chosen else "all"
         greedy, now = SamplingParams(temperature=0), time.perf_counter()
         scores: Float32 = await self._call(
@@ -215,8 +217,9 @@ class AsyncEngine:
             raise RuntimeError("the engine has no model yet: use it inside `async with`")
 
     async def _call(self, command: Callable[[int], Command], id: int | None = None) -> Any:
-        """What the engine answers to a command. Raises EngineError; RuntimeError before it is opened."""
-        self._check_opened()
+        """What the engine answers to a command, once it is there. Raises EngineError."""
+        if self._loop is None:
+            self._check_opened()  # nobody would ever answer
         id = next(self._calls) if id is None else id
         mailbox = self._outbox.open(id, Answer())
         self._core.post(command(id))

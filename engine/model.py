@@ -60,6 +60,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         return source.load(config)
     from kernels.backends import open_backend
     from kernels.interface import Limits
+    from kernels.native.mapped import MappedFiles
 
     from .loading.checkpoint import open_checkpoint
     from .memory_plan import plan_cache
@@ -73,6 +74,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     spec = checkpoint.spec
     context = checkpoint.context_length(config.context_length)
     selection = select_backend(config)
+    files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
@@ -98,6 +100,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
                 made = None
             program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
+        if files.lost:
+            raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
     except MemoryError as error:
         backend.close()
         raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
@@ -107,7 +111,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, weights.tables),
+        runner=ModelRunner(backend, program, traffic, config.block_size, files, weights.tables),
         tokenizer=tokenizer,
         vocabulary=spec.vocabulary,
         context_length=context,

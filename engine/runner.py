@@ -8,11 +8,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from kernels.interface import Backend, Batch, Float32, Program
+from kernels.native.mapped import MappedFiles
 
 from .models.rope import RotationTables
 from .roofline import Traffic
 from .sampling import SamplingBatchBuilder
 from .scheduler import StepPlan
+from .types import EngineError
+
+LOST = "the model's file was cut short or replaced in place while it was in use; restart termchat"
 
 
 class StepResult(NamedTuple):
@@ -52,9 +56,10 @@ class ModelRunner:
         program: Program,
         traffic: Traffic,
         block_size: int,
+        files: MappedFiles | None = None,
         tables: RotationTables | None = None,
     ) -> None:
-        """tables: of the program, if they are made as positions come."""
+        """files: where the weights come from. tables: of the program, if they are made as positions come."""
         self.backend = backend.name
         self.exact = backend.exact
         self.traffic = traffic
@@ -62,17 +67,23 @@ class ModelRunner:
         self._backend = backend
         self._program = program
         self._block_size = block_size
+        self._files = files
         self._tables = tables
         self._sampling = SamplingBatchBuilder()
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
-        """Copy shared blocks that are about to be written, then compute the plan's rows."""
+        """Copy shared blocks that are about to be written, then compute the plan's rows.
+
+        Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
+        """
         if plan.copies:
             pairs = np.array(plan.copies, np.int32)
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
         if self._tables is not None:
             self._tables.reach(max(row.start + row.count for row in plan.rows))
         output = self._program.run(self._batch(plan), logits=logits)
+        if self._files is not None and self._files.lost:
+            raise EngineError("engine_failed", LOST)
         return StepResult(output.tokens.tolist(), output.logits)
 
     def read_bandwidth(self) -> float | None:

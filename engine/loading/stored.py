@@ -17,13 +17,19 @@ class StoredTensor(NamedTuple):
     type: str
     data: NDArray[np.uint8]
 
-    def release(self) -> None:
-        """Let go of the file's pages that hold nothing but this tensor; reading it brings them back."""
+    @property
+    def mapping(self) -> mmap.mmap | None:
+        """The mapped file that the data is in."""
         whole: Any = self.data
         while isinstance(whole, np.ndarray):
             whole = whole.base
         mapped = whole.obj if isinstance(whole, memoryview) else whole
-        if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return mapped if isinstance(mapped, mmap.mmap) else None
+
+    def release(self) -> None:
+        """Let go of the file's pages that hold nothing but this tensor; reading it brings them back."""
+        mapped = self.mapping
+        if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
             return
         offset = self.data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
         start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE

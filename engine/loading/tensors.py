@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,11 @@ class CheckpointTensors(NamedTuple):
     def has(self, name: str) -> bool:
         """Whether the file has this tensor."""
         return name in self.bound
+
+    def mappings(self) -> list[mmap.mmap]:
+        """The mapped files."""
+        found = {id(mapping): mapping for _, tensor in self.bound.values() if (mapping := tensor.mapping)}
+        return list(found.values())
 
     def get(self, name: str) -> Weight | None:
         """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""

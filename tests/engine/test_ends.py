@@ -437,3 +437,24 @@ def test_a_forked_process_is_told_that_no_engine_runs_in_it(tiny_tokenizer: Path
 
 def test_N012_a_program_that_leaves_while_prompts_are_tokenized_ends(tiny_tokenizer: Path) -> None:
     assert run(EXITING, tiny_tokenizer) == ["left"]
+
+
+CUT_SHORT = """
+import asyncio, os, sys
+from engine import AsyncEngine, EngineConfig
+async def main():
+    async with AsyncEngine(EngineConfig(model=sys.argv[1], kv_blocks=4)) as engine:
+        os.truncate(sys.argv[1], 4096)
+        print((await engine.generate("abc").result()).error)
+asyncio.run(main())
+"""
+
+
+def test_a_model_file_that_is_cut_short_in_use_ends_replies_and_not_the_program(
+    default_model: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "model.gguf"
+    copy.write_bytes(default_model.read_bytes())
+    command = [sys.executable, "-c", CUT_SHORT, str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "cut short" in done.stdout) == (0, True), done

@@ -10,6 +10,7 @@
 
 #include "bandwidth.hpp"
 #include "cpu.hpp"
+#include "mapped.hpp"
 #include "matrix.hpp"
 #include "paged_cache.hpp"
 #include "program.hpp"
@@ -102,6 +103,13 @@ EXPORT const char* native_kernels_name(const Kernels* kernels) { return kernels-
 
 // For the weights and values of the next model; its first program ends it, and so does closing it.
 EXPORT void native_reserve(int64_t bytes) { reserve((size_t)bytes); }
+
+// -1: it can't be guarded.
+EXPORT int native_guard(const void* begin, int64_t size) { return guard(begin, (size_t)size); }
+
+EXPORT int native_is_lost(int place) { return is_lost(place); }
+
+EXPORT void native_unguard(int place) { unguard(place); }
 
 // Null: no memory. That holds for the other functions that make something, too.
 EXPORT Model* native_model(const Kernels* kernels, int threads) {

@@ -1,0 +1,18 @@
+// Files that are mapped, and may be cut short by another program while they are read.
+#pragma once
+
+#include <cstddef>
+
+namespace native {
+
+// From now on a page of this mapping that its file no longer has reads as zeros, instead of ending the process
+// (SIGBUS). Returns a place for `is_lost` and `unguard`; -1: no more mappings can be guarded. From any thread.
+int guard(const void* begin, size_t size);
+
+// Whether such a page was read.
+bool is_lost(int place);
+
+// Before the memory is unmapped.
+void unguard(int place);
+
+}  // namespace native
