@@ -92,9 +92,12 @@ def load_model(config: EngineConfig) -> LoadedModel:
         )
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            made = beside.submit(_prepared_tokenizer, checkpoint)
+            try:
+                made = beside.submit(_prepared_tokenizer, checkpoint)
+            except RuntimeError:  # the system gives no further thread
+                made = None
             program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
-        tokenizer = made.result()
+        tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
     except MemoryError as error:
         backend.close()
         raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error

@@ -15,10 +15,12 @@ import rich.cells
 from rich._unicode_data import load as load_table
 
 from .sanitize import visible
+from .widgets.graphemes import graphemes
 
 _JOINER, _WIDE_FORM, _FLAG = "\u200d", "\ufe0f", "\U0001f3f4"
 _EMOJI = re.compile("[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]")
-_SPECIAL = re.compile("[\u200d\ufe0f\U0001f1e6-\U0001f1ff\U000e0001-\U000e007f]")
+_TAG = re.compile("[\U000e0020-\U000e007f]")
+_SPECIAL = re.compile("[\u200d\ufe0f\U000e0020-\U000e007f]")
 _size_by_table = rich.cells.get_character_cell_size
 
 Span = tuple[int, int, int]
@@ -34,33 +36,36 @@ def character_cells(character: str, unicode_version: str = "auto") -> int:
 
 def split_graphemes(text: str, unicode_version: str = "auto") -> tuple[list[Span], int]:
     """Return what must not be cut in a text, in order and without gaps, and the cells of it all."""
-    narrow_to_wide = load_table(unicode_version).narrow_to_wide
-    spans: list[Span] = []
-    narrow = False  # the last character that has cells may still become wide
-    emoji = joins = False  # the last character that is seen is an emoji; a joiner came after it
-    for index, character in enumerate(text):
-        cells = character_cells(character, unicode_version)
-        apart = cells > 0 and not joins
-        if character == _WIDE_FORM:
-            cells, narrow = int(narrow), False
-        elif joins and emoji and _EMOJI.match(character):
-            cells = 0
-        elif "\U000e0020" <= character <= "\U000e007f" and spans and text[spans[-1][0]] == _FLAG:
-            cells, apart = 0, False
-        elif "\U0001f1e6" <= character <= "\U0001f1ff" and spans:
-            start, end, _ = spans[-1]
-            apart = not (end == start + 1 and "\U0001f1e6" <= text[start] <= "\U0001f1ff")
-        if apart or not spans:
-            spans.append((index, index + 1, cells))
-        else:
-            start, _, before = spans[-1]
-            spans[-1] = (start, index + 1, before + cells)
-        joins = character == _JOINER
-        if cells and character != _WIDE_FORM:
-            narrow = character in narrow_to_wide
-        if not joins and character != _WIDE_FORM:
-            emoji = bool(_EMOJI.match(character))
+    starts = graphemes(text)
+    ends = [*starts[1:], len(text)]
+    spans = [
+        (start, end, _joined_cells(text[start:end], unicode_version))
+        for start, end in zip(starts, ends, strict=False)
+    ]
     return spans, sum(cells for _, _, cells in spans)
+
+
+def _joined_cells(text: str, unicode_version: str) -> int:
+    """Return the cells of a text in which joiners, wide forms and tags of flags may be."""
+    if len(text) == 1:
+        return character_cells(text, unicode_version)
+    narrow_to_wide = load_table(unicode_version).narrow_to_wide
+    total, measured = 0, ""  # the last character that had cells
+    emoji = joins = False  # the last character that is seen is an emoji; a joiner came after it
+    for character in text:
+        if character == _WIDE_FORM:
+            total, measured = total + (measured in narrow_to_wide), ""
+            continue
+        is_emoji = _EMOJI.match(character) is not None
+        cells = character_cells(character, unicode_version)
+        if (joins and emoji and is_emoji) or (text[0] == _FLAG and _TAG.match(character)):
+            cells = 0
+        elif cells:
+            measured = character
+        total += cells
+        joins = character == _JOINER
+        emoji = emoji if joins else is_emoji
+    return total
 
 
 def _cell_len(text: str, unicode_version: str = "auto") -> int:

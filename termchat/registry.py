@@ -66,7 +66,7 @@ class ModelStatus(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; `size` in bytes, null where not known."""
         entry = self.entry
-        size = self.path.stat().st_size if self.path is not None and self.path.is_file() else entry.size
+        size = _size(self.path) if self.path is not None and os.path.isfile(self.path) else entry.size
         return {
             "name": entry.name,
             "path": str(self.path) if self.path is not None else None,
@@ -115,16 +115,22 @@ class Registry:
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
         for source in entry.sources:
-            if isinstance(source, LocalSource) and source.path.exists():
+            if isinstance(source, LocalSource) and os.path.exists(source.path):
                 return source.path
         path = self.target(entry)
-        if path is None or not path.is_file():
+        if path is None or not os.path.isfile(path):  # False, too, where it may not be looked at
             return None
-        return path if entry.size is None or path.stat().st_size == entry.size else None
+        return path if entry.size is None or _size(path) == entry.size else None
 
     def target(self, entry: ModelEntry) -> Path | None:
         """Where a download of the model lands, None if it has no source to download from."""
         return self.models / entry.name / entry.file if entry.file is not None else None
+
+    def has_file(self, name: str) -> bool:
+        """Whether anything is here under the model's name, though it may be damaged."""
+        entry = self.entry(name)
+        target = self.target(entry)
+        return self.path_of(entry) is not None or (target is not None and os.path.isfile(target))
 
     def resolve(self, name: str | None = None) -> ResolvedModel:
         """The model of a registered name, or of a path to a file or folder; the default model for None.
@@ -137,7 +143,7 @@ class Registry:
             entry = self.entries[name]
             path = self.path_of(entry)
             if path is None:
-                raise NotDownloadedError(self._absent(entry), entry)
+                raise NotDownloadedError(self.absent(entry), entry)
             return ResolvedModel(name, path, entry)
         path = expanded(name)
         if name and os.path.exists(path):  # False, not an error, for a name that no file could have
@@ -150,7 +156,8 @@ class Registry:
             f"no model is called {name[:100]!r}, and there is no such file or folder; {self._hint(name)}"
         )
 
-    def _absent(self, entry: ModelEntry) -> str:
+    def absent(self, entry: ModelEntry) -> str:
+        """That a model is not here, and what to do."""
         if entry.file is None:
             return f"the model {entry.name} is not at {entry.sources[0]}"
         return f"the model {entry.name} is not downloaded; run: termchat models pull {entry.name}"
@@ -160,8 +167,8 @@ class Registry:
         entry = self.entry(name)
         target = self.target(entry)
         partial = 0
-        if target is not None and target.parent.is_dir():
-            partial = sum(part.stat().st_size for part in target.parent.glob("*.part"))
+        if target is not None and os.path.isdir(target.parent):
+            partial = sum(_size(part) for part in target.parent.glob("*.part"))
         return ModelStatus(entry, self.path_of(entry), partial, entry.name == self.default)
 
     def list_models(self) -> list[ModelStatus]:
@@ -178,7 +185,12 @@ class Registry:
 
         entry = self.entry(name)
         folder = self.models / entry.name
-        files = [file for file in folder.iterdir() if file.name != ".lock"] if folder.is_dir() else []
+        try:
+            files = [file for file in folder.iterdir() if file.name != ".lock"]
+        except FileNotFoundError:
+            files = []
+        except OSError as error:
+            raise RegistryError(f"cannot remove the model {name}: {folder}: {error.strerror}") from error
         if not files:
             own = next((source for source in entry.sources if isinstance(source, LocalSource)), None)
             reason = f"it is your own file, {own.path}" if own is not None else "it is not downloaded"
@@ -190,7 +202,7 @@ class Registry:
         try:
             if not try_lock(fd):
                 raise RegistryError(f"cannot remove the model {name}: another termchat is downloading it")
-            freed = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            freed = sum(_size(file) for file in folder.rglob("*") if file.is_file())
             for file in files:
                 if file.is_dir():  # pip's, left by a process that was killed
                     rmtree(file)
@@ -201,3 +213,11 @@ class Registry:
         finally:
             os.close(fd)
         return freed
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 if another process has just taken it away."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

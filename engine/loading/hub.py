@@ -22,10 +22,14 @@ def repository_of(path: Path) -> Path | None:
 
 
 def is_kept_by(target: Path, repository: Path) -> bool:
-    """Whether a resolved path belongs to a repository: in its folder, or in what the hub's cache shares."""
-    if target.is_relative_to(repository):
-        return True
+    """Whether a resolved path belongs to a repository: in its folder, or in what the hub's cache shares.
+
+    The folder of the files' contents, of the repository or of the hub, may be a link to another disk.
+    """
     hub = repository.parent
+    kept = [repository, *((folder / "blobs").resolve() for folder in (repository, hub))]
+    if any(target.is_relative_to(folder) for folder in kept):
+        return True
     if not target.is_relative_to(hub):
         return False
     return not target.relative_to(hub).parts[0].startswith(_REPOSITORIES)

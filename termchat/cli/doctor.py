@@ -138,6 +138,11 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             report.problem("no model was tried", str(error), "download it, or name another one with --model")
             return
 
+    if (damage := _damage(setup, name)) is not None:
+        mend = f"run: termchat models pull {name}"
+        report.problem(f"the file of the model {name} is damaged", damage, mend, broken=True)
+        return
+
     async def measure() -> None:
         async with serving(console, choice) as served:
             peak = await served.bandwidth_peak()
@@ -170,6 +175,17 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             f"the backend {report.facts['backend']} computes a row differently in batches of other sizes",
             "use --backend reference where that matters",
         )
+
+
+def _damage(setup: Setup, name: str) -> str | None:
+    """What is wrong with a registered model's file. The others' are for `termchat models verify`."""
+    from ..download import check
+
+    try:
+        checked = check(setup.registry, name)
+    except UserError:  # no registered model, or not here: said where it is loaded
+        return None
+    return checked.reason if checked.state == "damaged" else None
 
 
 def _choice(report: Report, config: EngineConfig) -> None:

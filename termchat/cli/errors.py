@@ -65,11 +65,14 @@ class Failure(NamedTuple):
         return {"code": self.code, "message": self.message}
 
 
-def engine_failure(error: EngineError, model: str) -> CliError:
-    """An error of the engine; one of the chat template with the model it came with, and a way round it."""
+def engine_failure(error: EngineError, model: str, mend: str | None = None) -> CliError:
+    """An error of the engine; one of the chat template with the model it came with, and a way round it.
+
+    mend: what helps against it.
+    """
     if error.code == "template":
         return CliError(error.code, f"{model}: {error.message} (--raw does without it)")
-    return CliError(error.code, error.message)
+    return CliError(error.code, f"{error.message}; {mend}" if mend is not None else error.message)
 
 
 def failure_of(error: UserError) -> Failure:

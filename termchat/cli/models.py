@@ -1,4 +1,4 @@
-"""`termchat models`: what is known, what is here, and bringing or removing it."""
+"""`termchat models`: what is known, what is here, and bringing, checking or removing it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import click
 
 from ..units import format_bytes
 from .console import Console
+from .errors import FAILED, OK
 from .options import CommandGroup, complete_model, json_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..registry import ModelStatus, Registry
 
 
 @click.group(cls=CommandGroup)
 def models() -> None:
-    """List, download, show and remove models."""
+    """List, download, show, check and remove models."""
 
 
 def load_registry(console: Console) -> Registry:
@@ -52,15 +55,23 @@ def list_models(console: Console, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def pull_model(console: Console, name: str, as_json: bool) -> None:
-    """Download a model; an interrupted download goes on where it stopped."""
-    from .pull import pull
+    """Download a model, or check one that is here; an interrupted download goes on where it stopped.
+
+    A model that is damaged is brought again.
+    """
+    from .pull import check, pull, repair
 
     registry = load_registry(console)
     status = registry.show(name)
     if status.path is None:
         pull(console, registry, status.entry)
-    elif not as_json:
-        console.output.write(f"{name} is here already: {status.path}\n")
+    else:
+        checked = check(console, registry, name)
+        if checked.state == "damaged":
+            console.messages.note(f"{name} is damaged: {checked.reason}; it is brought again")
+            repair(console, registry, name)
+        elif not as_json:
+            console.output.write(f"{name} is here already, {checked.reason}: {status.path}\n")
     if as_json:
         console.print_json(registry.show(name).as_dict())
 
@@ -92,6 +103,40 @@ def remove_model(console: Console, name: str, as_json: bool) -> None:
         console.print_json({"name": name, "freed": freed})
     else:
         console.output.write(f"removed {name}, {format_bytes(freed)} are free again\n")
+
+
+@models.command("verify")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_model)
+@json_option
+@click.pass_obj
+def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> int:
+    """Check the files of models by their sha256; without a name all that are here.
+
+    Exit code 1 if one is damaged.
+    """
+    from .pull import check
+
+    registry = load_registry(console)
+    chosen = list(dict.fromkeys(names)) or [name for name in registry.entries if registry.has_file(name)]
+    rows, found = [["NAME", "STATE", "REASON"]], []
+    for name in chosen:
+        checked = check(console, registry, name)
+        mend = _mend(registry, name, checked.path) if checked.state == "damaged" else None
+        found.append({"name": name, **checked._asdict(), "path": str(checked.path), "mend": mend})
+        rows.append([name, checked.state, checked.reason + (f"; {mend}" if mend else "")])
+    if as_json:
+        console.print_json(found)
+    elif found:
+        console.print_table(rows)
+    else:
+        console.output.write("no model is on this machine\n")
+    return FAILED if any(row["state"] == "damaged" for row in found) else OK
+
+
+def _mend(registry: Registry, name: str, path: Path) -> str:
+    if path != registry.target(registry.entry(name)):
+        return "it is your own file: replace it, or correct models.toml"
+    return f"run: termchat models pull {name}"
 
 
 def _size(status: ModelStatus) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from typing import TYPE_CHECKING
 
 from ..download.progress import Progress, format_progress
 from ..registry import Registry
 from ..registry_file import ModelEntry
 from ..units import format_bytes
 from .console import Console
+
+if TYPE_CHECKING:
+    from ..download import Checked
 
 BAR_CELLS = 20
 LINE_SECONDS = 5.0
@@ -26,7 +31,8 @@ class ProgressLine:
     def __call__(self, progress: Progress) -> None:
         """Show an event."""
         if self._messages.is_terminal:
-            self._messages.progress(format_progress(progress, bar=BAR_CELLS))
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be drawn over
+            self._messages.progress(format_progress(progress, bar=BAR_CELLS)[:room])
             return
         now = time.monotonic()
         if progress.phase == self._phase and now - self._shown < LINE_SECONDS:
@@ -42,7 +48,7 @@ class ProgressLine:
 
 def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:
     """Download a model, showing its progress. DownloadError, PathError, NotDownloadedError."""
-    from ..download import ensure
+    from ..download import ensure, origin_of
 
     line = ProgressLine(console)
     console.messages.note(f"{described(entry)} comes to {registry.models / entry.name}")
@@ -51,6 +57,35 @@ def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:
     finally:
         line.close()
     console.messages.note(f"{entry.name} is ready: {path}")
+    origin = origin_of(path)
+    if origin is not None and not origin.checked:
+        known = "neither models.toml nor its server says what it must be"
+        console.messages.note(
+            f"{entry.name} could not be checked: {known}; what came has sha256 {origin.sha256}"
+        )
+
+
+def check(console: Console, registry: Registry, name: str) -> Checked:
+    """Read a model's file and compare it with what is known. NotDownloadedError, DownloadError."""
+    from ..download import check
+
+    line = ProgressLine(console)
+    try:
+        return check(registry, name, line if console.messages.is_terminal else None)
+    finally:
+        line.close()
+
+
+def repair(console: Console, registry: Registry, name: str) -> None:
+    """Bring a damaged model again, showing the progress. DownloadError, PathError."""
+    from ..download import repair
+
+    line = ProgressLine(console)
+    try:
+        path = repair(registry, name, line)
+    finally:
+        line.close()
+    console.messages.note(f"{name} is ready: {path}")
 
 
 def described(entry: ModelEntry) -> str:

@@ -138,7 +138,12 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
             thinking = await thinking_style(engine, variables) if chat else ThinkingStyle()
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)
-            raise engine_failure(error, choice.model.name) from error
+            damage = None
+            if error.code == "model_invalid":
+                from ..download import mend
+
+                damage = mend(choice.setup.registry, choice.model)
+            raise engine_failure(error, choice.model.name, damage) from error
         for note in engine.info.notes:
             console.messages.note(note)
         collector.resume()

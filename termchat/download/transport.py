@@ -1,16 +1,68 @@
-"""Opening a file at an address, from a given byte on: http, https and file, with the rules for redirects."""
+"""Opening a file at an address, from a given byte on: http, https and file, with the rules for redirects.
+
+What talks to the network is a thread of its own (a name that is being resolved cannot be stopped): who waits
+for it looks up often, and can leave it alone at any moment. It touches no file.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import queue
 import re
-import urllib.error
+import socket
+import threading
+import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPMessage, HTTPResponse
-from typing import IO, Any
-from urllib.parse import urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+from .errors import DownloadError
+from .progress import BEAT_SECONDS
+from .proxies import Proxy, proxy_of
+from .trust import trust
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_S = 10.0
+_REDIRECTS = 10
+_AHEAD = 32  # chunks that wait to be written, 64 KiB each at most
+
+log = logging.getLogger(__name__)
+
+
+class TransferError(Exception):
+    """An address cannot be opened, or no more can be read from it.
+
+    cause: what the system said, if it did. url: where that was, after redirects. by_proxy: the proxy said so,
+    or it is the proxy that cannot be reached.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        cause: BaseException | None = None,
+        *,
+        url: str = "",
+        by_proxy: Proxy | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.url = url
+        self.by_proxy = by_proxy
+
+
+class StatusError(TransferError):
+    """The server answered with something else than the file."""
+
+    def __init__(self, code: int, reason: str, headers: Mapping[str, str], url: str) -> None:
+        super().__init__(f"{code} {reason}".rstrip(), url=url)
+        self.code = code
+        self.headers = headers
 
 
 @dataclass(slots=True)
@@ -18,62 +70,50 @@ class Body:
     """An open answer. start: position of its first byte; total: size of the whole file, None if not said.
 
     framed: the end of the stream is marked, so that a cut is noticed. linked_*: what a Hugging Face server
-    says of the file it redirects to (X-Linked-Size, and X-Linked-Etag, the sha256 of a large file).
+    says of the file, or of the one it redirects to (X-Linked-Size, and X-Linked-Etag, the sha256 of a large
+    file); etag_sha256: an ETag that looks like one, of the server that was asked. kind: its media type.
+    read: some bytes as they come, empty at the end; TransferError.
     """
 
-    stream: Any
+    read: Callable[[], bytes]
+    close: Callable[[], object]
     start: int
     total: int | None
     etag: str | None
     framed: bool
     linked_sha256: str | None = None
     linked_size: int | None = None
-
-    def read(self, size: int) -> bytes:
-        """Up to `size` bytes as they come, empty at the end. OSError, http.client.HTTPException."""
-        data: bytes = self.stream.read1(size)
-        return data
+    etag_sha256: str | None = None
+    kind: str = ""
 
 
-def open_body(url: str, headers: Mapping[str, str], offset: int, etag: str | None, timeout: float) -> Body:
+def open_body(
+    url: str,
+    headers: Mapping[str, str],
+    offset: int,
+    etag: str | None,
+    timeout: float,
+    beat: Callable[[], object] = lambda: None,
+) -> Body:
     """Ask for `url` from byte `offset` on, if it still has `etag`; the answer may begin at 0 all the same.
 
-    urllib.error.URLError (HTTPError with a status), OSError, http.client.HTTPException.
+    timeout: seconds without a byte that end it. beat: called while it waits, about ten times a second; what
+    it raises ends the wait. TransferError (StatusError), DownloadError.
     """
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise TransferError(str(error), error) from error
     if scheme == "file":
         return _open_file(url, offset)
     if scheme not in ("http", "https"):
-        raise urllib.error.URLError(ValueError(f"{scheme!r} addresses are not supported"))
-    request = urllib.request.Request(url, headers=dict(headers))
-    request.add_header("User-Agent", "termchat")
-    request.add_header("Accept-Encoding", "identity")
+        raise TransferError("only http, https and file addresses are supported", ValueError(scheme))
+    asked = {**headers, "User-Agent": "termchat", "Accept": "*/*", "Accept-Encoding": "identity"}
     if offset:
-        request.add_header("Range", f"bytes={offset}-")
-        if etag is not None and not etag.startswith(
-            "W/"
-        ):  # a weak tag may not be used here (RFC 9110, 13.1.5)
-            request.add_header("If-Range", etag)
-    redirects = _Redirects()
-    response: HTTPResponse = urllib.request.build_opener(redirects).open(request, timeout=timeout)
-    answer = response.headers
-    if answer.get("Content-Encoding", "identity") != "identity":
-        response.close()
-        raise urllib.error.URLError(ValueError("the server compresses the file on the way"))
-    start, total = 0, None
-    if response.status == 206:
-        start, total = _content_range(answer.get("Content-Range", ""))
-    elif response.length is not None:
-        total = response.length
-    return Body(
-        stream=response,
-        start=start,
-        total=total,
-        etag=answer.get("ETag"),
-        framed=response.length is not None or response.chunked,
-        linked_sha256=redirects.linked_sha256 or _sha256(answer),
-        linked_size=redirects.linked_size,
-    )
+        asked["Range"] = f"bytes={offset}-"
+        if etag is not None and not etag.startswith("W/"):  # weak tags may not be used (RFC 9110, 13.1.5)
+            asked["If-Range"] = etag
+    return _Exchange(url, asked, timeout, beat).body()
 
 
 def without_secrets(url: str) -> str:
@@ -86,49 +126,200 @@ def without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but hands a token to its own server only and never leaves https for http."""
-
-    linked_sha256: str | None = None
-    linked_size: int | None = None
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        self.linked_sha256 = _sha256(headers) or self.linked_sha256
-        size = headers.get("X-Linked-Size", "")
-        self.linked_size = int(size) if re.fullmatch(r"[0-9]{1,18}", size) else self.linked_size
-        old, new = urlsplit(req.full_url), urlsplit(newurl)
-        if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme == "http"):
-            shown = without_secrets(newurl)
-            raise urllib.error.HTTPError(req.full_url, code, f"with a redirect to {shown}", headers, fp)
-        request = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if request is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
-            request.remove_header("Authorization")
-        return request
+def innermost(error: BaseException) -> BaseException:
+    """What an exception came from in the end."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return error
 
 
-def _sha256(headers: HTTPMessage) -> str | None:
-    etag = headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
-    return etag.lower() if re.fullmatch(r"[0-9a-fA-F]{64}", etag) else None
+class _Exchange:
+    """A request and its answer, made by a thread; chunks come through a queue."""
+
+    def __init__(self, url: str, headers: dict[str, str], timeout: float, beat: Callable[[], object]) -> None:
+        self._url = self._at = url
+        self._headers = headers
+        self._timeout = timeout
+        self._beat = beat
+        self._items: queue.Queue[Body | bytes | BaseException] = queue.Queue(_AHEAD)
+        self._left = threading.Event()
+        self._socket: socket.socket | None = None
+        threading.Thread(target=self._talk, name="download", daemon=True).start()
+
+    def body(self) -> Body:
+        """The answer's head."""
+        try:
+            item = self._next()
+            assert isinstance(item, Body), "the head comes first"
+        except BaseException:
+            self.close()
+            raise
+        return item
+
+    def read(self) -> bytes:
+        item = self._next()
+        assert isinstance(item, bytes), "there is one head"
+        return item
+
+    def close(self) -> None:
+        """Leave the thread alone; what it waits for ends at once if it has got as far as an answer."""
+        self._left.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _next(self) -> Body | bytes:
+        # The client has its own limits; only a name that is never resolved needs this one.
+        end = time.monotonic() + CONNECT_S + 2 * self._timeout
+        while True:
+            try:
+                item = self._items.get(timeout=BEAT_SECONDS)
+            except queue.Empty:
+                self._beat()
+                if time.monotonic() > end:
+                    raise TransferError("no answer came in time", TimeoutError(), url=self._at) from None
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            return item
+
+    def _put(self, item: Body | bytes | BaseException) -> bool:
+        """Hand something over; False: nobody wants it any more."""
+        while not self._left.is_set():
+            with suppress(queue.Full):
+                self._items.put(item, timeout=BEAT_SECONDS)
+                return True
+        return False
+
+    def _talk(self) -> None:
+        import httpx
+
+        try:
+            self._follow(httpx)
+        except (TransferError, DownloadError) as error:
+            self._put(error)
+        except Exception as error:  # also what the client's own libraries let through
+            self._put(self._failure(httpx, error))
+        except BaseException as error:  # for whoever waits
+            self._put(error)
+
+    def _failure(self, httpx: Any, error: Exception) -> TransferError:
+        """What went wrong on the way, in words."""
+        inner = innermost(error)
+        text = getattr(inner, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, httpx.TimeoutException):
+            inner, text = TimeoutError(text), "no answer came in time"
+        proxy = None
+        by_socks = type(error).__module__.partition(".")[0] == "socksio"  # it does not speak SOCKS
+        if by_socks or isinstance(error, (httpx.ProxyError, httpx.ConnectError, httpx.ConnectTimeout)):
+            proxy = proxy_of(self._at)
+        if not isinstance(error, (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)):
+            log.warning("%s: an unusual failure", without_secrets(self._at), exc_info=error)
+        failure = TransferError(text, inner, url=self._at, by_proxy=proxy)
+        failure.__cause__ = error
+        return failure
+
+    def _follow(self, httpx: Any) -> None:
+        """Go where the file is. A token is handed to its own server only; https is never left for http."""
+        headers = dict(self._headers)
+        linked_sha256: str | None = None
+        linked_size: int | None = None
+        for _ in range(_REDIRECTS):
+            url = self._at
+            with _client(url, self._timeout) as client, client.stream("GET", url, headers=headers) as answer:
+                self._socket = answer.extensions["network_stream"].get_extra_info("socket")
+                if not 300 <= answer.status_code < 400 or "Location" not in answer.headers:
+                    self._receive(answer, url, url == self._url, linked_sha256, linked_size)
+                    return
+                linked_sha256 = _sha256(answer.headers.get("X-Linked-Etag")) or linked_sha256
+                linked_size = _size(answer.headers.get("X-Linked-Size")) or linked_size
+                new = urljoin(url, answer.headers["Location"])
+                old, parts = urlsplit(url), urlsplit(new)
+                if parts.scheme not in ("http", "https") or (old.scheme, parts.scheme) == ("https", "http"):
+                    reason = f"with a redirect to {without_secrets(new)}"
+                    raise StatusError(answer.status_code, reason, answer.headers, url)
+                if (old.scheme, old.netloc) != (parts.scheme, parts.netloc):
+                    headers.pop("Authorization", None)
+                code, answered = answer.status_code, answer.headers
+                self._at = new
+        raise StatusError(code, "with redirects without end", answered, url)
+
+    def _receive(
+        self, answer: httpx.Response, url: str, direct: bool, sha256: str | None, size: int | None
+    ) -> None:
+        headers = answer.headers
+        if answer.status_code not in (200, 206):
+            raise StatusError(answer.status_code, answer.reason_phrase, headers, url)
+        if headers.get("Content-Encoding", "identity") != "identity":
+            raise TransferError("the server compresses the file on the way", ValueError())
+        start, total = 0, _size(headers.get("Content-Length"))
+        if answer.status_code == 206:
+            start, total = _content_range(headers.get("Content-Range", ""))
+        etag = headers.get("ETag")
+        body = Body(
+            read=self.read,
+            close=self.close,
+            start=start,
+            total=total,
+            etag=etag,
+            framed="Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower(),
+            linked_sha256=sha256 or _sha256(headers.get("X-Linked-Etag")),
+            etag_sha256=_sha256(etag) if direct else None,
+            linked_size=size or _size(headers.get("X-Linked-Size")),
+            kind=headers.get("Content-Type", "").partition(";")[0].strip().lower(),
+        )
+        if not self._put(body):
+            return
+        for chunk in answer.iter_raw():
+            if chunk and not self._put(chunk):
+                return
+        self._put(b"")
+
+
+def _client(url: str, timeout: float) -> httpx.Client:
+    """A client for one request, by way of the proxy that the environment names. DownloadError."""
+    import httpx
+
+    proxy, context = proxy_of(url), trust()
+    by_way_of = None
+    if proxy is not None:
+        secure = context if proxy.scheme == "https" else None
+        by_way_of = httpx.Proxy(proxy.url, auth=proxy.credentials, ssl_context=secure)
+    times = httpx.Timeout(timeout, connect=min(CONNECT_S, timeout))
+    transport = httpx.HTTPTransport(verify=context, trust_env=False, proxy=by_way_of)
+    return httpx.Client(transport=transport, trust_env=False, timeout=times)
+
+
+def _sha256(etag: str | None) -> str | None:
+    value = (etag or "").removeprefix("W/").strip('"')
+    return value.lower() if re.fullmatch(r"[0-9a-fA-F]{64}", value) else None
+
+
+def _size(value: str | None) -> int | None:
+    return int(value) if value and re.fullmatch(r"[0-9]{1,18}", value) else None
 
 
 def _content_range(value: str) -> tuple[int, int | None]:
     found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)", value.strip())
     if found is None:
-        raise urllib.error.URLError(ValueError(f"the server gives a range that cannot be read: {value!r}"))
+        raise TransferError(f"the server gives a range that cannot be read: {value[:80]!r}", ValueError())
     return int(found[1]), None if found[2] == "*" else int(found[2])
 
 
 def _open_file(url: str, offset: int) -> Body:
-    stream = open(urllib.request.url2pathname(urlsplit(url).path), "rb")  # noqa: SIM115 - the caller closes it
-    info = os.fstat(stream.fileno())
+    try:
+        stream = open(urllib.request.url2pathname(urlsplit(url).path), "rb")  # noqa: SIM115 - the caller closes it
+        info = os.fstat(stream.fileno())
+    except OSError as error:
+        raise TransferError(error.strerror or str(error), error) from error
     start = min(offset, info.st_size)
     stream.seek(start)
-    return Body(stream, start, info.st_size, f'"{info.st_size}-{info.st_mtime_ns}"', framed=True)
+
+    def read() -> bytes:
+        try:
+            return stream.read(1 << 18)
+        except OSError as error:
+            raise TransferError(error.strerror or str(error), error) from error
+
+    etag = f'"{info.st_size}-{info.st_mtime_ns}"'
+    return Body(read, stream.close, start, info.st_size, etag, framed=True)

@@ -154,7 +154,9 @@ class TermchatApp(App[None], inherit_bindings=False):
         self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
         self.relay = Relay(self.chats, self.history, self._main)
         self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
-        self.monitor = Monitor(self.engines, self.chats, self.relay, Peaks(paths.peaks))
+        self.monitor = Monitor(
+            self.engines, self.chats, self.relay, Peaks(paths.peaks), self._main.notify_user
+        )
 
     @property
     def log_file(self) -> Path:
@@ -249,8 +251,8 @@ class TermchatApp(App[None], inherit_bindings=False):
         else:
             self._main.chat_changed(self._main.chat)
         options = self.options
-        asked = options.model or (chat.model if chat is not None and chat.model else None)
-        await self.engines.start(asked, fetch=options.fetch)
+        first = chat.model if chat is not None and options.model is None else ""
+        await self.engines.start(options.model, fetch=options.fetch, first=first)
         if chat is not None and options.model is not None and self.engines.default.reference:
             await self.chats.set_model(chat, self.engines.default.reference)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
@@ -47,9 +49,9 @@ class EngineBridge:
 
     state: starting (nothing is known yet), absent (the model is not on this machine), downloading, unloaded,
     waiting (for memory that another model has), loading, ready, failed or closed. error, remedy: why it is
-    absent or failed, and what can be done. entry: the registered model that is absent or downloading.
-    progress: the download's latest event. loading: an engine is being loaded, which cannot be stopped
-    half-way.
+    absent or failed, and what can be done; details: all that is known of why. entry: the registered model
+    that is absent or downloading. progress: the download's latest event. unchecked: nothing said what the
+    download had to be. loading: an engine is being loaded, which cannot be stopped half-way.
     """
 
     def __init__(self, loader: Loader, changed: Callable[[], None], name: str | None = None) -> None:
@@ -58,9 +60,11 @@ class EngineBridge:
         self.state: State = "starting"
         self.error = ""
         self.remedy = ""
+        self.details = ""
         self.model: ResolvedModel | None = None
         self.entry: ModelEntry | None = None
         self.progress: Progress | None = None
+        self.unchecked = False
         self.engine: Engine | None = None
         self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
@@ -69,7 +73,7 @@ class EngineBridge:
         self._changed = changed
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._stop_download = False
+        self._stop = threading.Event()  # of the latest download
 
     @property
     def reference(self) -> str:
@@ -129,14 +133,16 @@ class EngineBridge:
     def download(self) -> None:
         """Fetch the absent model, then load it."""
         if self.state == "absent" and self.entry is not None:
-            self._stop_download = False
+            self._stop = threading.Event()
             self.progress = None
             self._become("downloading")
-            self._task = asyncio.create_task(self._run(self._download(self.entry)))
+            self._task = asyncio.create_task(self._run(self._download(self.entry, self._stop)))
 
     def stop_download(self) -> None:
-        """End a download; what has come is kept."""
-        self._stop_download = True
+        """End a download at once; what has come is kept. Its thread ends by itself, a moment later."""
+        if self.state == "downloading":
+            self._stop.set()
+            self._become("absent", "the download was stopped; what has come is kept", AGAIN)
 
     async def ready(self) -> Engine:
         """The engine, when it is loaded. EngineUnavailableError: it cannot be."""
@@ -158,7 +164,7 @@ class EngineBridge:
 
     async def close(self) -> None:
         """End the engine for good; live replies end as aborted."""
-        self._stop_download = True
+        self._stop.set()
         self._become("closed", "the engine is closed")
         await self._leave()
 
@@ -176,16 +182,17 @@ class EngineBridge:
 
         return template_vars(self.model) if self.model is not None else {}
 
-    def fail(self, error: Exception) -> None:
-        """It cannot be used, for this reason."""
+    def fail(self, error: Exception, mend: str | None = None) -> None:
+        """It cannot be used, for this reason. mend: what would help."""
         log.warning("a model cannot be used", exc_info=error)
         code = getattr(error, "code", "")
         remedy = CHOOSE
         if code == "out_of_memory":
             remedy = "choose a smaller model, or set engine.kv_memory in the settings"
-        elif code == "model_invalid" and self.model is not None and self.model.entry is not None:
-            name = self.model.entry.name
-            remedy = f"{CHOOSE}, or delete it (termchat models rm {name}) and download it again"
+        elif code == "template":
+            remedy = f"it is no chat model, perhaps: termchat --raw goes on with a text by it; {CHOOSE}"
+        elif mend is not None:
+            remedy = f"{mend}; or {CHOOSE}"
         self._become("failed", str(error) or type(error).__name__, remedy)
 
     async def _leave(self) -> None:
@@ -197,7 +204,15 @@ class EngineBridge:
         try:
             await job
         except Exception as error:
-            self.fail(error)
+            self.fail(error, await self._mend(error))
+
+    async def _mend(self, error: Exception) -> str | None:
+        registry, model = self.loader.registry, self.model
+        if getattr(error, "code", "") != "model_invalid" or registry is None or model is None:
+            return None
+        from ..download import mend
+
+        return await in_background(lambda: mend(registry, model))
 
     async def _load(self, model: ResolvedModel, first: Coroutine[Any, Any, None] | None = None) -> None:
         from ..session import thinking_style
@@ -207,46 +222,58 @@ class EngineBridge:
             self._become("loading")
         started = time.perf_counter()
         engine = await in_background(lambda: self.loader.make(model))
-        self.loading = True
-        try:
-            await engine.__aenter__()
-        finally:
-            self.loading = False
-        if self.state == "closed":
-            await engine.__aexit__(None, None, None)
-            return
-        self.thinking = await thinking_style(engine, self.template_vars())
+        async with AsyncExitStack() as stack:  # whatever happens before it is ours leaves it again
+            self.loading = True
+            try:
+                await stack.enter_async_context(engine)
+            finally:
+                self.loading = False
+            thinking = await thinking_style(engine, self.template_vars())
+            if self.state == "closed":
+                return
+            stack.pop_all()
+        self.thinking = thinking
         self.load_seconds = time.perf_counter() - started
         self.engine = engine
         self._become("ready")
 
-    async def _download(self, entry: ModelEntry) -> None:
-        from ..download import ensure
+    async def _download(self, entry: ModelEntry, stop: threading.Event) -> None:
+        from ..download import DownloadError, ensure, origin_of
 
         registry = self.loader.registry
         assert registry is not None, "an entry is known"
 
         def note(progress: Progress) -> None:
-            if self._stop_download:
+            if stop.is_set():
                 raise _DownloadStoppedError
             self.progress = progress
 
         try:
-            await in_background(lambda: ensure(registry, entry.name, note))
+            path = await in_background(lambda: ensure(registry, entry.name, note))
         except _DownloadStoppedError:
-            self._become("absent", "the download was stopped; what has come is kept", AGAIN)
+            return
         except UserError as error:
             log.warning("%s", error)
-            self._become("absent", str(error), AGAIN)
-        else:
-            self.model = self.loader.resolve(entry.name)
-            self._become("loading")
-            await self._load(self.model)
+            if not stop.is_set():
+                summary = error.summary if isinstance(error, DownloadError) else str(error)
+                self._become("absent", summary, AGAIN)
+                self.details = str(error)
+            return
+        if stop.is_set() and self.state != "absent":  # closed, or fetched anew by now
+            return
+        self.model = self.loader.resolve(entry.name)
+        if stop.is_set():  # it had all come already
+            self._become("unloaded")
+            return
+        origin = origin_of(path)
+        self.unchecked = origin is not None and not origin.checked
+        self._become("loading")
+        await self._load(self.model)
 
     def _become(self, state: State, error: str = "", remedy: str = "") -> None:
         if self.state == "closed":
             return
-        self.state, self.error, self.remedy = state, error, remedy
+        self.state, self.error, self.remedy, self.details = state, error, remedy, error
         if state in ("ready", "unloaded", "failed", "closed"):
             self._settled.set()
         else:

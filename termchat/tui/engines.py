@@ -40,8 +40,16 @@ class Engines:
         self._loader = loader
         self._changed = changed
 
-    async def start(self, name: str | None, *, fetch: bool = False) -> None:
-        """Read the registry and load a first model, the default from now on. fetch: bring it if absent."""
+    @property
+    def known(self) -> list[EngineBridge]:
+        """One for each model that some conversation asked for."""
+        return list(self._bridges)
+
+    async def start(self, name: str | None, *, fetch: bool = False, first: str = "") -> None:
+        """Read the registry and load the default model, or instead of it the `first` conversation's.
+
+        name: the default from now on. fetch: bring what is absent.
+        """
         self.default.name = name
         try:
             await in_background(self._loader.read)
@@ -50,10 +58,11 @@ class Engines:
             return
         for bridge in self._bridges:
             bridge.look()
-        registry, entry = self._loader.registry, self.default.entry
-        self.default.load()
+        bridge = self.of(first)
+        registry, entry = self._loader.registry, bridge.entry
+        bridge.load()
         if fetch and registry is not None and entry is not None and registry.target(entry) is not None:
-            self.default.download()
+            bridge.download()
 
     def of(self, model: str) -> EngineBridge:
         """The bridge of a conversation's model; "" is the default."""

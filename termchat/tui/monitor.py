@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -34,8 +35,15 @@ class Monitor:
     speeds: tokens a second of the conversations that stream.
     """
 
-    def __init__(self, engines: Engines, chats: Chats, relay: Relay, peaks: Peaks | None = None) -> None:
-        """peaks: of earlier runs; None: none is measured."""
+    def __init__(
+        self,
+        engines: Engines,
+        chats: Chats,
+        relay: Relay,
+        peaks: Peaks | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """peaks: of earlier runs; None: none is measured. tell: shows a sentence to the user."""
         self.stats: EngineStats | None = None
         self.speeds: dict[Chat, float] = {}
         self._engines = engines
@@ -43,6 +51,7 @@ class Monitor:
         self._relay = relay
         self._histories: dict[EngineBridge, StatsHistory] = {}
         self._peaks = peaks
+        self._tell = tell
         self._met: dict[
             EngineBridge, int
         ] = {}  # ids of the engines; holding on to them would keep their memory
@@ -104,21 +113,25 @@ class Monitor:
         return stats
 
     def meet(self, engine: Engine) -> None:
-        """An engine is new: tell it the peak of earlier runs."""
+        """An engine is new: what it has to say, and the peak of earlier runs for it."""
+        for note in engine.info.notes:
+            self._tell(note)
         if self._peaks is not None:
             self._peaks.tell(engine)
 
     def measure_peak(self) -> None:
         """Measure the memory's peak when nothing runs anywhere: other programs may have spoiled it before.
 
-        Now and then, after something was answered: a prompt that is sent meanwhile waits some milliseconds.
+        Now and then, after something was answered, or until it was done on a quiet machine: a prompt that is
+        sent meanwhile waits some milliseconds.
         """
         engine, stats = self._bridge.engine, self.stats
         if engine is None or stats is None or self._peaks is None:
             return
         tokens, time_before = self._measured.get(engine, (0, -math.inf))
         now = time.perf_counter()
-        if stats.snapshot.tokens_total == tokens or now - time_before < MEASURE_SECONDS:
+        news = stats.snapshot.tokens_total != tokens or not stats.snapshot.bandwidth_peak_quiet
+        if not news or now - time_before < MEASURE_SECONDS:
             return
         self._measured[engine] = stats.snapshot.tokens_total, now
         peaks = self._peaks

@@ -210,7 +210,7 @@ class Saving:
             self._history.post(partial(write, chat))
 
     def rescue(self, folders: Iterable[Path]) -> str:
-        """When all is closed: put what is held into a file; a sentence about it, or "". folders: best first."""
+        """When all is closed: put what is held into a file; a sentence about it. folders: best first."""
         if not self._held:
             return ""
         left = [

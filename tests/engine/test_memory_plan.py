@@ -115,3 +115,13 @@ async def test_the_engine_tells_what_is_not_as_asked(default_model, monkeypatch)
         )
         params = SamplingParams(temperature=0, max_tokens=2)
         assert np.all((await engine.generate([Message("user", "Hi")], params).result()).token_ids)
+
+
+def test_a_model_loads_where_no_further_thread_is_to_be_had(default_model, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    model = load_model(EngineConfig(model=default_model, kv_blocks=2))
+    model.runner.close()
+    assert model.tokenizer.vocab_size > 0

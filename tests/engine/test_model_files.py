@@ -194,6 +194,24 @@ def test_N002_a_snapshot_copied_without_what_its_links_lead_to(hub: Path) -> Non
     assert "cp -rL" in message
 
 
+@pytest.mark.parametrize("inner", ["blobs", "models--a--b/blobs", "models--a--b"])
+def test_N002_folders_of_a_cache_on_another_disk(hub: Path, inner: str) -> None:
+    other = hub.parent / "disk" / Path(inner).name
+    other.parent.mkdir()
+    (hub / inner).rename(other)
+    (hub / inner).symlink_to(other)
+    for link in other.iterdir() if inner != "blobs" else ():  # as those links lead on from the new place
+        if link.is_symlink():
+            link.unlink()
+            link.symlink_to(hub / "blobs" / "f5" / (HASH if link.name == "etag" else "cd" * 32))
+    if inner == "models--a--b":
+        for link in (other / "blobs").iterdir():
+            if link.is_symlink():
+                link.unlink()
+                shutil.copy(hub / "blobs" / "f5" / HASH, link)
+    assert open_checkpoint(snapshot_of(hub)).name == "a/b"
+
+
 def test_N002_a_file_below_a_snapshot(hub: Path) -> None:
     inner = snapshot_of(hub) / "gguf"
     inner.mkdir()

@@ -64,7 +64,7 @@ def test_N019_a_setting_is_written_in_the_form_the_file_has(tmp_path: Path, enco
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_N019_an_attached_file_has_no_mark(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "notes.txt").write_bytes("grün\r\n".encode(encoding))
-    assert attach.read(tmp_path / "notes.txt").rstrip() == "grün"
+    assert attach.read(tmp_path / "notes.txt").text.rstrip() == "grün"
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0\xff")
     with pytest.raises(attach.AttachError, match="is no text file"):
         attach.read(tmp_path / "binary")

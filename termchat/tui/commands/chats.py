@@ -34,8 +34,8 @@ async def move(step: int, ui: MainScreen, argument: str) -> None:
 
 
 async def go_to(index: int, ui: MainScreen, argument: str) -> None:
-    """Go to the conversation at a place in the list."""
-    chats = ui.app.chats.all
+    """Go to the conversation at a place in the list; those without a message do not count."""
+    chats = [chat for chat in ui.app.chats.all if chat.messages or chat.id is not None]
     if index < len(chats):
         await ui.switch_to(chats[index])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...registry import ModelStatus
+from ..bridge import EngineBridge
 from ..command import Command, CommandError
 from ..format import size
 from ..screens.dialogs import Choose
@@ -36,11 +37,18 @@ async def choose(ui: MainScreen, argument: str) -> None:
 
 
 async def _picked(ui: MainScreen) -> str | None:
-    registry = ui.app.loader.registry
+    """The model chosen from a list; None: another thing was done, or nothing."""
+    registry, engines = ui.app.loader.registry, ui.app.engines
     if registry is None:
         raise CommandError("the list of models is still being read")
-    loaded = {bridge.reference for bridge in ui.app.engines.loaded}
-    items = [_item(status, loaded) for status in registry.list_models()]
+    loaded = {bridge.reference for bridge in engines.loaded}
+    files = [
+        _file_item(bridge, loaded)
+        for bridge in engines.known
+        if bridge.model is not None and bridge.model.entry is None
+    ]
+    items = [*files, *(_item(status, loaded) for status in registry.list_models())]
+    items += [_unload_item(bridge) for bridge in engines.loaded]
 
     async def search(query: str) -> list[Item]:
         found = matching(items, query)
@@ -49,9 +57,12 @@ async def _picked(ui: MainScreen) -> str | None:
         return found
 
     hint = "enter use   ● loaded   ✓ on this machine   ⇣ fetch first   esc close"
-    picked: str | None = await ui.app.push_screen_wait(
+    picked: str | EngineBridge | None = await ui.app.push_screen_wait(
         Picker("Models", search, selected=ui.bridge.reference, hint=hint)
     )
+    if isinstance(picked, EngineBridge):
+        await _free(ui, picked)
+        return None
     return picked
 
 
@@ -62,6 +73,18 @@ async def free(ui: MainScreen, argument: str) -> None:
     if bridge.engine is None:
         names = " and ".join(other.title for other in engines.loaded) or "none"
         raise CommandError(f"{bridge.title} is not loaded; loaded: {names}")
+    await _free(ui, bridge)
+
+
+async def why(ui: MainScreen, argument: str) -> None:
+    """Say all that is known of why the model cannot be fetched or used."""
+    bridge = ui.bridge
+    if not bridge.details:
+        raise CommandError(f"there is nothing to say against {bridge.title}")
+    await ui.app.push_screen_wait(Choose(f"What is wrong with {bridge.title}", bridge.details, ["close"]))
+
+
+async def _free(ui: MainScreen, bridge: EngineBridge) -> None:
     busy = len(using(ui, bridge))
     if busy:
         answer = await ui.app.push_screen_wait(
@@ -71,6 +94,22 @@ async def free(ui: MainScreen, argument: str) -> None:
             return
     await unload(ui, bridge)
     ui.notify_user(f"{bridge.title} is unloaded; the next message loads it again")
+
+
+def _unload_item(bridge: EngineBridge) -> Item:
+    text = Content.assemble(("✗ ", "$accent"), ("unload ", "$chat-muted"), (bridge.title, "bold"))
+    return Item(
+        text, bridge, Content.styled("  out of the memory; the next message loads it again", "$chat-muted")
+    )
+
+
+def _file_item(bridge: EngineBridge, loaded: Set[str]) -> Item:
+    assert bridge.model is not None, "it is a file that was found"
+    here = "●" if bridge.reference in loaded else "✓"
+    text = Content.assemble(
+        (f"{here} ", "$accent"), (f"{bridge.title:<18}  ", "bold"), ("a file of yours", "$chat-muted")
+    )
+    return Item(text, bridge.reference, Content.styled(f"  {bridge.model.path}", "$chat-muted"))
 
 
 def _item(status: ModelStatus, loaded: Set[str]) -> Item:
@@ -90,4 +129,5 @@ def _item(status: ModelStatus, loaded: Set[str]) -> Item:
 MODELS = (
     Command("model.choose", choose, "use another model", "Model", "model", "[NAME]", "ctrl+l"),
     Command("model.unload", free, "take a model out of the memory", "Model", "unload", "[NAME]"),
+    Command("model.why", why, "why the model cannot be fetched or used", "Model", "why"),
 )

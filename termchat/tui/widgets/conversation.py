@@ -20,6 +20,9 @@ from ..keymap import Keys
 from ..reply import LiveReply
 from .containers import Rows
 
+MOST_DRAWN = 100_000
+"""Characters of a message that was not generated."""
+
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
 
@@ -189,7 +192,7 @@ class ConversationView(Rows):
             known = Message(
                 str(stored.id),
                 stored.role if stored.role != "tool" else "system",
-                live.text if live is not None else stored.text,
+                live.text if live is not None else _drawn(stored),
                 thinking=live.thinking if live is not None else stored.thinking,
                 complete=live is None,
                 between=self._glyphs.between,
@@ -286,6 +289,14 @@ class ConversationView(Rows):
         words = {"starting": "loading the model", "loading": f"loading {bridge.title}"}
         words["waiting"] = f"{bridge.title} waits until there is memory for it"
         return words.get(bridge.state, "waiting for the engine")
+
+
+def _drawn(stored: StoredMessage) -> str:
+    """What is drawn of a message's text: laying out megabytes that were pasted would stop the interface."""
+    more = len(stored.text) - MOST_DRAWN
+    if stored.role == "assistant" or more <= 0:
+        return stored.text
+    return f"{stored.text[:MOST_DRAWN]}\n… {more} more characters, which were sent and are stored"
 
 
 def _number(value: object) -> float | None:

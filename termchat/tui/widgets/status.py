@@ -53,7 +53,7 @@ class StatusLine(Block):
         if place == "message":
             versions = f"{hint('message.left')} {hint('message.right')} versions"
             return [f"{stop} back", versions, *(f"{hint(id)} {word}" for id, word in ON_MESSAGE.items())]
-        if chat.busy:
+        if chat.busy and bridge.state != "absent":
             return ["enter queue", f"{stop} stop", f"{hint('chat.new')} new chat"]
         enter = "download" if bridge.state == "absent" else "send"
         return [f"enter {enter}", "^J new line", f"{hint('help')} keys", f"{hint('palette')} commands"]

@@ -16,6 +16,7 @@ from ..keymap import Keys
 from .figures import MUTED, bar, cut
 
 BAR_CELLS = 40
+UNCHECKED = "neither models.toml nor its server gives a sha256, so it could not be checked"
 
 
 class Welcome(Static):
@@ -79,6 +80,7 @@ class Welcome(Static):
         return [
             Content(f"{cut(name, min(len(name), width))} is ready"),
             Content.styled(seconds, MUTED),
+            *([Content.styled(UNCHECKED, "$warning")] if bridge.unchecked else []),
             Content(""),
             *(Content.styled(row, MUTED) for row in self._rows(parts, "   ")),
         ]
@@ -107,13 +109,13 @@ class Welcome(Static):
             Content(", ".join(fact for fact in facts if fact)),
             Content.styled(f"to {_short(target.parent)}", MUTED),
             Content(""),
-            Content.assemble(
-                ("enter", "bold $accent"), " download   ", (models, "bold $accent"), " another model"
-            ),
         ]
+        keys = [("enter", "download"), (models, "another model")]
         if bridge.remedy:  # a download was tried
-            lines += [Content(""), Content.styled(bridge.error, "$warning")]
-        return lines
+            lines += [Content.styled(bridge.error, "$warning"), Content("")]
+            keys = [("enter", "tries again"), (models, "a file you have"), ("/why", "details")]
+        hints = [part for key, does in keys for part in ((key, "bold $accent"), f" {does}   ")]
+        return [*lines, Content.assemble(*hints).rstrip()]
 
     def _downloading(self, bridge: EngineBridge) -> list[Content]:
         from ...download import format_progress

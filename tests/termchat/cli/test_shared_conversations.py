@@ -74,16 +74,16 @@ def test_N030_real_processes(environment_of_its_own, home):
             check=False,
         )
 
-    with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(ask, range(3)))
-    assert [process.returncode for process in done] == [0, 0, 0], [process.stderr for process in done]
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(ask, range(2)))
+    assert [process.returncode for process in done] == [0, 0], [process.stderr for process in done]
     replies = sorted((json.loads(process.stdout) for process in done), key=lambda reply: int(reply["id"]))
     counts = [reply["usage"]["prompt_tokens"] for reply in replies]
     assert counts == sorted(counts)
-    assert len(set(counts)) == 3, "each has seen one turn more than the one before"
+    assert len(set(counts)) == 2, "each has seen one turn more than the one before"
     with Store(home / "data" / "termchat" / "termchat.db") as store:
         branch = store.path("team")
-    assert [message.role for message in branch] == ["user", "assistant"] * 3
+    assert [message.role for message in branch] == ["user", "assistant"] * 2
     assert [str(message.id) for message in branch[1::2]] == [reply["id"] for reply in replies]
 
 

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from engine import ConversationRow, EngineSnapshot
+from engine.testing import ScriptedModel, ScriptedRunner
+from termchat.peaks import Peaks
 from termchat.tui.glyphs import UNICODE
+from termchat.tui.monitor import Monitor
+from termchat.tui.relay import Relay
 from termchat.tui.screens.stats import StatsScreen
 from termchat.tui.stats import EngineStats, StatsHistory, derive
 from termchat.tui.widgets.figures import bandwidth_lines, speed_lines
@@ -130,3 +134,49 @@ async def test_B12_the_screen_of_plots_draws_nothing_while_nothing_runs(open_app
             d.app._main.poll()
         assert history.count == count
         assert drawn == []
+
+
+async def test_what_a_model_has_to_say_is_a_notice(open_app: Any, script: Any, monkeypatch: Any) -> None:
+    load = ScriptedModel.load
+    note = "threads 128 is more than this process can use: 2 on 2 processors compute"
+    monkeypatch.setattr(
+        ScriptedModel, "load", lambda self, config: replace(load(self, config), notes=(note,))
+    )
+    async with open_app(script("Hello.")) as d:
+        await d.shows("threads 128 is more than this process can use")
+
+
+async def test_B3_the_peak_is_measured_again_until_the_machine_was_quiet(
+    stage: Any, script: Any, tmp_path: Any, monkeypatch: Any
+) -> None:
+    read, busy = [], [True]
+    monkeypatch.setattr("engine.bandwidth.others_run", lambda: busy[0])
+    monkeypatch.setattr("termchat.tui.monitor.MEASURE_SECONDS", 0.0)
+    monkeypatch.setattr(ScriptedRunner, "read_bandwidth", lambda self: read.append(1) or 1e10)
+    async with stage(script("One.", "Two.")) as s:
+        peaks = Peaks(tmp_path / "peaks.json")
+        monitor = Monitor(s.engines, s.chats, Relay(s.chats, s.history, s.listener), peaks)
+
+        async def measured(count: int) -> None:
+            def done() -> bool:
+                monitor.read()
+                return len(read) >= count
+
+            await s.until(done)
+
+        monitor.read()
+        assert read == [], "nothing was answered yet"
+        s.chats.shown = await s.ask("hi")
+        await measured(3)
+        assert not s.engines.default.snapshot().bandwidth_peak_quiet
+        busy[0] = False
+        await measured(len(read) + 1)
+        await s.until(lambda: s.engines.default.engine.peak.quiet)
+        await s.ask("again", s.chats.shown)
+        await measured(len(read) + 1)
+        await s.until(lambda: s.engines.default.snapshot().bandwidth_peak_quiet)
+        count = len(read)
+        for _ in range(5):
+            monitor.read()
+            await asyncio.sleep(0.01)
+        assert len(read) <= count + 1, "it is known now"

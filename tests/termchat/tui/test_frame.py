@@ -52,10 +52,9 @@ def harmless(app: Any) -> str:
     return text
 
 
-async def test_no_text_on_the_main_screen_can_do_anything(open_app: Any, script: Any, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text(NASTY)
+async def test_no_text_on_the_main_screen_can_do_anything(open_app: Any, script: Any) -> None:
     async with open_app(script(f"reply {NASTY} `{NASTY}`\n\n```\n{NASTY}\n```"), size=(140, 60)) as d:
-        await d.say(f"said {NASTY} @{tmp_path / 'notes.txt'}")
+        await d.say(f"said {NASTY}")
         chat = d.chat
         await d.app.chats.rename(chat, f"title {NASTY}")
         d.main.notify_user(f"notice {NASTY}", error=True)

@@ -13,11 +13,12 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList
 
 from termchat.themes import contrast
+from termchat.tui.app import TermchatApp
 from termchat.tui.screens.picker import Item, Picker
 
 REPLY = "plain **bold** `code` [link](http://example.org)\n\n# Heading\n\n```python\nx = 1  # comment\n```"
-FEW = ("dusk", "paper", "terminal")
-OTHERS = ("nord", "flexoki", "textual-light", "gruvbox")  # Textual's, the hardest of them
+FEW = ("dusk", "terminal")
+OTHERS = ("nord", "textual-light")  # Textual's, the hardest of them
 
 
 def letters(strip: Strip) -> list[tuple[str, Style]]:
@@ -113,3 +114,16 @@ async def test_the_conversation_on_screen_is_marked_by_a_sign(open_app: Any, scr
         listed = [row[:26] for row in d.screen.splitlines()]
         assert any(row.startswith("▌") and "second" in row for row in listed)
         assert any(row.startswith(" ") and "first" in row for row in listed)
+
+
+async def test_B18_a_terminal_with_16_colours_gets_its_own_colours(
+    open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TermchatApp, "_few_colours", True)
+    async with open_app(script()) as d:
+        assert d.app.theme == "terminal"
+    async with open_app(script(), config="theme = 'paper'\n") as d:
+        assert d.app.theme == "paper", "what the user asks for is used"
+        variables = d.app.theme_variables
+        assert variables["block-cursor-blurred-background"] == variables["primary"], "no shade to rely on"
+        assert variables["selection-text-style"] == "reverse"

@@ -104,7 +104,7 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
         )
         bridge = app.engines.default
 
-        async def start(name: str | None = None, fetch: bool = False) -> None:
+        async def start(name: str | None = None, fetch: bool = False, first: str = "") -> None:
             app.loader.registry = registry
             bridge.state = state  # type: ignore[assignment]
             if state == "ready":

@@ -194,6 +194,16 @@ async def test_what_was_stopped_before_its_first_token_says_what_answers(open_ap
         await d.until(lambda: "F5 answers" not in d.screen)
 
 
+async def test_an_empty_conversation_takes_no_number(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("first")
+        first = d.chat
+        await d.press("ctrl+n")
+        await d.until(lambda: d.chat is not first)
+        await d.press("alt+1")
+        await d.until(lambda: d.chat is first)
+
+
 async def test_the_context_bar_moves_while_a_first_reply_comes(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG * 4, step=0.004, context=480), size=(140, 40)) as d:
         await d.say("first", wait=False)
@@ -267,3 +277,16 @@ async def test_N018_pasted_text_attaches_nothing_and_text_put_back_is_asked_for(
         await d.press("enter")
         await d.shows("Three.")
         assert "secret" in d.chat.messages[4].text
+
+
+async def test_N012_megabytes_that_were_sent_are_not_laid_out(open_app: Any, script: Any) -> None:
+    text = "some words here\n" * 100_000
+    async with open_app(script("One.", context=8192)) as d:
+        d.main.prompt.load(text)
+        await d.press("enter")
+        await d.until(lambda: d.chat.messages)
+        await d.until(lambda: d.main.conversation.transcript.messages)
+        assert d.chat.messages[0].text == text
+        (drawn, *_) = d.main.conversation.transcript.messages
+        assert len(drawn.text) < 110_000
+        assert drawn.text.endswith("1500000 more characters, which were sent and are stored")

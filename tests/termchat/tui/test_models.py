@@ -1,0 +1,194 @@
+"""Models in the interface: downloads that hang, models that fail, files, and the list of them all."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import AsyncEngine, EngineError
+from termchat.download import DownloadError, Progress
+from termchat.download.errors import NoNetworkError
+from termchat.registry import Registry
+from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry
+
+
+@pytest.fixture
+def absent(tmp_path: Path) -> Registry:
+    entry = ModelEntry("small", (HuggingFaceSource("a/b", "m.gguf"),), "a model", "MIT", 98_362_432)
+    return Registry({"small": entry}, "small", tmp_path / "models")
+
+
+class Hanging:
+    """A download that hangs until its callback raises, or it is let go. ended: how many have."""
+
+    def __init__(self) -> None:
+        self.begun = self.ended = 0
+        self.go = threading.Event()
+
+    def __call__(self, registry: Registry, name: str, progress: Any) -> Path:
+        self.begun += 1
+        try:
+            while not self.go.wait(0.02):
+                progress(Progress("resolve", note="no answer for 7 s"))
+        finally:
+            self.ended += 1
+        raise DownloadError("let go")
+
+
+async def test_esc_ends_a_download_that_hangs_at_once(
+    open_app: Any, absent: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Hanging()
+    monkeypatch.setattr("termchat.download.ensure", hanging)
+    async with open_app(None, registry=absent) as d:
+        await d.shows("enter download")
+        await d.press("enter")
+        await d.shows("no answer for 7 s")
+        bridge = d.app.engines.default
+        bridge.stop_download()
+        assert bridge.state == "absent"  # before its thread has noticed
+        bridge.download()
+        await d.until(lambda: hanging.ended == 1 and hanging.begun == 2)
+        assert bridge.state == "downloading"  # the first one's end says nothing of the second
+        await d.press("escape")
+        await d.shows("the download was stopped; what has come is kept", "enter tries again")
+        await d.until(lambda: hanging.ended == 2)
+        assert bridge.state == "absent"
+
+
+async def test_what_ends_late_does_not_undo_a_stop(
+    open_app: Any, absent: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, ended = threading.Event(), threading.Event()
+
+    def deaf(registry: Registry, name: str, progress: Any) -> Path:
+        go.wait(60)
+        ended.set()
+        raise DownloadError("too late")
+
+    monkeypatch.setattr("termchat.download.ensure", deaf)
+    async with open_app(None, registry=absent) as d:
+        await d.press("enter")
+        await d.until(lambda: d.app.engines.default.state == "downloading")
+        await d.press("escape")
+        go.set()
+        await d.until(ended.is_set)
+        await d.pilot.pause(0.1)
+        assert "was stopped" in d.app.engines.default.error
+
+
+async def test_no_network_is_short_and_the_details_are_there_on_demand(
+    open_app: Any, absent: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ensure(*_: Any) -> Path:
+        raise NoNetworkError(["PyPI", "Hugging Face"], ["pypi.org: no [answer]", "huggingface.co: no answer"])
+
+    monkeypatch.setattr("termchat.download.ensure", ensure)
+    async with open_app(None, registry=absent) as d:
+        await d.say("hello", wait=False)
+        await d.shows("no network (tried PyPI, Hugging Face)", "enter tries again", "^L a file you have")
+        assert "pypi.org" not in d.screen
+        assert "enter download" in d.screen.splitlines()[-1]  # Enter does it, though a message waits
+        await d.say("/why", wait=False)
+        await d.shows("pypi.org: no [answer];", "huggingface.co: no answer")
+        await d.press("escape")
+
+
+async def test_a_model_that_cannot_chat_leaves_the_memory_and_can_be_tried_again(
+    stage: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[AsyncEngine] = []
+    leave = AsyncEngine.__aexit__
+
+    async def noted(engine: AsyncEngine, *details: Any) -> None:
+        left.append(engine)
+        await leave(engine, *details)
+
+    async def no_template(*_: Any) -> Any:
+        raise EngineError("template", "the model has no chat template")
+
+    monkeypatch.setattr(AsyncEngine, "__aexit__", noted)
+    async with stage({"small": script("fine")}, start=False) as s:
+        with monkeypatch.context() as patch:
+            patch.setattr("termchat.session.thinking_style", no_template)
+            await s.engines.start(None)
+            bridge = s.engines.default
+            await s.until(lambda: bridge.state == "failed")
+        assert len(left) == 1
+        assert bridge.engine is None
+        assert "no chat model" in bridge.remedy
+        assert "--raw" in bridge.remedy
+        bridge.load()
+        await s.until(lambda: bridge.state == "ready")
+        assert s.engines.loaded == [bridge]
+
+
+async def test_the_list_has_loaded_files_and_can_unload(
+    open_app: Any, script: Any, tmp_path: Path, default_model: Path
+) -> None:
+    own = tmp_path / "own.gguf"
+    own.symlink_to(default_model)
+    near = ModelEntry("near", (LocalSource(default_model),))
+    registry = Registry({"near": near}, "near", tmp_path / "models")
+    models = {"near": script("Near."), "own.gguf": script("Own.")}
+    async with open_app(models, registry=registry, size=(120, 40)) as d:
+        await d.say(f"/model {own}")
+        await d.until(lambda: [bridge.title for bridge in d.app.engines.loaded] == ["near", "own.gguf"])
+        await d.press("ctrl+l")
+        await d.shows("● own.gguf", "a file of yours", "● near", "✗ unload near", "✗ unload own.gguf")
+        await d.press(*"unload")
+        await d.until(lambda: "● near" not in d.screen)
+        await d.press("enter")
+        await d.until(lambda: [bridge.title for bridge in d.app.engines.loaded] == ["own.gguf"])
+        await d.shows("near is unloaded")
+        await d.press("ctrl+l")
+        await d.shows("✓ near", "● own.gguf")
+        await d.press("escape")
+
+
+async def test_going_on_with_an_old_chat_leaves_the_default_as_it_is(stage: Any, script: Any) -> None:
+    async with stage({"small": script("s"), "large": script("l")}, start=False) as s:
+        chat = s.chats.new()
+        await s.chats.set_model(chat, "large")
+        await s.engines.start(None, first=chat.model)
+        await s.until(lambda: [bridge.title for bridge in s.engines.loaded] == ["large"])
+        assert s.engines.default.reference == "small"
+        assert (await s.ask("hello", chat)).model == "large"
+        new = await s.ask("hello")
+        assert new.model == "small"
+
+
+async def test_a_model_that_could_not_be_checked_is_told(
+    open_app: Any, absent: Registry, monkeypatch: pytest.MonkeyPatch, default_model: Path, script: Any
+) -> None:
+    from termchat.download.check import remember
+
+    def ensure(registry: Registry, name: str, progress: Any) -> Path:
+        target = registry.target(registry.entry(name))
+        assert target is not None
+        target.parent.mkdir(parents=True)
+        target.symlink_to(default_model)
+        remember(target, "ab" * 32, "somewhere", checked=False)
+        return target
+
+    monkeypatch.setattr("termchat.download.ensure", ensure)
+    async with open_app(None, registry=absent) as d:
+        d.models.models = script("Here.")
+        await d.press("enter")
+        await d.shows("small is ready", "could not be checked")
+
+
+async def test_N010_a_damaged_model_says_how_to_mend_it(stage: Any, script: Any, tmp_path: Path) -> None:
+    source = HuggingFaceSource("a/b", "m.gguf")
+    entry = ModelEntry("small", (source,), size=9, sha256="ab" * 32)
+    async with stage({"small": script("x")}, start=False) as s:
+        s.models.registry = Registry({"small": entry}, "small", tmp_path / "models")
+        file = s.models.registry.target(entry)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"GGUFwrong")
+        s.models.models = None  # the file itself is opened
+        await s.engines.start(None)
+        bridge = s.engines.default
+        await s.until(lambda: bridge.state == "failed")
+        assert bridge.remedy.startswith("the file is damaged: termchat models pull small brings it again; or")
