@@ -113,6 +113,14 @@ class TerminalDriver(LinuxDriver):
             data = f"\x1b[>{KITTY_FLAGS}u"
         super().write(data)
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal itself; COLUMNS and LINES where it does not know them."""
+        with suppress(OSError):
+            size = os.get_terminal_size(self._drawn)
+            if size.columns and size.lines:
+                return size
+        return super()._get_terminal_size()
+
     def stop_application_mode(self) -> None:
         """Give the terminal back."""
         if self._active:
