@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from ctypes import (
     CDLL,
@@ -151,7 +152,7 @@ def _find() -> Path:
     folder = Path(__file__).parent
     for suffix in EXTENSION_SUFFIXES:
         path = folder / f"_native{suffix}"
-        if path.exists():
+        if os.path.exists(path):
             return path
     raise OSError("the native library was not built: termchat was installed without a C++17 compiler")
 
