@@ -114,7 +114,7 @@ def reads(rng: random.Random, data: bytes) -> Iterator[bytes]:
 
 
 STREAMS = 400
-"""So many in the suite, at some 25 ms each; thousands find more (2,000 are tried by hand after changes here)."""
+"""So many in the suite, at some 25 ms each; after changes to the input 2,000 are tried by hand."""
 UNBOUND = '[keys]\nquit = ""\nsuspend = ""\n"prompt.editor" = ""\n"chat.delete" = ""\n'
 
 
