@@ -6,6 +6,7 @@ instead.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -130,7 +131,7 @@ def set_value(file: Path, key: str, value: Any) -> None:
         with locked(file.parent / ".config.lock"):
             wanted = _parse(file)
             _check(key, value, wanted)
-            before = read_text(file) if file.exists() else Text("", "utf-8")
+            before = read_text(file) if os.path.exists(file) else Text("", "utf-8")
             document: Any = tomlkit.parse(before.text)
             for tree, new in ((wanted, dict), (document, tomlkit.table)):
                 _put(tree, key, value, new)

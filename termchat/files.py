@@ -63,14 +63,14 @@ def private_folder(path: Path) -> Path:
     """Create `path` and its missing parents, all with mode 0700. Folders that exist keep their mode."""
     missing = []
     folder = path
-    while not folder.is_dir() and folder != folder.parent:
+    while not os.path.isdir(folder) and folder != folder.parent:
         missing.append(folder)
         folder = folder.parent
     try:
         for folder in reversed(missing):
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(mode=0o700)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise NotADirectoryError(0, "there is a file of that name")
     except OSError as error:
         raise PathError(f"cannot create the folder {path}: {error.strerror}") from error
@@ -101,7 +101,7 @@ def write_private(path: Path, text: str, encoding: str = "utf-8") -> None:
     """
     target = Path(os.path.realpath(path))
     data = text.encode(encoding)
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         with open(open_private(target, os.O_WRONLY, create=False), "wb") as device:
             device.write(data)
         return

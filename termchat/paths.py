@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -78,6 +79,6 @@ def data_file(name: str) -> Path:
     """A file shipped with termchat (`models.toml`, `themes`), of the checkout or the installed package."""
     package = Path(__file__).resolve().parent
     checkout = package.parent
-    if (checkout / "pyproject.toml").is_file() and (checkout / "models.toml").is_file():
+    if all(os.path.isfile(checkout / each) for each in ("pyproject.toml", "models.toml")):
         return checkout / name
     return package / "_data" / name

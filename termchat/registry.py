@@ -146,12 +146,14 @@ class Registry:
                 raise NotDownloadedError(self.absent(entry), entry)
             return ResolvedModel(name, path, entry)
         path = expanded(name)
-        if name and os.path.exists(path):  # False, not an error, for a name that no file could have
+        absent = _absent(path)
+        if name and absent is None:
             from engine import model_name  # who names a file is about to open it
 
             return ResolvedModel(model_name(path), path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
-            raise UnknownModelError(f"there is no model file or folder {name}")
+            reason = f": {absent}" if absent else ""
+            raise UnknownModelError(f"there is no model file or folder {name}{reason}")
         raise UnknownModelError(
             f"no model is called {name[:100]!r}, and there is no such file or folder; {self._hint(name)}"
         )
@@ -202,9 +204,9 @@ class Registry:
         try:
             if not try_lock(fd):
                 raise RegistryError(f"cannot remove the model {name}: another termchat is downloading it")
-            freed = sum(_size(file) for file in folder.rglob("*") if file.is_file())
+            freed = sum(_size(file) for file in folder.rglob("*") if os.path.isfile(file))
             for file in files:
-                if file.is_dir():  # pip's, left by a process that was killed
+                if os.path.isdir(file):  # pip's, left by a process that was killed
                     rmtree(file)
                 else:
                     file.unlink()
@@ -213,6 +215,20 @@ class Registry:
         finally:
             os.close(fd)
         return freed
+
+
+def _absent(path: Path) -> str | None:
+    """Why no file or folder is found at `path`, "" if there simply is none; None: there is one."""
+    try:
+        os.path.abspath(path)  # where the current folder was removed, even `.` is nowhere
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return error.strerror
+    except ValueError as error:  # no name that a file could have
+        return str(error)
+    return None
 
 
 def _size(path: Path) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ def load_themes(folders: Iterable[Path]) -> tuple[dict[str, Theme], list[str]]:
 def load_theme(file: Path) -> Theme:
     """Return the theme of one file, or raise `ThemeError`."""
     try:
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise ThemeError(f"{file} is not a file")
         data = read_toml(file, MAX_FILE_BYTES)
     except OSError as error:

@@ -1,5 +1,6 @@
-"""docs/architecture.md has a line for every module."""
+"""docs/architecture.md has a line for every module, and what holds for all of them."""
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,3 +16,11 @@ def test_every_module_of_the_application_and_the_engine_is_described() -> None:
             if file.stem not in ("__init__", "__main__") and f"`{name}`" not in text:
                 missing.append(f"{package}/{name}")
     assert not missing
+
+
+def test_no_path_is_asked_what_it_is_by_a_method_that_raises() -> None:
+    """Path.is_dir() and its like raise where a folder is closed to the user or a name is too long; os.path's
+    answer False."""
+    asked = re.compile(r"\.(is_dir|is_file|is_symlink|exists)\(\)")
+    files = [file for name in ("termchat", "engine", "kernels") for file in (ROOT / name).rglob("*.py")]
+    assert not [str(file) for file in files if asked.search(file.read_text(encoding="utf-8"))]

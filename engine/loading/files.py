@@ -34,7 +34,7 @@ def file_inside(folder: Path, entry: str, source: str) -> Path:
     try:
         path = folder / entry
         root, target = folder.resolve(), path.resolve()
-        if path.is_symlink() and not path.exists():
+        if os.path.islink(path) and not os.path.exists(path):
             raise invalid(
                 folder,
                 f"{name} is a link to {shown(str(target), MAX_PATH)}, which does not exist; "

@@ -5,6 +5,7 @@ The first part holds the metadata; tensors lie in any of them.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def read_gguf_model(path: str | Path) -> GGUFFile:
         )
     paths = [file.path.with_name(f"{match[1]}-{i:05}-of-{count:05}{match[4]}") for i in range(1, count + 1)]
     for index, part in enumerate(paths):
-        if not part.exists():
+        if not os.path.exists(part):
             raise invalid(
                 file.path,
                 f"this is part {number + 1} of {count}, and part {index + 1} ({shown(part.name)}) is not "

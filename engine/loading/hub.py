@@ -52,7 +52,7 @@ def model_name(path: str | Path) -> str:
     A file's name is the one it was given by, also where that is a link to a blob named by its hash.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         repository = repository_of(path.resolve())
         if repository is not None:
             return repository.name.partition("--")[2].replace("--", "/")

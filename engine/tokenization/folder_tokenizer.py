@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -48,7 +49,7 @@ class _File:
         self.path = file_inside(folder, NAME, "the model")
         data = read_bytes(self.path, MAX_BYTES)
         if data is None:
-            advice = _SENTENCEPIECE if (folder / "tokenizer.model").exists() else ""
+            advice = _SENTENCEPIECE if os.path.exists(folder / "tokenizer.model") else ""
             raise invalid(self.path, f"does not exist{advice}", colon=False)
         if not data:
             raise invalid(self.path, "has 0 bytes; a JSON object is expected", colon=False)

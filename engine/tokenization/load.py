@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path).expanduser()
     if path.name == "tokenizer.json":
         return _of_folder(path.parent)
-    return _of_folder(path) if path.is_dir() else tokenizer_from_gguf(read_gguf_model(path))
+    return _of_folder(path) if os.path.isdir(path) else tokenizer_from_gguf(read_gguf_model(path))
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:

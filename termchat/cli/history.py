@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -135,7 +136,7 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
             stream.write(document, json=form == "json")
             return
     assert output is not None, "it names a file"
-    if Path(output).is_dir():
+    if os.path.isdir(output):
         raise CliError("usage", f"{output} is a folder; name a file")
     export_file(Path(output), document)
 

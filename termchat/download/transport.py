@@ -65,6 +65,10 @@ class StatusError(TransferError):
         self.headers = headers
 
 
+class RangeError(TransferError):
+    """The answer is a part of the file, and does not say which."""
+
+
 @dataclass(slots=True)
 class Body:
     """An open answer. start: position of its first byte; total: size of the whole file, None if not said.
@@ -253,7 +257,8 @@ class _Exchange:
         if headers.get("Content-Encoding", "identity") != "identity":
             raise TransferError("the server compresses the file on the way", ValueError())
         start, total = 0, _size(headers.get("Content-Length"))
-        if answer.status_code == 206:
+        # Some mirrors say 200 to one who asked for the rest, and send just that.
+        if answer.status_code == 206 or ("Range" in self._headers and "Content-Range" in headers):
             start, total = _content_range(headers.get("Content-Range", ""))
         etag = headers.get("ETag")
         body = Body(
@@ -302,7 +307,12 @@ def _size(value: str | None) -> int | None:
 def _content_range(value: str) -> tuple[int, int | None]:
     found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)", value.strip())
     if found is None:
-        raise TransferError(f"the server gives a range that cannot be read: {value[:80]!r}", ValueError())
+        said = (
+            f"a range that cannot be read: {value[:80]!r}"
+            if value
+            else "a part of the file without its place"
+        )
+        raise RangeError(f"the server gives {said}", ValueError())
     return int(found[1]), None if found[2] == "*" else int(found[2])
 
 

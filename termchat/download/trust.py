@@ -23,10 +23,10 @@ def _context(named: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
             continue
         places = [value]
         if variable == "SSL_CERT_DIR":
-            places = [place for place in value.split(os.pathsep) if Path(place).is_dir()] or places
+            places = [place for place in value.split(os.pathsep) if os.path.isdir(place)] or places
         try:
             for place in places:
-                folder = Path(place).is_dir()
+                folder = os.path.isdir(place)
                 context.load_verify_locations(None if folder else place, place if folder else None)
         except (OSError, ValueError) as error:
             reason = "it holds no certificates" if isinstance(error, ssl.SSLError) else _words(error)
@@ -49,4 +49,4 @@ def _system_has_some(context: ssl.SSLContext) -> bool:
     if context.cert_store_stats()["x509_ca"]:
         return True
     folder = ssl.get_default_verify_paths().capath
-    return folder is not None and any(Path(folder).iterdir())
+    return folder is not None and any(Path(folder).glob("*"))

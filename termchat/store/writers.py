@@ -38,7 +38,7 @@ class Writer:
                 fd = open_private(file, os.O_RDWR | os.O_EXCL)
             except OSError as error:
                 raise PathError(f"cannot create {file}: {error.strerror}") from error
-            if try_lock(fd) and file.exists():  # not swept away before it was locked
+            if try_lock(fd) and os.path.exists(file):  # not swept away before it was locked
                 with suppress(OSError):  # a full disk, which only costs those without locks something
                     os.write(fd, _this_process().encode())
                 self._name, self._fd = name, fd

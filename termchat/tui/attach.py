@@ -219,7 +219,7 @@ def gather(text: str, sources: bytes, folder: Path) -> Files:
             continue
         done.add(path)
         if mention.source == "pasted":
-            if mention.path is not None and path.is_file():
+            if mention.path is not None and os.path.isfile(path):
                 files.notes.append(
                     f"@{mention.name} stands in pasted text, so the file does not go along; "
                     "a mention that is typed attaches it"

@@ -242,6 +242,40 @@ def test_416_starts_over(server: Server, tmp_path: Path) -> None:
     assert server.ranges() == [None, "bytes=100000-", None]
 
 
+def rest(code: int, place: str | None) -> Act:
+    """The rest from the asked position on, said to be the status `code`, and to be at `place`."""
+
+    def act(handler: Handler) -> None:
+        start = int(handler.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        handler.send_response(code)
+        handler.send_header("ETag", ETAG)
+        if place is not None:
+            handler.send_header("Content-Range", place.format(start=start, last=len(DATA) - 1, all=len(DATA)))
+        handler.send_header("Content-Length", str(len(DATA) - start))
+        handler.end_headers()
+        handler.wfile.write(DATA[start:])
+
+    return act
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_rest_that_comes_with_the_status_of_the_whole_is_the_rest(
+    server: Server, tmp_path: Path, known: bool
+) -> None:
+    server.acts = [serve(cut=100_000), rest(200, "bytes {start}-{last}/{all}")]
+    get(server.url, tmp_path / "f", *((SHA, len(DATA)) if known else (None, None)))
+    assert server.ranges() == [None, "bytes=100000-"]
+
+
+@pytest.mark.parametrize("place", [None, "bytes x-y/z"])
+def test_a_part_that_does_not_say_its_place_starts_over(
+    server: Server, tmp_path: Path, place: str | None
+) -> None:
+    server.acts = [serve(cut=100_000), rest(206, place)]
+    get(server.url, tmp_path / "f")
+    assert server.ranges() == [None, "bytes=100000-", None]
+
+
 def test_another_range_than_asked_for_starts_over(server: Server, tmp_path: Path) -> None:
     def shifted(handler: Handler) -> None:
         handler.headers.replace_header("Range", "bytes=99999-")

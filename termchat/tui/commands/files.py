@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,9 +32,9 @@ async def save(ui: MainScreen, argument: str) -> None:
     form, name = _asked(argument, ui.app.folder)
     usual = f"{_file_name(chat.title)}.{SUFFIXES[form]}"
     path = ui.app.folder / expanded(name or usual)
-    if path.is_dir():
+    if os.path.isdir(path):
         path /= usual
-    replace = path.exists()
+    replace = os.path.exists(path)
     if replace:
         answer = await ui.app.push_screen_wait(Choose("The file exists", str(path), ["replace it", "cancel"]))
         if answer != 0:
@@ -45,7 +46,7 @@ async def save(ui: MainScreen, argument: str) -> None:
         document = await ui.app.history.call(lambda store: export(store, [id], form))
 
     def write() -> None:
-        if not replace and path.exists():
+        if not replace and os.path.exists(path):
             raise CommandError(f"{path} was made meanwhile; it is not replaced unasked")
         export_file(path, document)
 
@@ -64,7 +65,7 @@ async def load(ui: MainScreen, argument: str) -> None:
 
     def read() -> Mapping[str, Any]:
         try:
-            if not path.is_file() and path.exists():
+            if not os.path.isfile(path) and os.path.exists(path):
                 raise CommandError(f"cannot read {path}: it is no regular file")
             return parse_export(read_text(path, LARGEST_IMPORT).text)
         except TextError as error:
@@ -92,7 +93,7 @@ def _asked(argument: str, folder: Path) -> tuple[Format, str]:
         return "md", ""
     if ending.lower() in FORMATS:
         return FORMATS[ending.lower()], name
-    if (folder / expanded(name)).is_dir():
+    if os.path.isdir(folder / expanded(name)):
         return "md", name
     raise CommandError(
         f"there is no format {ending or name!r}; it is md, json or text: "

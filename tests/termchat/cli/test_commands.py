@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 
 import pytest
@@ -120,6 +121,36 @@ def test_history_export(termchat, chats, home):
     assert "# Hello" in (home / "out.md").read_text()
     assert (home / "out.md").stat().st_mode & 0o077 == 0
     assert termchat("history", "export", "-o", str(home)).code == 2
+
+
+@pytest.mark.parametrize("closed", ["a folder", "a name"])
+def test_a_place_that_may_not_be_looked_at_is_a_sentence(termchat, chats, home, monkeypatch, closed):
+    """Where Path.is_dir() and its like raise: a folder closed to this user, and, as root too, a long name."""
+    place = home / "closed" / "x" if closed == "a folder" else home / ("x" * 300)
+    (home / "closed").mkdir(mode=0)
+    reason = "File name too long" if closed == "a name" else "Permission denied"
+    if closed == "a folder" and os.access(place.parent, os.X_OK):
+        pytest.skip("root looks everywhere")
+    outcome = termchat("history", "export", "-o", str(place))
+    assert (outcome.code, outcome.err) == (1, f"termchat: cannot write {place}: {reason}\n")
+    outcome = termchat("-m", str(place), "Hi")
+    expected = f"termchat: there is no model file or folder {place}: {reason}\n"
+    assert (outcome.code, outcome.err) == (3, expected)
+    for kind, *command in (["DATA", "history", "list"], ["CACHE", "models", "pull", "smollm2-135m"]):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(place))
+        outcome = termchat(*command)
+        assert outcome.code == 1
+        assert f"cannot create the folder {place}" in outcome.err
+        assert outcome.err.endswith(f": {reason}\n")
+
+
+def test_the_model_in_a_folder_that_was_removed_is_a_sentence(termchat, home, monkeypatch):
+    (home / "gone").mkdir()
+    monkeypatch.chdir(home / "gone")
+    (home / "gone").rmdir()
+    outcome = termchat("-m", ".", "Hi")
+    assert outcome.code == 3
+    assert "no such file or folder" in outcome.err
 
 
 def test_history_of_a_damaged_database_is_one_line(termchat, home):
