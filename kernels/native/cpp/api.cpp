@@ -176,7 +176,8 @@ std::string letters(Result (*)(Arguments...)) {
 std::string interface() {
     std::string result;
 #define FUNCTION(name) result += #name " " + letters(name) + "\n"
-    FUNCTION(native_kernels), FUNCTION(native_kernels_name), FUNCTION(native_reserve), FUNCTION(native_model);
+    FUNCTION(native_kernels), FUNCTION(native_kernels_name), FUNCTION(native_reserve), FUNCTION(native_guard);
+    FUNCTION(native_is_lost), FUNCTION(native_unguard), FUNCTION(native_model);
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
     FUNCTION(native_run), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
