@@ -16,8 +16,9 @@ from typing import get_args
 import pytest
 
 from engine import EngineConfig, select_backend
+from engine.runner import LOST
 from engine.testing import ScriptedModel
-from engine.types import ErrorCode
+from engine.types import EngineError, ErrorCode
 from kernels.cuda import Obstacle
 from termchat.cli import errors, limits
 from termchat.cli.errors import CODES, EXIT_CODES
@@ -72,6 +73,12 @@ class Situation:
 def broken_step(s):
     s.scripted("x")
     s.patch("engine.testing.ScriptedRunner.run", raised(ZeroDivisionError("x")))
+    return s.termchat("Hi")
+
+
+def lost_file(s):
+    s.scripted("x")
+    s.patch("engine.testing.ScriptedRunner.run", raised(EngineError("engine_failed", LOST)))
     return s.termchat("Hi")
 
 
@@ -393,6 +400,10 @@ PRODUCERS = {
         "the engine's threads cannot be started ({reason}); allow this user more processes (ulimit -u)",
     ): no_more_threads,
     ("engine_failed", "the engine stopped: {reason}; restart termchat"): broken_step,
+    (
+        "engine_failed",
+        "the model's file was cut short or replaced in place while it was in use; restart termchat",
+    ): lost_file,
     ("failed", "a reply ended early ({reason}); give the KV cache more with --kv-memory"): short_bench,
     ("output", "cannot write to standard output: {reason}"): full_output,
     ("output", "cannot write {file}: {reason}"): lambda s: s.termchat(
