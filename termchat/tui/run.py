@@ -31,6 +31,9 @@ FAULT_SECONDS = 6.0
 
 FAILED = 1
 
+DEADLY = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that end a program as it is. The terminal is given back first; what came is stored already."""
+
 
 class OnSignal(Protocol):
     """Within its block the first signal calls `action`, and the second ends the process after `last`."""
@@ -52,6 +55,11 @@ def run(
     def restore() -> None:
         if isinstance(app._driver, TerminalDriver):
             app._driver.restore()
+
+    def die(number: int, _: object) -> None:
+        restore()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def give_up() -> None:
         restore()
@@ -114,6 +122,9 @@ def run(
 
     app.failing, app.terminal_gone = fault_began, terminal_gone
     threading.excepthook = _log_thread
+    for number in DEADLY:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, die)
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(main())
     return exit_code()

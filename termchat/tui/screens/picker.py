@@ -121,7 +121,8 @@ class Picker(Dialog[Any]):
         if event.key in moves:
             event.stop()
             event.prevent_default()
-            await self.app.run_action(moves[event.key], self._list)
+            if self._list.scrollable_content_region:  # else it has no rows to move by
+                await self.app.run_action(moves[event.key], self._list)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Preview."""

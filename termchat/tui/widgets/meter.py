@@ -54,7 +54,7 @@ class TitleLine(Block):
             own = [
                 name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given
             ]
-            words = [word for word in (cut(model, min(len(model), 28)), *own) if word]
+            words = [word for word in (cut(model, min(len(model), 28, width // 4)), *own) if word]
             parts.append(Content.styled(f"{self._glyphs.between.join(words)}  ", MUTED))
         if context and used is not None:
             share = used / context

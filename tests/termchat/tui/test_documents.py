@@ -204,3 +204,21 @@ async def test_a_search_that_ends_while_its_list_is_closed_is_dropped(open_app: 
         assert picker.is_attached
         await picker.refill("")
         await picker.refill("typed on")
+
+
+async def test_keys_move_nothing_in_a_list_that_has_no_room(
+    open_app: Any, script: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def search(query: str) -> list[Item]:
+        return [Item(Content(f"item {number}"), number) for number in range(9)]
+
+    async with open_app(script()) as d:
+        picker = Picker("Choose", search)
+        d.app.push_screen(picker)
+        await d.until(lambda: picker.is_mounted and picker.query_one(OptionList).option_count == 9)
+        options = picker.query_one(OptionList)
+        options.styles.padding = 60  # as on a terminal of a few rows, before anything is laid out
+        await d.until(lambda: not options.scrollable_content_region)
+        await picker.refill("")
+        await d.press("pagedown", "pageup", "down", "up")
+        assert not [record.message for record in caplog.records if "failed" in record.message]

@@ -183,6 +183,14 @@ def test_two_signals_restore_the_terminal(shell: Any) -> None:
     screen.is_restored()
 
 
+def test_a_signal_that_ends_it_as_it_is_restores_the_terminal(shell: Any) -> None:
+    screen = shell(sys.executable, "-m", "termchat", "--no-save")
+    screen.shows(b"Type a message")
+    screen.child.kill(signal.SIGQUIT)
+    assert screen.end() == -signal.SIGQUIT
+    screen.is_restored()
+
+
 def test_N006_it_is_drawn_on_the_terminal_when_stderr_is_a_file(shell: Any, tmp_path: Path) -> None:
     """And N003: bytes that are no text, and an old mouse report, on the way."""
     file = tmp_path / "err.log"

@@ -272,3 +272,9 @@ async def test_the_users_themes(open_app: Any, script: Any, tmp_path: Path) -> N
         d.main.prompt.load("/theme broken")
         await d.press("enter")
         await d.shows("there is no theme 'broken'")
+
+
+async def test_a_long_name_of_a_model_leaves_the_title_its_place(open_app: Any, script: Any) -> None:
+    async with open_app(script("Yes."), size=(80, 24)) as d:
+        await d.say("Is this title to be read?")
+        assert "Is this title" in d.screen.splitlines()[1]
