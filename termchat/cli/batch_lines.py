@@ -18,6 +18,9 @@ from .errors import CliError
 LIMIT_BYTES = 64 << 20
 """Length of a line; no model's context holds more."""
 
+LONGEST_NUMBER = 1000
+"""Digits; what any setting or id needs by far."""
+
 SAMPLING_FIELDS = tuple(name for name in SamplingParams.__dataclass_fields__ if name != "logprobs")
 FIELDS = ("id", "prompt", "messages", *SAMPLING_FIELDS)
 
@@ -146,7 +149,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"the line is not valid UTF-8 at byte offset {error.start}") from error
     try:
-        content = json.loads(text, parse_constant=_no_constant)
+        content = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise ValueError(f"the line is no JSON: {error.msg} at column {error.colno}") from error
     if not isinstance(content, dict):
@@ -156,6 +159,12 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits is no number for this")
+    return int(digits)
 
 
 def _id(content: Mapping[str, Any], index: int) -> Any:

@@ -75,6 +75,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         b'{"prompt": "x", "logprobs": 2}\n',
         b'{"prompt": "x", "stop": [1]}\n',
         b"[" * 100_000 + b"\n",
+        b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}\n",
     ]
     data = lines({"prompt": "a"}) + b"\n" + b"".join(bad) + lines({"prompt": "b"})
     outcome = termchat("batch", "-", stdin=data)
@@ -98,6 +99,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         "'logprobs'",
         "stop",
         "nested too deeply",
+        "a number of 5000 digits",
     ]
     for index, words in enumerate(said, start=2):
         record = found[index]
