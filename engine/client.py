@@ -169,7 +169,6 @@ class AsyncEngine:
         it is not tokenized to its end.
         """
         source = source_of(prompt, continue_final, template_vars)
-        self._check_opened()
         ids: list[int] = await self._call(lambda id: Tokenize(id, source))
         return ids
 
@@ -182,7 +181,6 @@ class AsyncEngine:
         source = source_of(ids)
         if not isinstance(source.content, list):
             raise TypeError("score takes a list of token ids")
-        self._check_opened()
         kind: ScoreKind = "chosen" if chosen else "all"
         greedy, now = SamplingParams(temperature=0), time.perf_counter()
         scores: Float32 = await self._call(
@@ -217,7 +215,8 @@ class AsyncEngine:
             raise RuntimeError("the engine has no model yet: use it inside `async with`")
 
     async def _call(self, command: Callable[[int], Command], id: int | None = None) -> Any:
-        """What the engine answers to a command. Raises EngineError."""
+        """What the engine answers to a command. Raises EngineError; RuntimeError before it is opened."""
+        self._check_opened()
         id = next(self._calls) if id is None else id
         mailbox = self._outbox.open(id, Answer())
         self._core.post(command(id))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
+from .types import shown
+
 if TYPE_CHECKING:
     from .testing import ScriptedModel
 
@@ -19,12 +21,12 @@ KVDtype = Literal["auto", "float32", "float16"]
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {shown(value)}")
 
 
 def _range(name: str, value: object, low: int, high: int, unit: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{name} must be an integer in [{low}, {high}] {unit}, not {value!r}")
+        raise ValueError(f"{name} must be an integer in [{low}, {high}] {unit}, not {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +67,19 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, Path)) and not hasattr(self.model, "load"):
-            raise ValueError(f"model must be the path of a file or folder, not {self.model!r}")
+            raise ValueError(f"model must be the path of a file or folder, not {shown(self.model)}")
         _choice("backend", self.backend, get_args(Backend))
         _choice("cpu_isa", self.cpu_isa, get_args(CpuIsa))
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
-        kind, colon, index = str(self.device).partition(":")
+        kind, colon, index = (self.device if isinstance(self.device, str) else "").partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps") or (
-            colon and (kind != "cuda" or not index.isdecimal())
+            colon and (kind != "cuda" or not (index.isascii() and index.isdecimal()))
         ):
-            raise ValueError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
+            raise ValueError(f"device must be auto, cpu, cuda, cuda:N or mps, not {shown(self.device)}")
         if not isinstance(self.block_size, int) or self.block_size not in (16, 32):
-            raise ValueError(f"block_size must be 16 or 32 tokens, not {self.block_size!r}")
+            raise ValueError(f"block_size must be 16 or 32 tokens, not {shown(self.block_size)}")
         _range("max_batch_tokens", self.max_batch_tokens, 1, 1 << 20, "tokens")
         _range("max_waiting", self.max_waiting, 0, 1 << 30, "requests")
         _range("max_sequences", self.sequences, 1, 1 << 16, "sequences")
@@ -89,7 +91,7 @@ class EngineConfig:
         if self.prefill_chunk != "auto":
             _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")
         if not isinstance(self.prefix_cache, bool):
-            raise ValueError(f"prefix_cache must be true or false, not {self.prefix_cache!r}")
+            raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
         optional = {
             "kv_memory": (1, 1 << 50, "bytes"),
             "kv_blocks": (1, 1 << 31, "blocks"),
@@ -113,7 +115,7 @@ class EngineConfig:
             if key not in known:
                 import difflib  # only mistakes need it
 
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)[0]
                 raise ValueError(f"unknown engine option {key!r}; did you mean {near!r}?")
         if "model" not in values:
             raise ValueError("the engine option 'model' is missing: it must be set")

@@ -10,7 +10,7 @@ import numpy as np
 from .commands import Source
 from .model import LoadedModel
 from .tokenization import chat_text
-from .types import EngineError, Message
+from .types import EngineError, Message, shown
 
 Prompt = str | Sequence[int] | Sequence[Message]
 """Raw text, token ids, or messages that go through the model's chat template."""
@@ -34,7 +34,11 @@ def source_of(prompt: object, continue_final: bool = False, variables: object = 
     """A prompt and what belongs to it as plain values. Raises TypeError for anything else."""
     if variables is not None and not isinstance(variables, Mapping):
         raise TypeError(f"template_vars must be a mapping, not {type(variables).__name__}")
-    return Source(_content(prompt), continue_final, dict(variables or {}))
+    variables = dict(variables or {})
+    for name in variables:
+        if not isinstance(name, str):
+            raise TypeError(f"the names of template_vars must be strings, not {shown(name)}")
+    return Source(_content(prompt), continue_final, variables)
 
 
 def _content(prompt: object) -> str | list[int] | tuple[Message, ...]:

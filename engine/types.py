@@ -54,32 +54,39 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.role not in ("system", "user", "assistant", "tool"):
-            raise ValueError(f"role must be system, user, assistant or tool, not {self.role!r}")
+            raise ValueError(f"role must be system, user, assistant or tool, not {shown(self.role)}")
         if not isinstance(self.content, str):
             raise TypeError(f"content must be a string, not {type(self.content).__name__}")
 
 
-def _number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
-    """Reject a value outside [low, high] (or (low, high]) with the field, the value and the range."""
+def shown(value: object) -> str:
+    """A value for a message, not at full length."""
+    try:
+        return f"{value!r:.40}"
+    except ValueError:  # Python writes no integer of thousands of digits
+        return "a number of too many digits"
+
+
+def _number(name: str, value: object, low: float, high: float) -> None:
+    """Reject a value outside [low, high] with the field, the value and the range."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} must be a number, not {value!r}")
+        raise ValueError(f"{name} must be a number, not {shown(value)}")
     largest = min(high, sys.float_info.max)  # an integer may be larger than any float
-    if not (low < value if low_open else low <= value) or not value <= largest:
-        opening = "(" if low_open else "["
+    if not low <= value <= largest:
         closing = ")" if high == math.inf else "]"
-        raise ValueError(f"{name} must be in {opening}{low:g}, {high:g}{closing}, not {value!r:.40}")
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}{closing}, not {shown(value)}")
 
 
 def _integer(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be an integer, not {value!r}")
+        raise ValueError(f"{name} must be an integer, not {shown(value)}")
     if not low <= value <= high:
-        raise ValueError(f"{name} must be in [{low}, {high}], not {value!r:.40}")
+        raise ValueError(f"{name} must be in [{low}, {high}], not {shown(value)}")
 
 
 def _tuple(name: str, value: object) -> tuple[Any, ...]:
     if not isinstance(value, Iterable):
-        raise ValueError(f"{name} must be a list, not {value!r}")
+        raise ValueError(f"{name} must be a list, not {shown(value)}")
     return tuple(value)
 
 
@@ -120,7 +127,7 @@ class SamplingParams:
         _integer("top_k", self.top_k, 0, 2**63 - 1)
         _number("top_p", self.top_p, 0, 1)
         _number("min_p", self.min_p, 0, 1)
-        _number("repetition_penalty", self.repetition_penalty, 0, 100, low_open=True)
+        _number("repetition_penalty", self.repetition_penalty, 1e-6, 100)
         _number("presence_penalty", self.presence_penalty, -100, 100)
         _number("frequency_penalty", self.frequency_penalty, -100, 100)
         if self.seed is not None:
@@ -133,17 +140,17 @@ class SamplingParams:
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, 100)
         if not isinstance(self.ignore_eos, bool):
-            raise ValueError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
+            raise ValueError(f"ignore_eos must be true or false, not {shown(self.ignore_eos)}")
         stops = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
         for stop in stops:
             if not isinstance(stop, str) or not stop:
-                raise ValueError(f"stop must hold non-empty strings, not {stop!r}")
+                raise ValueError(f"stop must hold non-empty strings, not {shown(stop)}")
         object.__setattr__(self, "stop", stops)
         object.__setattr__(self, "stop_token_ids", _tuple("stop_token_ids", self.stop_token_ids))
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0, 2**31 - 1)
         if not isinstance(self.logit_bias, Mapping):
-            raise ValueError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r:.40}")
+            raise ValueError(f"logit_bias must map token ids to numbers, not {shown(self.logit_bias)}")
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))
         for token, bias in self.logit_bias.items():
             _integer("logit_bias token", token, 0, 2**31 - 1)

@@ -56,25 +56,32 @@ def read_gguf_generation(file: GGUFFile, vocabulary: int) -> Generation:
     tokenizer = Fields(file.path, file.metadata, "tokenizer.ggml.")
     ends = [i for name in _GGUF_ENDS for i in tokenizer.token_ids(name, vocabulary)]
     starts = tokenizer.token_ids("bos_token_id", vocabulary)
-    template = fields.string("tokenizer.chat_template", default=None)
+    template = fields.string("tokenizer.chat_template", default=None) or None
     return Generation(
         _checked(fields, settings), tuple(dict.fromkeys(ends)), starts[0] if starts else None, template
     )
 
 
 def _chat_template(folder: Path) -> str | None:
-    """chat_template.jinja, else the entry (or the one named default) in tokenizer_config.json."""
-    text = read_text(folder, "chat_template.jinja")
-    if text is not None:
+    """chat_template.jinja, else the entry (or the one named default) in tokenizer_config.json, else that in
+    chat_template.json, where it was for a while. An empty one is none.
+    """
+    if text := read_text(folder, "chat_template.jinja"):
         return text
-    fields = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})
+    return _declared_template(folder, "tokenizer_config.json") or _declared_template(
+        folder, "chat_template.json"
+    )
+
+
+def _declared_template(folder: Path, name: str) -> str | None:
+    fields = Fields(folder / name, read_json(folder, name) or {})
     declared = fields.get("chat_template")
     if isinstance(declared, list):
-        named = {entry.get("name"): entry.get("template") for entry in declared if isinstance(entry, dict)}
-        declared = named.get("default")
+        entries = [entry for entry in declared if isinstance(entry, dict) and entry.get("name") == "default"]
+        declared = entries[-1].get("template") if entries else None
     if declared is not None and not isinstance(declared, str):
         fields.fail("chat_template", "must be a string, or a list of templates with names")
-    return declared
+    return declared or None
 
 
 def read_folder_generation(folder: Path, config: Fields, vocabulary: int) -> Generation:

@@ -28,7 +28,9 @@ def shown(value: object, limit: int = _MAX_VALUE) -> str:
         return cut(repr(value[: 2 * limit]), limit)
     if isinstance(value, int) and not -(1 << 256) < value < 1 << 256:  # writing it out takes time
         return "a number of too many digits"
-    return cut(repr(value) if isinstance(value, (int, float)) else type(value).__name__, limit)
+    if isinstance(value, (int, float)):
+        return cut(repr(value), limit)
+    return {"ndarray": "a list", "list": "a list", "dict": "an object"}.get(type(value).__name__, "no value")
 
 
 def one_line(text: object, limit: int = _MAX_REASON) -> str:

@@ -16,7 +16,7 @@ from ..loading.generation import read_folder_generation
 from ..loading.refusal import invalid, shown
 from .control import check_total
 from .marks import with_marks
-from .pipeline import MAX_GROWTH, check_model, check_parts, load, settings, steps, types
+from .pipeline import MAX_GROWTH, check_merges, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
 from .tokenizer import Tokenizer, control_tokens
 from .vocabulary import Kind, Vocabulary, is_byte_token
@@ -119,6 +119,7 @@ class _File:
 
             if (reason := failure(*parts, MAX_GROWTH)) is not None:
                 self.refuse(f"its normalizer or pre-tokenizer is not harmless: {reason}")
+        check_merges(self.refuse, self.values["model"].get("merges"), self.vocabulary)
         try:
             encoder = load(json.dumps(self.values).encode() if self._changed else self._data)
         except ValueError as error:

@@ -68,12 +68,16 @@ def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     return vocabulary
 
 
-def _merges(fields: Fields) -> list[tuple[str, str]]:
+def _merges(fields: Fields, tokens: list[str]) -> list[tuple[str, str]]:
+    stored = _strings(fields, "merges")
     # A loop over 100,000 merges would take three times as long as these maps.
-    merges: list[Any] = list(map(tuple, map(str.split, _strings(fields, "merges"), repeat(" "), repeat(1))))
+    merges: list[Any] = list(map(tuple, map(str.split, stored, repeat(" "), repeat(1))))
     if not set(map(len, merges)) <= {2}:
         index = next(index for index, merge in enumerate(merges) if len(merge) != 2)
         fields.fail(f"merges[{index}]", f"is not two tokens: {shown(merges[index][0])}")
+    longest = max(stored, key=len, default="")
+    if len(longest) - 1 > max(map(len, tokens)):  # the library would panic
+        fields.fail("merges", f"make a token that is not there: {shown(longest)}")
     return merges
 
 
@@ -81,7 +85,7 @@ def _byte_level(
     fields: Fields, vocabulary: Vocabulary, split: Split, template: str | None, declared: list[int]
 ) -> tuple[Vocabulary, Encoder]:
     """The vocabulary with each token's kind as it is used, and what encodes by the file's merges."""
-    merges = _merges(fields)
+    merges = _merges(fields, vocabulary.tokens)
 
     @cache
     def made() -> set[str]:

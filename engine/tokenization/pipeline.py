@@ -196,6 +196,23 @@ def check_model(refuse: Refuse, model: Any, longest: int) -> dict[str, int]:
     return vocabulary
 
 
+def check_merges(refuse: Refuse, merges: Any, vocabulary: dict[str, int]) -> None:
+    """Refuse merges that make more bytes than any token has: the library would panic, and write of it."""
+    made: set[str] = set()
+    for merge in merges if isinstance(merges, list) else []:
+        if isinstance(merge, list) and all(isinstance(part, str) for part in merge):
+            made.add("".join(merge))
+        elif isinstance(merge, str):
+            made.add(merge.replace(" ", "", 1))
+    longest = max(made, key=_bytes, default="")
+    if longest and longest not in vocabulary:
+        refuse(f"its merges make a token that is not in its vocabulary: {longest[:60]!r}")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
 def expression(pattern: str) -> tokenizers.Regex:
     """A regular expression as the library compiles it."""
     return tokenizers.Regex(pattern)

@@ -24,6 +24,7 @@ DEFAULT_TEMPLATE = (
 
 MAX_TEMPLATE = 1 << 16
 _MAX_REASON = 200
+_MAX_DEPTH = 64
 
 
 def alternate(messages: Sequence[Message]) -> list[Message]:
@@ -92,7 +93,8 @@ def render_chat(
     mark = ""
     if continue_final:
         turns, mark = _with_mark(template, turns)
-    values = {"tools": None, **_plain(variables), "add_generation_prompt": add_generation_prompt and not mark}
+    unset = {"tools": None, "documents": None}
+    values = {**unset, **_plain(variables), "add_generation_prompt": add_generation_prompt and not mark}
     text = copy_context().run(_render_somehow, template, turns, values)
     if not mark:
         return text
@@ -117,12 +119,14 @@ def _with_mark(template: str, turns: list[Message]) -> tuple[list[Message], str]
     return [*turns[:-1], Message("assistant", turns[-1].content + mark)], mark
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """A copy made of nothing but plain values, so that a template can't reach anything else."""
+    if depth > _MAX_DEPTH:
+        raise EngineError("template", f"a template variable is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): _plain(entry, depth + 1) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [_plain(entry, depth + 1) for entry in value]
     if value is None or type(value) in (str, int, float, bool):
         return value
     raise EngineError("template", f"a template variable holds a {type(value).__name__}, no plain value")

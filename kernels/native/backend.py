@@ -12,11 +12,10 @@ from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Li
 from ..machine import free_memory, total_memory, usable_cpus
 from ..weights import GROUP, Packed, Plain, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
-from .library import Message, Source, addressof, kernels, load
+from .library import FORMATS, Message, Source, addressof, kernels, load
 from .program import NativeProgram
 from .recorder import Matrix, Rotation
 
-_FORMATS = {"q4": 0, "q8": 1, "f32": 2, "f16": 3, "bf16": 4}
 _PLAIN_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 _LARGEST_HEAD = 1024
 _LARGEST_PENDING = 1 << 24
@@ -35,7 +34,7 @@ def _in_file(array: NDArray[Any]) -> bool:
 
 def _source(part: Weight) -> Source:
     """Where a weight lies: any strides will do but within a group (or a plain value)."""
-    form = _FORMATS[part.format if isinstance(part, Packed) else part.dtype]
+    form = FORMATS[part.format if isinstance(part, Packed) else part.dtype]
     if isinstance(part, Plain):
         assert part.values.dtype == _PLAIN_TYPES[part.dtype], part.values.dtype
         fields = [addressof(part.values), *part.values.strides]

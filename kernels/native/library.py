@@ -20,7 +20,28 @@ from ctypes import (
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
+
+Kind = Literal[
+    "embedding",
+    "norm",
+    "gated",
+    "add",
+    "rope",
+    "kv_write",
+    "gather",
+    "quantize",
+    "linear",
+    "gated_linear",
+    "attention",
+    "sample",
+]
+"""In the order of `OpKind` in step.hpp."""
+
+KINDS = get_args(Kind)
+
+FORMATS = {"q4": 0, "q8": 1, "f32": 2, "f16": 3, "bf16": 4}
+"""`Format` of formats.hpp."""
 
 
 class Source(Structure):
@@ -109,7 +130,6 @@ _STRUCTURES: dict[str, type[Structure]] = {
 """By their names in C++."""
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
-    "native_layout": (c_char_p, []),
     "native_kernels": (c_void_p, [c_char_p]),
     "native_kernels_name": (c_char_p, [c_void_p]),
     "native_reserve": (None, [c_int64]),
@@ -137,9 +157,15 @@ def _find() -> Path:
     raise OSError("the native library was not built: termchat was installed without a C++17 compiler")
 
 
-def _layout() -> str:
-    """The structures as this module has them: a line for each field, its name, place and size (api.cpp)."""
+_LETTERS = {None: "v", c_char_p: "p", c_void_p: "p", c_int: "i", c_int64: "q", c_double: "d"}
+
+
+def _interface() -> str:
+    """All that this module has in common with the C++ sources, as they say it (api.cpp)."""
     lines = []
+    for name, (result, arguments) in _FUNCTIONS.items():
+        letters = [_LETTERS.get(kind, "p") for kind in (result, *arguments)]  # else a pointer to a structure
+        lines.append(f"{name} {''.join(letters)}\n")
     for name, structure in _STRUCTURES.items():
         for field, *_ in structure._fields_:
             place = getattr(structure, field)
@@ -148,6 +174,8 @@ def _layout() -> str:
         lines.append(f"Step.{field} {4 * index} 4\n")
     for index, field in enumerate(STEP_ARRAYS):
         lines.append(f"Step.{field} {4 * len(STEP_COUNTS) + 8 * index} 8\n")
+    lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
+    lines += [f"Format.{form} {number}\n" for form, number in FORMATS.items()]
     return "".join(lines)
 
 
@@ -157,16 +185,18 @@ def load() -> CDLL:
     path = _find()
     library = CDLL(str(path))
     try:
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
-        same = library.native_layout().decode() == _layout()
+        told = library.native_interface  # has had this signature ever since there is one of this name
+        told.restype, told.argtypes = c_char_p, []
+        same = told() == _interface().encode()
     except AttributeError:
         same = False
     if not same:
         raise OSError(
             f"{path.name} was built from other sources than the Python files beside it; install again"
         )
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
     return library
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from .library import Buffer, Op, View, addressof
-from .recorder import Kind, Node, Storage, Value
+from .library import KINDS, Buffer, Op, View, addressof
+from .recorder import Node, Storage, Value
 
-_KINDS = get_args(Kind)
 _NO_WINDOW = 1 << 30
 _NONE = View(-1, 0, 0)
 
@@ -136,7 +135,7 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
         return _NONE if value is None else View(numbers[value.storage], value.offset, value.columns)
 
     op = Op(
-        kind=_KINDS.index(node.kind),
+        kind=KINDS.index(node.kind),
         samples=node.samples,
         planes=node.planes,
         layer=node.layer,

@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..interface import Float32, Inputs, RopeLayout
-
-Kind = Literal[
-    "embedding",
-    "norm",
-    "gated",
-    "add",
-    "rope",
-    "kv_write",
-    "gather",
-    "quantize",
-    "linear",
-    "gated_linear",
-    "attention",
-    "sample",
-]
-"""In the order of `OpKind` in step.hpp."""
+from .library import Kind
 
 
 class Matrix(NamedTuple):

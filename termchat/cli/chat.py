@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import signal
 import sys
 
@@ -16,6 +17,7 @@ from .recording import Recording
 from .reply import PlainPresenter
 from .serving import Serving, check_flags, choose, load_setup, serving, warn_if_slow
 from .signals import Interrupted
+from .stdin import decode
 from .turn import Turn, take_turn
 
 PROMPT = "> "
@@ -34,6 +36,8 @@ def chat(console: Console, request: Request) -> int:
     """Talk until the user leaves; the exit code. UserError: there is no model to talk to."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives `input` line editing and a history
+    if isinstance(sys.stdin, io.TextIOWrapper):  # by most locales it would refuse bytes that are no text
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     check_flags(request.sampling)
     setup = load_setup(console)
     recording, past = open_recording(console, setup.paths.database, request)
@@ -91,9 +95,10 @@ class _Chat:
                 return
 
     def _read(self) -> str:
-        """A line with the terminal's editing and history."""
+        """A line with the terminal's editing and history, as text whatever the terminal's encoding is."""
         with self._console.signals.calling(None), contextlib.redirect_stdout(sys.__stdout__):
-            return input(PROMPT)
+            line = input(PROMPT)
+        return decode(line.encode("utf-8", "surrogateescape"), "the line", self._console.messages.note)
 
     def _handle(self, line: str) -> bool:
         """Carry out a command or answer a message; whether to leave."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
-from .input import Input
+from .input import LONGEST_TYPED, Input
 from .reports import Reports
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_BYTES = 65_536
-MOST_AT_ONCE = 4 * 1024 * 1024
+MOST_AT_ONCE = 16 * 1024 * 1024
 LOOK_SECONDS = 0.1
+REST_OF_PASTE_SECONDS = 0.05
+"""More than can be typed at once is followed by the rest within this time."""
 LEAVING_SECONDS = 0.5
 """So long a terminal that takes nothing more is waited for when the program must end."""
 
@@ -111,6 +113,14 @@ class TerminalDriver(LinuxDriver):
             data = f"\x1b[>{KITTY_FLAGS}u"
         super().write(data)
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal itself; COLUMNS and LINES where it does not know them."""
+        with suppress(OSError):
+            size = os.get_terminal_size(self._drawn)
+            if size.columns and size.lines:
+                return size
+        return super()._get_terminal_size()
+
     def stop_application_mode(self) -> None:
         """Give the terminal back."""
         if self._active:
@@ -182,21 +192,27 @@ class TerminalDriver(LinuxDriver):
                 self.process_message(message)
 
     def _read(self) -> bytes | None:
-        """Everything that has come; None if there is no terminal any more."""
-        data = b""
-        while len(data) < MOST_AT_ONCE:
+        """Everything that has come; None if there is no terminal any more.
+
+        Of a paste that is not marked, the rest is waited for: in pieces it would be lines that were typed.
+        """
+        parts: list[bytes] = []
+        size, plain = 0, True
+        while size < MOST_AT_ONCE and not self.exit_event.is_set():
             try:
                 part = os.read(self.fileno, READ_BYTES)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
-                return data or None
+                part = b""
             if not part:
-                return data or None
-            data += part
-            if not self._more.poll(0):
+                return b"".join(parts) or None
+            parts.append(part)
+            size += len(part)
+            plain = plain and b"\x1b" not in part
+            if not self._more.poll(REST_OF_PASTE_SECONDS * 1000 if plain and size > LONGEST_TYPED else 0):
                 break
-        return data
+        return b"".join(parts)
 
 
 @contextmanager

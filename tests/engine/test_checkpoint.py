@@ -328,8 +328,16 @@ def test_chat_templates(tmp_path: Path) -> None:
     assert open_checkpoint(folder).chat_template == "T"
     declare([{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}])
     assert open_checkpoint(folder).chat_template == "B"
+    declare([{"name": ["x"], "template": "A"}, {"name": "default", "template": "B"}])
+    assert open_checkpoint(folder).chat_template == "B"
     declare(5)
     assert "chat_template" in refuse(folder)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "C"}))
+    for empty in ("", None, [], [{"name": "tool_use", "template": "A"}]):
+        declare(empty)
+        assert open_checkpoint(folder).chat_template == "C"
+    (folder / "chat_template.jinja").write_bytes(b"")
+    assert open_checkpoint(folder).chat_template == "C"
     (folder / "chat_template.jinja").write_text("\u00e9")
     assert open_checkpoint(folder).chat_template == "\u00e9"
     (folder / "chat_template.jinja").write_bytes(b"\xff")
@@ -352,6 +360,8 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
     assert checkpoint.end_ids == (3, 4)
     assert checkpoint.bos_id == 9
     assert checkpoint.chat_template == "T"
+    empty = {"tokenizer.chat_template": ""}
+    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).chat_template is None
     bad = {"general.sampling.top_p": 7.0}
     assert "top_p must be in [0, 1]" in refuse(write_gguf(tmp_path / "m.gguf", **bad))
     out = {"tokenizer.ggml.eos_token_id": 50, "tokenizer.ggml.bos_token_id": 2**32 - 1}

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -357,3 +358,29 @@ async def test_focus_wins_the_tie_for_admission(default_model: Path) -> None:
 
         await asyncio.gather(*(finish(index) for index in range(3)))
         assert order.index(2) < order.index(1)
+
+
+async def test_nothing_waits_for_an_engine_that_was_never_opened(default_model: Path) -> None:
+    engine = engine_of(default_model, [])
+    async with asyncio.timeout(10):
+        for call in (
+            engine.bandwidth_peak,
+            engine.audit,
+            partial(engine.tokenize, "a"),
+            partial(engine.score, [5]),
+        ):
+            with pytest.raises(RuntimeError, match="async with"):
+                await call()
+        await engine.close()
+
+
+async def test_odd_template_variables_are_refused_with_a_reason(default_model: Path) -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    async with engine_of(default_model, []) as engine:
+        with pytest.raises(TypeError, match="strings, not 1"):
+            engine.generate([Message("user", "a")], template_vars={1: 2})  # type: ignore[dict-item]
+        final = await engine.generate([Message("user", "a")], template_vars={"a": {"b": endless}}).result()
+    assert final.error is not None
+    assert final.error.code == "template"
+    assert "nested" in final.error.message

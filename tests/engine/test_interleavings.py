@@ -112,21 +112,17 @@ class Machine:
         return list(zip(sampled, tokens, strict=True))
 
 
-@pytest.fixture(params=["reference", "native"])
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=[16, 32])
-def machine_parts(backend: str, request: pytest.FixtureRequest) -> Iterator[tuple[ModelRunner, int]]:
-    size = int(request.param)
+@pytest.fixture(params=[("reference", 16, 2), ("native", 16, 3), ("native", 32, 3)])
+def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[ModelRunner, int, int]]:
+    """A runner, its block size, and how many seeds it has the time for."""
+    backend, size, seeds = request.param
     owner = open_backend(backend, BackendSettings(device="cpu"))
     weights = place(SPEC, RandomTensors(5), owner)
     shape = CacheShape(SPEC.layers, BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
     owner.allocate_cache(shape)
     limits = Limits(MAX_TOKENS, MAX_SEQUENCES, MAX_SEQUENCES, shape.blocks)
     program = owner.capture(lambda ops, batch: decoder(ops, SPEC, weights, batch), limits)
-    yield ModelRunner(owner, program, Traffic(1, 1), size), size
+    yield ModelRunner(owner, program, Traffic(1, 1), size), size, seeds
     owner.close()
 
 
@@ -142,12 +138,14 @@ def params_of(rng: random.Random) -> SamplingParams:
     )
 
 
-def test_interleaved_requests_equal_the_same_requests_alone(machine_parts: tuple[ModelRunner, int]) -> None:
-    runner, size = machine_parts
+def test_interleaved_requests_equal_the_same_requests_alone(
+    machine_parts: tuple[ModelRunner, int, int],
+) -> None:
+    runner, size, seeds = machine_parts
     first = random.randrange(10**6)
-    print("seeds", first, "to", first + 2)
+    print("seeds", first, "to", first + seeds - 1)
     preemptions = hits = mixed = aborts = 0
-    for seed in range(first, first + 3):
+    for seed in range(first, first + seeds):
         rng = random.Random(seed)
         machine = Machine(runner, size, rng, prefix_cache=seed % 5 != 0)
         common = [rng.randrange(SPEC.vocabulary) for _ in range(size * 2)]

@@ -292,6 +292,7 @@ def huge_control(count: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
         ({"token_type": np.full(49152, 9, np.int32)}, "token_type must hold numbers from 1 to 6"),
         ({"merges": None}, "merges is missing"),
         ({"merges": ["ab"]}, "merges[0] is not two tokens"),
+        ({"merges": ["b" * 99 + " b"]}, "merges make a token that is not there"),
         ({"merges": ["nothere a"]}, "the merges do not fit the tokens"),
         ({"add_bos_token": 1}, "add_bos_token must be true or false"),
     ],

@@ -122,6 +122,7 @@ HOSTILE = {
     "a huge added token": ({"added_tokens": [added(300, "x" * 5_000_000)]}, "more than 1024 characters"),
     "huge ids": ({"model": {"vocab": {"a": 1 << 40}}}, "token ids up to"),
     "ids of no number": ({"model": {"vocab": {"a": "0"}}}, "texts with their token ids"),
+    "merges of no token": ({"model": {"merges": ["a b", "ab ab"]}}, "not in its vocabulary: 'abab'"),
     "another model": ({"model": {"type": "WordPiece"}}, "type WordPiece are not supported"),
     "control characters": ({"model": {"unk_token": "\x1b]0;x\x07" * 900}}, "unk_token"),
 }

@@ -22,6 +22,7 @@ from engine.types import EngineError, Message, SamplingParams, as_dict
         ("top_k", -1),
         ("top_k", 1.5),
         ("repetition_penalty", 0),
+        ("repetition_penalty", 1e-300),
         ("presence_penalty", math.inf),
         ("frequency_penalty", math.nan),
         ("max_tokens", 0),
@@ -57,6 +58,21 @@ def test_a_value_out_of_range_is_refused_with_field_value_and_range(field: str, 
 )
 def test_edges_of_the_ranges_are_allowed(values: dict[str, Any]) -> None:
     SamplingParams(**values)
+
+
+@pytest.mark.parametrize("value", [10**5000, "x" * 10**6, [0] * 10**5], ids=["number", "text", "list"])
+def test_a_refused_value_is_named_shortly_however_long_it_is(value: Any) -> None:
+    fields = ("temperature", "top_k", "seed", "stop_token_ids", "logit_bias", "ignore_eos")
+    refusals = [(SamplingParams, field, {field: value}) for field in fields if type(value) is not list]
+    refusals += [
+        (SamplingParams, "top_p", {"top_p": value}),
+        (Message, "role", {"role": value, "content": ""}),
+    ]
+    refusals += [(EngineConfig, f, {"model": "m", f: value}) for f in ("kv_memory", "device", "backend")]
+    for kind, field, values in refusals:
+        with pytest.raises(ValueError, match=field) as caught:
+            kind(**values)
+        assert len(str(caught.value)) < 200
 
 
 def test_params_are_off_by_default() -> None:
@@ -95,6 +111,7 @@ def test_as_dict_gives_plain_values() -> None:
         ("block_size", 8),
         ("device", "gpu"),
         ("device", "cuda:x"),
+        ("device", "cuda:\u0663"),
         ("backend", "magic"),
         ("kv_dtype", "int3"),
         ("max_sequences", 0),

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "bandwidth.hpp"
@@ -57,43 +58,10 @@ Outcome guarded(char* message, int size, Call call) {
     }
 }
 
-// Fields in order, where they lie and how large they are: for Python to compare with its own.
-std::string layout() {
-    std::string result;
-    auto add = [&](const char* field, size_t offset, size_t bytes) {
-        result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
-    };
-#define FIELD(structure, name) add(#structure "." #name, offsetof(structure, name), sizeof(structure::name))
-#define FIELDS_3(structure, a, b, c) FIELD(structure, a), FIELD(structure, b), FIELD(structure, c)
-#define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
-    FIELDS_4(Source, format, rows, codes, codes_row), FIELDS_4(Source, codes_group, scales, scales_row, scales_group);
-    FIELDS_4(Source, minima, minima_row, minima_group, mapped);
-    FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, limit, number);
-    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
-    FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
-    FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
-    FIELDS_4(Step, rows, samples, sequences, table_width), FIELDS_3(Step, tokens, positions, slots);
-    FIELDS_3(Step, sequence, tables, sample_rows), FIELDS_3(Step, temperature, top_p, min_p);
-    FIELDS_4(Step, repetition, presence, frequency, bias_values), FIELDS_3(Step, top_k, seen_offsets, seen_ids);
-    FIELDS_3(Step, seen_counts, bias_offsets, bias_ids), FIELDS_3(Step, seeds, positions_drawn, sampled);
-#undef FIELDS_4
-#undef FIELDS_3
-#undef FIELD
-    return result;
-}
-
 }  // namespace
 }  // namespace native
 
 using namespace native;
-
-// The structures that Python mirrors, a line for each field.
-EXPORT const char* native_layout() try {
-    static const std::string text = layout();
-    return text.c_str();
-} catch (const std::bad_alloc&) {
-    return "";
-}
 
 // Null: this machine or build does not have these kernels.
 EXPORT const Kernels* native_kernels(const char* name) { return choose_kernels(name); }
@@ -177,4 +145,71 @@ EXPORT double native_read_bandwidth(const Model* model, int64_t bytes) try {
     return read_bandwidth(*model->kernels, model->matrices, (size_t)bytes, model->threads);
 } catch (const std::exception&) {
     return 0;
+}
+
+namespace native {
+namespace {
+
+template <class T>
+constexpr char letter() {
+    if constexpr (std::is_void_v<T>) return 'v';
+    else if constexpr (std::is_pointer_v<T>) return 'p';
+    else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == sizeof(double) ? 'd' : 'f';
+    else return sizeof(T) == sizeof(int) ? 'i' : 'q';
+}
+
+template <class Result, class... Arguments>
+std::string letters(Result (*)(Arguments...)) {
+    return {letter<Result>(), letter<Arguments>()...};
+}
+
+// A line for each function: its result and arguments. One for each field of a structure, in order: where it lies and
+// how large it is. One for each number that has a name in Python.
+std::string interface() {
+    std::string result;
+#define FUNCTION(name) result += #name " " + letters(name) + "\n"
+    FUNCTION(native_kernels), FUNCTION(native_kernels_name), FUNCTION(native_reserve), FUNCTION(native_model);
+    FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
+    FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
+    FUNCTION(native_run), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
+#undef FUNCTION
+    auto add = [&](const char* field, size_t offset, size_t bytes) {
+        result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
+    };
+#define FIELD(structure, name) add(#structure "." #name, offsetof(structure, name), sizeof(structure::name))
+#define FIELDS_3(structure, a, b, c) FIELD(structure, a), FIELD(structure, b), FIELD(structure, c)
+#define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
+    FIELDS_4(Source, format, rows, codes, codes_row), FIELDS_4(Source, codes_group, scales, scales_row, scales_group);
+    FIELDS_4(Source, minima, minima_row, minima_group, mapped);
+    FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, limit, number);
+    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
+    FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
+    FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
+    FIELDS_4(Step, rows, samples, sequences, table_width), FIELDS_3(Step, tokens, positions, slots);
+    FIELDS_3(Step, sequence, tables, sample_rows), FIELDS_3(Step, temperature, top_p, min_p);
+    FIELDS_4(Step, repetition, presence, frequency, bias_values), FIELDS_3(Step, top_k, seen_offsets, seen_ids);
+    FIELDS_3(Step, seen_counts, bias_offsets, bias_ids), FIELDS_3(Step, seeds, positions_drawn, sampled);
+#undef FIELDS_4
+#undef FIELDS_3
+#undef FIELD
+#define NUMBER(type, name) result += #type "." #name " " + std::to_string((int)type::name) + "\n"
+#define NUMBERS_4(type, a, b, c, d) NUMBER(type, a), NUMBER(type, b), NUMBER(type, c), NUMBER(type, d)
+    NUMBERS_4(OpKind, embedding, norm, gated, add), NUMBERS_4(OpKind, rope, kv_write, gather, quantize);
+    NUMBERS_4(OpKind, linear, gated_linear, attention, sample);
+    NUMBERS_4(Format, q4, q8, f32, f16), NUMBER(Format, bf16);
+#undef NUMBERS_4
+#undef NUMBER
+    return result;
+}
+
+}  // namespace
+}  // namespace native
+
+// What Python mirrors. It calls this before anything else and goes no further if it is not the same, so this function
+// stays as it is: with another result it would need another name.
+EXPORT const char* native_interface() try {
+    static const std::string text = interface();
+    return text.c_str();
+} catch (const std::bad_alloc&) {
+    return "";
 }

@@ -15,6 +15,7 @@ constexpr int kTaskBits = 20;
 constexpr uint64_t kTaskMask = (1u << kTaskBits) - 1;
 constexpr int kMostClaims = (1 << kTaskBits) - 1;
 constexpr uint64_t kStageMask = (1u << 24) - 1;
+constexpr uint64_t kOver = kStageMask + 1;  // added to the number of a stage without tasks: the job is done
 constexpr int kSpins = 40000;  // 50 to 200 microseconds, by processor, before a thread goes to sleep
 // Looks for each pause. A hypervisor takes pauses that follow each other for a wait in vain, and stops the CPU a while.
 constexpr int kPause = 100;
@@ -92,11 +93,12 @@ void Team::run(Job& job, int threads) {
     job_ = &job;
     stage_ = -1;
     failed_.store(false, std::memory_order_relaxed);
-    running_.store(true, std::memory_order_relaxed);
     advance(0);
     Ahead ahead;
     uint64_t stage = latest_.load(std::memory_order_acquire);
-    while (running_.load(std::memory_order_acquire)) {
+    // The number alone says that the job is over: it is the last thing of the job that another thread writes, which
+    // would else go on writing into the next one.
+    while (!(stage & kOver)) {
         if (claim_and_run(stage, 0, ahead)) stage = latest_.load(std::memory_order_acquire);
         else stage = wait_beyond(stage, ahead);
     }
@@ -184,13 +186,14 @@ void Team::advance(int worker) {
         if (claims_ > 1) return publish(claims_);
         if (claims_ == 1) run_tasks(0, worker);
     }
-    running_.store(false, std::memory_order_release);
     publish(0);
 }
 
+// No claims: the job is over.
 void Team::publish(int claims) {
     uint64_t stage = (latest_.load(std::memory_order_relaxed) + 1) & kStageMask;
-    int threads = limit_.load(std::memory_order_relaxed);
+    if (claims == 0) stage |= kOver;
+    int threads = claims > 0 ? limit_.load(std::memory_order_relaxed) : 0;
     for (int i = 0; i < threads; i++)
         shares_[i].tasks.store(packed(stage, share(i, threads, claims), share(i + 1, threads, claims)),
                                std::memory_order_relaxed);

@@ -69,11 +69,10 @@ private:
         std::atomic<uint64_t> tasks{0};
     };
 
-    alignas(64) std::atomic<uint64_t> latest_{0};  // number of the stage that threads may claim tasks of
+    alignas(64) std::atomic<uint64_t> latest_{0};  // number of the stage that threads may claim tasks of, and whether it is over
     alignas(64) std::atomic<int> done_{0};
     alignas(64) std::atomic<int> sleepers_{0};  // threads to wake for the next stage
     std::atomic<int> limit_{0};      // threads that take part in the latest job; the others sleep
-    std::atomic<bool> running_{false};
     Job* job_ = nullptr;             // written before the stage is published, read after a task of it is claimed
     int stage_ = 0, tasks_ = 0;      // likewise
     int claims_ = 0, per_claim_ = 1; // likewise: what threads claim are runs of so many tasks

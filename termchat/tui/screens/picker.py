@@ -63,7 +63,9 @@ class Picker(Dialog[Any]):
     ) -> None:
         super().__init__(title)
         self._search = search
-        self._query = query
+        # Held here: a search may end when the screen is closed and has neither any more.
+        self._input = Input(query, placeholder="type to search")
+        self._list = OptionList()
         self._selected = selected
         self._hint = hint
         self._highlighted = highlighted
@@ -72,14 +74,14 @@ class Picker(Dialog[Any]):
 
     def content(self) -> ComposeResult:
         """Input and list."""
-        yield Input(self._query, placeholder="type to search")
-        yield OptionList()
+        yield self._input
+        yield self._list
         yield Static(self._hint, classes="dialog-hint", markup=False)
 
     async def on_mount(self) -> None:
         """Fill the list."""
-        await self.refill(self._query)
-        self.query_one(Input).focus()
+        await self.refill(self._input.value)
+        self._input.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Narrow the list down when the typing pauses."""
@@ -89,15 +91,15 @@ class Picker(Dialog[Any]):
 
     def _refill_now(self) -> None:
         self._later = None
-        self.run_worker(self.refill(self.query_one(Input).value), exclusive=True, group="refill")
+        self.run_worker(self.refill(self._input.value), exclusive=True, group="refill")
 
     async def refill(self, query: str) -> None:
         """Show what matches."""
         items = await self._search(query)
-        if not self.is_attached or self.query_one(Input).value != query:
+        if not self._list.is_attached or self._input.value != query:
             return  # closed, or typed on meanwhile
         self._items = items
-        options = self.query_one(OptionList)
+        options = self._list
         options.clear_options()
         options.add_options([Option(item.content()) for item in items])
         if items:
@@ -119,7 +121,7 @@ class Picker(Dialog[Any]):
         if event.key in moves:
             event.stop()
             event.prevent_default()
-            await self.app.run_action(moves[event.key], self.query_one(OptionList))
+            await self.app.run_action(moves[event.key], self._list)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Preview."""
@@ -133,7 +135,7 @@ class Picker(Dialog[Any]):
             self._later.stop()
             self._later = None
             await self.refill(event.value)
-        self._choose(self.query_one(OptionList).highlighted)
+        self._choose(self._list.highlighted)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose the item clicked."""

@@ -1,6 +1,8 @@
 import contextlib
+import ctypes
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,9 +15,9 @@ import pytest
 
 from kernels.backends import open_backend
 from kernels.interface import BackendSettings, Limits
-from kernels.native.library import load
+from kernels.native.library import Kind, load
 from kernels.native.lowering import lower
-from kernels.native.recorder import INPUTS, Kind, Matrix, RecordingOperations
+from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
 from kernels.weights import Plain
 
 KINDS = get_args(Kind)
@@ -154,6 +156,48 @@ def test_C9_a_library_of_another_layout_is_refused(monkeypatch):
     monkeypatch.setattr(library, "STEP_ARRAYS", swapped)
     with pytest.raises(OSError, match="was built from other sources"):
         library.load.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("_FUNCTIONS", {"native_fill": (None, [ctypes.c_void_p])}),
+        ("FORMATS", {"q8": 0, "q4": 1}),
+        ("KINDS", ("norm", "embedding")),
+    ],
+)
+def test_a_library_with_other_signatures_or_numbers_is_refused(monkeypatch, name, value):
+    from kernels.native import library
+
+    now = getattr(library, name)
+    changed = {**now, **value} if isinstance(now, dict) else (*value, *now[2:])
+    monkeypatch.setattr(library, name, changed)
+    with pytest.raises(OSError, match="was built from other sources"):
+        library.load.__wrapped__()
+
+
+def test_an_older_library_is_refused_before_anything_of_it_runs(monkeypatch, tmp_path):
+    """Its check once had a result that was taken for an address. The reference backend computes then."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    from kernels import backends, native
+    from kernels.native import library
+
+    source, older = tmp_path / "older.c", tmp_path / "older.so"
+    functions = [f"long {name}(void) {{ __builtin_trap(); }}" for name in library._FUNCTIONS]
+    source.write_text("\n".join(["long native_layout(void) { return 12345; }", *functions]))
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", older], check=True, timeout=60)
+    monkeypatch.setattr(library, "_find", lambda: older)
+    library.load.cache_clear()
+    native.unavailable_reason.cache_clear()
+    try:
+        choice = backends.automatic(BackendSettings(device="cpu"))
+        assert choice.name == "reference"
+        assert choice.why.startswith("older.so was built from other sources than the Python files")
+    finally:
+        library.load.cache_clear()
+        native.unavailable_reason.cache_clear()
 
 
 def test_blocks_outside_the_cache_are_not_copied(native, helpers):

@@ -117,6 +117,19 @@ def test_turns_have_memory_and_commands_work(scripted, home, monkeypatch, prompt
     assert "Traceback" not in terminal.shown
 
 
+def test_N028_a_byte_that_is_not_utf8_ends_nothing(scripted, home, monkeypatch, prompts):
+    scripted("First.", "Second.")
+    terminal = Terminal(
+        ("Ctrl-D leaves", b"caf\xe9 \xff\xfe!\n"),
+        ("First.", b"Hi\n"),
+        ("Second.", b"/quit\n"),
+    )
+    assert terminal.run(monkeypatch) == 0
+    assert prompts[-1][-1] == ("user", "Hi")
+    assert prompts[0][0][1].startswith("caf")
+    assert "Traceback" not in terminal.shown
+
+
 def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monkeypatch, prompts):
     scripted("one two three four five six seven eight nine ten " * 20, "Yes.", step_seconds=0.02)
     terminal = Terminal(

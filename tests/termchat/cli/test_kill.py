@@ -23,6 +23,9 @@ def command(model: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "termchat", "--model", model, *arguments]
 
 
+KILLS = 10
+
+
 def kill_after(model: str, cid: str, seconds: float) -> list[tuple[float, int]]:
     """Start a reply, kill it that long after its first bytes; returns (time, bytes so far) for each read."""
     arrived: list[tuple[float, int]] = []
@@ -57,7 +60,7 @@ def test_B083_kill_9_at_random_moments_loses_at_most_half_a_second(linked_model:
     ).stdout
     database = home / "data" / "termchat" / "termchat.db"
     lengths = []
-    for number in range(20):
+    for number in range(KILLS):
         cid = f"story-{number}"
         arrived = kill_after(linked_model, cid, rng.random() * 0.8)
         killed = time.monotonic()
@@ -84,4 +87,4 @@ def test_B083_kill_9_at_random_moments_loses_at_most_half_a_second(linked_model:
     assert goes_on.returncode == 0, goes_on.stderr
     assert goes_on.stdout.strip()
     with Store(database) as store:
-        assert len(store.path(store.conversation("story-19").id)) >= 3
+        assert len(store.path(store.conversation(f"story-{KILLS - 1}").id)) >= 3

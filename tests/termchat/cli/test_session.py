@@ -71,7 +71,8 @@ def test_every_engine_option_reaches_the_engine():
         ({}, {}, {"top_k": 3}, {"temperature": 0.6}, (1.0, 1.0, 3)),
         ({}, {"top_k": 4}, {"top_k": 3, "top_p": 0.8}, {}, (1.0, 0.8, 4)),
         ({"top_k": 5}, {"top_k": 4, "temperature": 0.1}, {"top_k": 3}, {"top_k": 2}, (0.1, 1.0, 5)),
-        ({"temperature": 0.0}, {"temperature": 0.1}, {}, {}, (0.0, 0.95, 0)),
+        ({"temperature": 0.1}, {"temperature": 0.0}, {}, {}, (0.1, 0.95, 0)),
+        ({"temperature": 0.0}, {"temperature": 0.1}, {"top_k": 3}, {}, (0.0, 1.0, 0)),
     ],
 )
 def test_the_order_of_sampling_settings(flags, user, registry, own, expected):

@@ -126,11 +126,11 @@ async def test_bursts_in_forms_and_lists(open_app: Any, script: Any) -> None:
         assert d.chat is d.app.chats.all[1], "the second row"
         assert d.main.prompt.text == "yz"
         d.type_ahead(
-            "f1", "escape", "ctrl+p", *"rename", "enter", "ctrl+u", *"Sea", "backspace", "t", "enter", "!"
+            "f1", "escape", "ctrl+u", *"/title", "enter", "ctrl+u", *"Sea", "backspace", "t", "enter", "!"
         )
         await d.until(lambda: d.chat.title == "Set")
         await d.typed()
-        assert d.main.prompt.text == "yz!"
+        assert d.main.prompt.text == "!"
 
 
 async def test_what_is_typed_beside_the_prompt_goes_to_it(open_app: Any, script: Any) -> None:

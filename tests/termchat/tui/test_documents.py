@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.content import Content
+from textual.widgets import OptionList
 
 from termchat.tui.compact import next_title
-from termchat.tui.screens.picker import Picker
+from termchat.tui.screens.picker import Item, Picker
 
 LONG = " ".join(str(number) for number in range(60))
 
@@ -188,3 +190,17 @@ async def test_a_search_waits_for_a_pause_and_keeps_nothing_from_being_saved(
         await d.press("ctrl+o")
         d.type_ahead(*"red", "enter")  # what is typed counts, though the list has not followed yet
         await d.until(lambda: d.main.conversation.focused is not None)
+
+
+async def test_a_search_that_ends_while_its_list_is_closed_is_dropped(open_app: Any, script: Any) -> None:
+    async def search(query: str) -> list[Item]:
+        return [Item(Content("item"), 1)]
+
+    async with open_app(script()) as d:
+        picker = Picker("Choose", search)
+        d.app.push_screen(picker)
+        await d.until(lambda: picker.is_mounted and picker.query(OptionList))
+        await picker.query("*").remove()  # as closing begins: the widgets go before their screen
+        assert picker.is_attached
+        await picker.refill("")
+        await picker.refill("typed on")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +211,18 @@ def test_B20_our_screen_is_cleared_before_it_is_left_and_no_other(monkeypatch: p
     assert written == [CLEAR, "left"]
     driver.stop_application_mode()  # the shell's screen is shown
     assert written == [CLEAR, "left", "left"]
+
+
+def test_the_size_is_the_terminals_own_whatever_columns_and_lines_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "5")
+    monkeypatch.setenv("LINES", "3")
+    main, terminal = os.openpty()
+    driver = TerminalDriver.__new__(TerminalDriver)
+    driver._drawn = terminal
+    assert driver._get_terminal_size() == (5, 3), "it does not know its size"
+    termios.tcsetwinsize(terminal, (30, 100))
+    assert driver._get_terminal_size() == (100, 30)
+    os.close(main)
+    os.close(terminal)

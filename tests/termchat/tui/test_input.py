@@ -1,12 +1,16 @@
 """What a terminal sends, from bytes to keys, pastes and nothing: without a terminal or a screen."""
 
+import os
 import random
+import select
+import threading
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from textual import events
 
+from termchat.tui.driver import TerminalDriver
 from termchat.tui.input import PASTE_SECONDS, REST_SECONDS, Input, Token, lines
 from termchat.tui.reports import Reports
 
@@ -383,3 +387,28 @@ def test_random_bytes_in_random_pieces() -> None:
         gap = rng.choice([1e-4, 0.05, 0.3, 0.8, 1.5])
         list(Reports().messages(came(*reads, gap=gap)))
         assert typed(*reads, b"", b"", b"ok", gap=max(gap, 1.2)).endswith("ok"), (data, cuts, gap)
+
+
+def test_of_a_large_paste_that_is_not_marked_the_rest_is_waited_for() -> None:
+    reading, writing = os.pipe()
+    more = select.poll()
+    more.register(reading, select.POLLIN)
+    pieces = iter([*[b"a line\r"] * 5, b"the last"])
+
+    class Terminal:
+        """Sends the next piece when it is waited for."""
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            if milliseconds and (piece := next(pieces, b"")):
+                os.write(writing, piece)
+            return more.poll(0)
+
+    driver = TerminalDriver.__new__(TerminalDriver)
+    driver.fileno, driver.exit_event, driver._more = reading, threading.Event(), Terminal()  # type: ignore[assignment]
+    first = b"a line of many\r" * 100
+    os.write(writing, first)
+    assert driver._read() == first + b"a line\r" * 5 + b"the last"
+    os.write(writing, b"typed\r")
+    assert driver._read() == b"typed\r"
+    os.close(reading)
+    os.close(writing)

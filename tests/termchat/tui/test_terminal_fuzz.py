@@ -113,7 +113,8 @@ def reads(rng: random.Random, data: bytes) -> Iterator[bytes]:
         at += size
 
 
-STREAMS = 2000
+STREAMS = 400
+"""So many in the suite, at some 25 ms each; after changes to the input 2,000 are tried by hand."""
 UNBOUND = '[keys]\nquit = ""\nsuspend = ""\n"prompt.editor" = ""\n"chat.delete" = ""\n'
 
 
@@ -141,7 +142,7 @@ class Feed:
                 self._app._driver.process_message(message)
 
 
-async def test_2000_random_streams_send_nothing_and_end_nothing(open_app: Any, script: Any) -> None:
+async def test_random_streams_send_nothing_and_end_nothing(open_app: Any, script: Any) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -152,7 +153,7 @@ async def test_2000_random_streams_send_nothing_and_end_nothing(open_app: Any, s
                 feed.read(data, rng.choice((1e-4, 1e-4, 0.02, 0.3, 0.8)))
             feed.pause(3.0)
             if number % 20 == 19:
-                with nullcontext() if number % 500 == 499 else d.app.batch_update():  # drawing takes the time
+                with nullcontext() if number % 200 == 199 else d.app.batch_update():  # drawing takes the time
                     await d.typed()
                 assert d.app.fault is None, number
                 d.main.prompt.load("")
