@@ -107,13 +107,6 @@ class ResultFile:
         self._remove_torn_line()
         self.done = finished_ids(path)
 
-    def is_same_file(self, other: str) -> bool:
-        """Whether `other` names this very file."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(other))
-        except OSError:
-            return False
-
     def append(self, line: str) -> None:
         """Add a line."""
         data = memoryview(f"{line}\n".encode("utf-8", "replace"))

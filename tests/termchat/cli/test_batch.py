@@ -188,6 +188,18 @@ def test_a_torn_line_longer_than_a_block_is_removed(tmp_path):
     assert path.read_bytes() == b""
 
 
+@pytest.mark.parametrize("named", ["{file}", "-"])
+def test_the_input_is_never_the_output_and_stays_as_it_is(termchat, tmp_path, named):
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b'{"prompt": "a"}\n{"prompt": "b"}')
+    with file.open("rb") as lines_in, (tmp_path / "err").open("w+b") as err:
+        console = Console(Output(), Messages(err.fileno()), stdin=lines_in.fileno())
+        assert run(["batch", named.format(file=file), "-o", str(file)], console) == 2
+        err.seek(0)
+        assert b"both input and output" in err.read()
+    assert file.read_bytes() == b'{"prompt": "a"}\n{"prompt": "b"}'
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
