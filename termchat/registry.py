@@ -17,6 +17,8 @@ from .files import expanded, open_private, try_lock
 from .paths import Paths, data_file
 from .registry_file import LocalSource, ModelEntry, read_registries
 
+_LISTED = 20  # names in an error; `termchat models list` has all
+
 
 class RegistryError(UserError):
     """A model's name, entry or file is not usable."""
@@ -110,7 +112,8 @@ class Registry:
         import difflib  # only mistakes need it
 
         near = difflib.get_close_matches(name[:100].lower(), self.entries, n=3, cutoff=0.5)
-        return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.entries)}"
+        known = [*list(self.entries)[:_LISTED], *(["..."] if len(self.entries) > _LISTED else [])]
+        return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
 
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
@@ -168,9 +171,7 @@ class Registry:
         """One model and its state. UnknownModelError."""
         entry = self.entry(name)
         target = self.target(entry)
-        partial = 0
-        if target is not None and os.path.isdir(target.parent):
-            partial = sum(_size(part) for part in target.parent.glob("*.part"))
+        partial = sum(map(_size, _parts(target.parent))) if target is not None else 0
         return ModelStatus(entry, self.path_of(entry), partial, entry.name == self.default)
 
     def list_models(self) -> list[ModelStatus]:
@@ -229,6 +230,14 @@ def _absent(path: Path) -> str | None:
     except ValueError as error:  # no name that a file could have
         return str(error)
     return None
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Unfinished downloads; none where the folder cannot be read."""
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(".part")]
+    except OSError:
+        return []
 
 
 def _size(path: Path) -> int:

@@ -18,6 +18,9 @@ from .errors import CliError
 LIMIT_BYTES = 64 << 20
 """Length of a line; no model's context holds more."""
 
+LONGEST_NUMBER = 1000
+"""Digits; what any setting or id needs by far."""
+
 SAMPLING_FIELDS = tuple(name for name in SamplingParams.__dataclass_fields__ if name != "logprobs")
 FIELDS = ("id", "prompt", "messages", *SAMPLING_FIELDS)
 
@@ -104,13 +107,6 @@ class ResultFile:
         self._remove_torn_line()
         self.done = finished_ids(path)
 
-    def is_same_file(self, other: str) -> bool:
-        """Whether `other` names this very file."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(other))
-        except OSError:
-            return False
-
     def append(self, line: str) -> None:
         """Add a line."""
         data = memoryview(f"{line}\n".encode("utf-8", "replace"))
@@ -146,7 +142,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"the line is not valid UTF-8 at byte offset {error.start}") from error
     try:
-        content = json.loads(text, parse_constant=_no_constant)
+        content = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise ValueError(f"the line is no JSON: {error.msg} at column {error.colno}") from error
     if not isinstance(content, dict):
@@ -156,6 +152,12 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits is no number for this")
+    return int(digits)
 
 
 def _id(content: Mapping[str, Any], index: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -75,13 +76,14 @@ def run_batch(console: Console, request: BatchRequest) -> int:
     check_flags(request.sampling)
     with ExitStack() as stack:
         stream = stack.enter_context(stream_of(request.output, console.output))
+        # The input first: a file of results loses its last line if that is torn, and this could be the input.
+        source = stack.enter_context(_open(console, request, stream.fd if stream else request.output))
         if stream is not None:
             stream.check()
             results: Results = stream
         else:
             results = ResultFile(Path(request.output))
             stack.callback(results.close)
-        source = stack.enter_context(_open(console, request, results))
         setup = load_setup(console)
         choice = choose(console, setup, request.model, yes=request.yes, flags=request.engine)
         choice = sized(choice, request.concurrency)
@@ -104,12 +106,10 @@ def run_batch(console: Console, request: BatchRequest) -> int:
 
 
 @contextmanager
-def _open(console: Console, request: BatchRequest, results: Results) -> Iterator[BinaryIO]:
-    """The lines, as UTF-8, from whatever they come."""
+def _open(console: Console, request: BatchRequest, output: int | str) -> Iterator[BinaryIO]:
+    """The lines, as UTF-8, from whatever they come but `output`."""
     fd = console.stdin
     if request.source != "-":
-        if isinstance(results, ResultFile) and results.is_same_file(request.source):
-            raise CliError("usage", f"{request.source} is both input and output; name another output")
         try:
             fd = os.open(request.source, os.O_RDONLY | os.O_CLOEXEC)
             os.read(fd, 0)  # a folder can be opened, but not read
@@ -118,7 +118,19 @@ def _open(console: Console, request: BatchRequest, results: Results) -> Iterator
             raise CliError("usage", f"cannot read {request.source}: {reason}") from error
     elif console.stdin_kind in ("terminal", "closed"):
         raise CliError("usage", "there is nothing on standard input; pipe the lines in, or name a file")
+    if _same_file(fd, output):  # each result would be a line to answer, without end
+        name = request.source if request.source != "-" else "the file on standard input"
+        raise CliError("usage", f"{name} is both input and output; name another output")
     yield io.BufferedReader(Input(fd), PIECE)  # stays open: a thread that is not waited for may read it
+
+
+def _same_file(fd: int, other: int | str) -> bool:
+    """Whether a descriptor and another one, or a name, are of one regular file."""
+    info = os.fstat(fd)
+    try:
+        return stat.S_ISREG(info.st_mode) and os.path.samestat(info, os.stat(other))
+    except (OSError, ValueError):  # there is none yet, or whoever opens it says what is wrong
+        return False
 
 
 class _Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .console import Console
-from .options import SectionedCommand
+from .options import COMPLETION, SectionedCommand
 
 INSTALL = {
     "bash": 'eval "$(termchat completion bash)"   in ~/.bashrc',
@@ -26,5 +26,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click completes in these shells"
     console: Console = ctx.obj
-    source = kind(ctx.find_root().command, {}, "termchat", "_TERMCHAT_COMPLETE").source_vars()
+    source = kind(ctx.find_root().command, {}, "termchat", COMPLETION).source_vars()
     console.output.write(kind.source_template % source + "\n")

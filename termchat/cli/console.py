@@ -39,6 +39,8 @@ class Console:
         """A question on standard error that Enter or `y` answers with yes. Only where a person is."""
         self.messages.text(f"{one_line(question)} [Y/n] ")
         answer = read_some(self.stdin, 1024)  # a terminal hands over one line
+        if not answer:  # Ctrl-D shows nothing of its own
+            self.messages.raw("\n")
         return bool(answer) and answer.strip().lower() in (b"", b"y", b"yes")
 
     def print_json(self, value: Any) -> None:

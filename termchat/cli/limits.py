@@ -1,12 +1,16 @@
-"""What the system did not grant: too few threads, open files or memory, as one sentence each."""
+"""What the system did not grant: threads, open files, memory, a place on a disk, as one sentence each."""
 
 from __future__ import annotations
 
 import errno
+import os
 
 FILES = "the system allows this program too few open files; raise the limit (ulimit -n)"
 THREADS = "the system allows this program too few threads; raise the limit (ulimit -u, or the container's)"
 MEMORY = "the system gives this program too little memory; free some, or raise the limit (ulimit -v)"
+
+_BY_PLACE = (errno.EIO, errno.ESTALE, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM)
+"""A disk or a network file system that fails, or a place that is closed."""
 
 _BY_NUMBER = {errno.EMFILE: FILES, errno.ENFILE: FILES, errno.EAGAIN: THREADS, errno.ENOMEM: MEMORY}
 _BY_WORDS = {
@@ -25,6 +29,9 @@ def refused(error: BaseException) -> str | None:
             return MEMORY
         if isinstance(seen, OSError) and not isinstance(seen, BlockingIOError) and seen.errno in _BY_NUMBER:
             return _BY_NUMBER[seen.errno]
+        place = seen.filename if isinstance(seen, OSError) and seen.errno in _BY_PLACE else None
+        if isinstance(seen, OSError) and isinstance(place, (str, bytes)):
+            return f"the system refuses {os.fsdecode(place)}: {seen.strerror}"
         if isinstance(seen, (RuntimeError, ImportError, OSError)):
             words = str(seen).lower()
             for part, sentence in _BY_WORDS.items():

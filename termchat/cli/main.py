@@ -18,6 +18,7 @@ from . import stdin
 from .console import Console, to_json
 from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
 from .options import (
+    COMPLETION,
     ENGINE,
     CommandGroup,
     SectionedCommand,
@@ -42,6 +43,9 @@ COMMANDS = ("models", "history", "batch", "bench", "plan", "doctor", "themes", "
 
 LINE_TERMINALS = ("", "dumb", "unknown")
 """Values of TERM whose terminals cannot move the cursor."""
+
+LONGEST_PROBLEM = 400
+"""Characters of what is said of arguments, however long those are."""
 
 EXAMPLES = (
     'termchat "Why is the sky blue?"',
@@ -224,6 +228,8 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
 
 def _failed(arguments: Sequence[str], console: Console, failure: Failure) -> int:
     """Say what went wrong, where it is read: on standard error, and with --jsonl as the last event too."""
+    if COMPLETION in os.environ:  # it would be written into the line that is being typed
+        return failure.exit_code
     console.messages.note(failure.message)
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--jsonl" in own and "--json" not in own and own[0] not in COMMANDS:
@@ -253,6 +259,8 @@ def _usage(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path.removesuffix(f" {PROMPT_COMMAND}") if context is not None else "termchat"
     problem = " ".join(error.format_message().split()).removesuffix(".")
+    if len(problem) > LONGEST_PROBLEM:  # it quotes an argument
+        problem = f"{problem[:LONGEST_PROBLEM]}…"
     takes_text = context is not None and getattr(context.command, "takes_text", False)
     if isinstance(error, click.NoSuchOption) and takes_text:
         problem += f"; a text that begins with a dash goes behind --: {command} -- TEXT"

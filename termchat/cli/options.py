@@ -12,6 +12,9 @@ from .stdin import argument_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+COMPLETION = "_TERMCHAT_COMPLETE"
+"""The variable by which a shell asks how a line that is being typed can go on (click's name for it)."""
+
 ENGINE = ("quantization", "backend", "device", "threads", "context_length", "kv_memory")
 """Options that become fields of EngineConfig of the same name."""
 

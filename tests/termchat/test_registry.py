@@ -154,6 +154,23 @@ def test_resolve_a_name_a_file_and_a_folder(
     assert (by_path.name, by_path.path, by_path.entry) == ("m.gguf", file, None)
 
 
+def test_a_folder_that_cannot_be_read_has_no_unfinished_download(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(folder: object) -> list[str]:
+        raise OSError(5, "Input/output error", str(folder))
+
+    monkeypatch.setattr("termchat.registry.os.listdir", broken)
+    assert Registry.load(paths).show("smollm2-135m").partial == 0
+
+
+def test_an_error_lists_no_hundred_models(paths: Paths) -> None:
+    registry = load(paths, "".join(own(f"m{number}") for number in range(100)))
+    with pytest.raises(UnknownModelError, match=r"known are smollm2-135m, .+, \.\.\.$") as caught:
+        registry.resolve("?")
+    assert len(str(caught.value)) < 500
+
+
 def test_unknown_names_are_answered_with_the_nearest(paths: Paths) -> None:
     registry = Registry.load(paths)
     with pytest.raises(UnknownModelError, match="did you mean smollm2-135m"):

@@ -165,6 +165,7 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["models"], "models needs a command: list, pull, show, rm, verify (termchat models --help"),
         (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
+        (["models", "x" * 5000], "No such command"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(termchat, requests, arguments, said):
@@ -174,6 +175,7 @@ def test_wrong_usage_is_one_line_and_exit_2(termchat, requests, arguments, said)
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     assert outcome.err.startswith("termchat: ")
+    assert len(outcome.err) < 600
     assert requests == []
 
 
@@ -304,6 +306,23 @@ def test_the_shell_completes(words, expected, home):
         check=False,
     )
     assert f"plain,{expected}" in done.stdout.split()
+
+
+def test_what_cannot_be_completed_leaves_the_line_that_is_typed_alone(home):
+    (home / "data" / "termchat" / "termchat.db").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "termchat"],
+        env={
+            **os.environ,
+            "_TERMCHAT_COMPLETE": "bash_complete",
+            "COMP_WORDS": "termchat history show ",
+            "COMP_CWORD": "3",
+        },
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

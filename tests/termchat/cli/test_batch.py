@@ -75,6 +75,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         b'{"prompt": "x", "logprobs": 2}\n',
         b'{"prompt": "x", "stop": [1]}\n',
         b"[" * 100_000 + b"\n",
+        b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}\n",
     ]
     data = lines({"prompt": "a"}) + b"\n" + b"".join(bad) + lines({"prompt": "b"})
     outcome = termchat("batch", "-", stdin=data)
@@ -98,6 +99,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         "'logprobs'",
         "stop",
         "nested too deeply",
+        "a number of 5000 digits",
     ]
     for index, words in enumerate(said, start=2):
         record = found[index]
@@ -184,6 +186,18 @@ def test_a_torn_line_longer_than_a_block_is_removed(tmp_path):
     path.write_bytes(b"x" * 200_000)
     ResultFile(path).close()
     assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("named", ["{file}", "-"])
+def test_the_input_is_never_the_output_and_stays_as_it_is(termchat, tmp_path, named):
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b'{"prompt": "a"}\n{"prompt": "b"}')
+    with file.open("rb") as lines_in, (tmp_path / "err").open("w+b") as err:
+        console = Console(Output(), Messages(err.fileno()), stdin=lines_in.fileno())
+        assert run(["batch", named.format(file=file), "-o", str(file)], console) == 2
+        err.seek(0)
+        assert b"both input and output" in err.read()
+    assert file.read_bytes() == b'{"prompt": "a"}\n{"prompt": "b"}'
 
 
 @pytest.mark.parametrize(

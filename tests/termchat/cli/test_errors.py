@@ -423,6 +423,9 @@ PRODUCERS = {
     ("limits", limits.FILES): lambda s: refused(s, OSError(24, "Too many open files")),
     ("limits", limits.THREADS): lambda s: refused(s, RuntimeError("can't start new thread")),
     ("limits", limits.MEMORY): lambda s: refused(s, MemoryError()),
+    ("limits", "the system refuses {file}: {reason}"): lambda s: refused(
+        s, OSError(5, "I/O error", "/disk/f")
+    ),
     ("internal", "termchat has a fault: {what}; {log} has the details"): fault,
 }
 
