@@ -35,7 +35,13 @@ class Generation(NamedTuple):
     chat_template: str | None
 
 
-def _checked(fields: Fields, settings: dict[str, Any]) -> dict[str, float | int]:
+def _checked(fields: Fields, declared: dict[str, Any]) -> dict[str, float | int]:
+    settings = {name: value for name, value in declared.items() if value is not None}
+    top_k = settings.get("top_k")
+    if isinstance(top_k, float) and top_k.is_integer():  # written by programs that know one kind of number
+        settings["top_k"] = top_k = int(top_k)
+    if top_k == -1:  # vLLM's word for off
+        settings["top_k"] = 0
     try:
         SamplingParams(**settings)
     except ValueError as error:
@@ -52,13 +58,12 @@ def read_gguf_generation(file: GGUFFile, vocabulary: int) -> Generation:
     """From GGUF metadata. Raises EngineError(model_invalid) naming the key."""
     fields = Fields(file.path, file.metadata)
     declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
-    settings = {name: value for name, value in declared.items() if value is not None}
     tokenizer = Fields(file.path, file.metadata, "tokenizer.ggml.")
     ends = [i for name in _GGUF_ENDS for i in tokenizer.token_ids(name, vocabulary)]
     starts = tokenizer.token_ids("bos_token_id", vocabulary)
     template = fields.string("tokenizer.chat_template", default=None) or None
     return Generation(
-        _checked(fields, settings), tuple(dict.fromkeys(ends)), starts[0] if starts else None, template
+        _checked(fields, declared), tuple(dict.fromkeys(ends)), starts[0] if starts else None, template
     )
 
 
@@ -89,14 +94,13 @@ def read_folder_generation(folder: Path, config: Fields, vocabulary: int) -> Gen
     path = folder / "generation_config.json"
     generation = Fields(path, read_json(folder, path.name) or {})
     declared = {name: generation.get(key) for name, (key, _) in _SETTINGS.items()}
-    settings = {name: value for name, value in declared.items() if value is not None}
     if generation.boolean("do_sample", default=True) is False:
-        settings["temperature"] = 0.0
+        declared["temperature"] = 0.0
     both = (generation, config)
     ends = [i for fields in both for i in fields.token_ids("eos_token_id", vocabulary)]
     starts = [i for fields in both for i in fields.token_ids("bos_token_id", vocabulary)]
     return Generation(
-        _checked(generation, settings),
+        _checked(generation, declared),
         tuple(dict.fromkeys(ends)),
         starts[0] if starts else None,
         _chat_template(folder),

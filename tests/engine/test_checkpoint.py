@@ -303,6 +303,8 @@ def test_generation_config(tmp_path: Path) -> None:
     assert checkpoint.defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.05}
     assert declare(do_sample=False).defaults == {"temperature": 0.0}
     assert declare(temperature=None, do_sample=True).defaults == {}
+    assert declare(top_k=40.0).defaults == {"top_k": 40}
+    assert [declare(top_k=off).defaults for off in (-1, -1.0)] == [{"top_k": 0}] * 2
     for broken, reason in (
         ({"temperature": -1}, "temperature must be in"),
         ({"temperature": 10**400}, "temperature must be in"),
