@@ -361,6 +361,9 @@ def test_N025_what_is_no_socks_proxy_is_named(
                 with connection:
                     connection.recv(300)
                     connection.sendall(reply)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(300):  # closed with bytes unread it would be a reset connection
+                        pass
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=answer_all, args=(listening,), daemon=True).start()
