@@ -28,6 +28,9 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Texts are tokenized one by one, so threads of the tokenizers' own have nothing to do either.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Textual's own switches are none of this program's, and some of them end it.
+    for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
+        del os.environ[name]
     from .cli.main import run
 
     return run(sys.argv[1:])

@@ -336,3 +336,12 @@ def test_plain_is_refused_with_a_prompt(termchat):
     outcome = termchat("--plain", "Hi")
     assert outcome.code == 2
     assert "--plain is for a chat" in outcome.err
+
+
+def test_the_librarys_own_switches_do_not_count():
+    code = (
+        "import os, termchat.cli.main as cli; from termchat.__main__ import main;"
+        "cli.run = lambda args: print([name for name in os.environ if name.startswith('TEXTUAL')]); main()"
+    )
+    given = {**os.environ, "TEXTUAL_COLOR_SYSTEM": "nonsense", "TEXTUAL_LOG": "/nosuch/x"}
+    assert subprocess.run([sys.executable, "-c", code], env=given, capture_output=True).stdout == b"[]\n"
