@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 _MEMORY = Path("/proc/meminfo")
 _PROCESSOR = Path("/proc/cpuinfo")
 _LOAD = Path("/proc/loadavg")
+_SIZE = Path("/proc/self/statm")
 _UNKNOWN_MEMORY = 4 << 30
 """Bytes, where the system does not say."""
 
@@ -40,8 +42,17 @@ def free_memory() -> int:
         free = int(fields["MemAvailable"].split()[0]) * 1024
     else:
         free = _pages("SC_AVPHYS_PAGES")
-    room = cgroup_room(_text(_MEMBERSHIP), _GROUPS)
-    return free if room is None else min(free, room)
+    rooms = (cgroup_room(_text(_MEMBERSHIP), _GROUPS), _address_room())
+    return min([free, *(room for room in rooms if room is not None)])
+
+
+def _address_room() -> int | None:
+    """Bytes of addresses that the process may still take (`ulimit -v`); None: it has no limit of its own."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    pages = _text(_SIZE).split()
+    return max(0, limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE")) if pages else limit
 
 
 def total_memory() -> int:

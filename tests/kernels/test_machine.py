@@ -131,3 +131,13 @@ def test_no_limits_and_no_files(system, tmp_path):
     (system / "cgroup").unlink()
     assert machine.free_memory() > 0
     assert machine.total_memory() > 0
+
+
+def test_a_limit_of_addresses_is_a_limit_of_memory(monkeypatch):
+    own = machine.free_memory()
+    monkeypatch.setattr(machine, "_text", lambda path: "1000 1 1\n" if path == machine._SIZE else "")
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (10 << 20, machine.resource.RLIM_INFINITY))
+    assert machine.free_memory() == (10 << 20) - 1000 * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1 << 10, 1 << 10))
+    assert machine.free_memory() == 0
+    assert own > 0
