@@ -26,7 +26,7 @@ class CommandProvider(Provider):
         matcher = self.matcher(query)
         for command in COMMANDS:
             title = _title(command)
-            score = matcher.match(f"{title} {command.slash}")
+            score = matcher.match(f"{title} /{command.slash}" if command.slash else title)
             if command.palette and score > 0 and (run := self._run(command)) is not None:
                 yield Hit(score, matcher.highlight(title), run, help=self._help(command))
 

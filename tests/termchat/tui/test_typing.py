@@ -111,7 +111,14 @@ async def test_hints_follow_the_users_keys(open_app: Any, script: Any) -> None:
 async def test_B065_the_palette_shows_brackets(open_app: Any, script: Any) -> None:
     async with open_app(script("One."), size=(120, 60)) as d:
         await d.press("ctrl+p")
-        await d.shows("/model [NAME]", "/set [NAME [VALUE]]", "/export [md|json|text] [FILE]")
+        for word, usage in (
+            ("/model", "/model [NAME]"),
+            ("/set", "/set [NAME [VALUE]]"),
+            ("/export", "/export [md|json|text] [FILE]"),
+        ):
+            await d.press(*word)
+            await d.shows(usage)
+            await d.press(*["backspace"] * len(word))
 
 
 def test_the_manual_fits_its_screen() -> None:
