@@ -130,7 +130,7 @@ def test_C9_a_stage_has_as_many_tasks_as_it_wants(native, helpers):
     """Rows of as many sequences with many key heads: 1.2 million tasks, more than 20 bits can count."""
     heads, rows = 4096, 300
     backend = native()
-    backend.allocate_cache(helpers.cache(blocks=1, block_size=16, kv_heads=heads, head_dim=2))
+    backend.allocate_cache(helpers.cache(blocks=rows, block_size=16, kv_heads=heads, head_dim=2))
     values = np.random.default_rng(0).integers(-99, 99, (1, 2 * heads)).astype(np.float32)
     table = backend.place_matrix(Plain(values, "f32"))
 
@@ -141,9 +141,7 @@ def test_C9_a_stage_has_as_many_tasks_as_it_wants(native, helpers):
         return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
 
     program = backend.capture(forward, Limits(rows, samples=rows, sequences=rows, blocks_per_sequence=1))
-    one = np.zeros(rows, np.int32)
-    batch = helpers.batch([([0], 0, [0])] * rows)
-    batch = dataclasses.replace(batch, slots=one, tokens=one)
+    batch = helpers.batch([([0], 0, [row]) for row in range(rows)], block_size=16)
     mixed = program.run(batch, logits=True).logits
     assert np.array_equal(mixed, np.repeat(values, rows, axis=0))
 
