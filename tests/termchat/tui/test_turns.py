@@ -325,7 +325,7 @@ async def test_B083_a_model_error_in_mid_stream_keeps_the_text_and_the_next_turn
         return run(*args, **named)
 
     monkeypatch.setattr(ScriptedRunner, "run", breaking)
-    async with stage(script(LONG, "Other.", step=0.01)) as s:
+    async with stage(script(LONG, "Other.", step=0.003)) as s:
         chat, other = s.chats.new(), None
         s.turns.submit(chat, "count")
         await s.until(lambda: any(reply.tokens > 50 for reply in chat.live.values()))
