@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from .. import collector
 from ..errors import UserError
 from .app import TermchatApp
-from .bridge import EngineBridge
-from .driver import TerminalDriver
+from .engines.model_slot import EngineBridge
+from .terminal.driver import TerminalDriver
 
 log = logging.getLogger(__name__)
 

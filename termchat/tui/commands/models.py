@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...registry import ModelStatus
-from ..bridge import EngineBridge
 from ..command import Command, CommandError
+from ..engines.model_slot import EngineBridge
 from ..format import size
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...render.wrap import rows_of
-from ..bridge import EngineBridge
+from ..engines.model_slot import EngineBridge
 from ..format import size
 from ..glyphs import Glyphs
 from ..keymap import Keys
