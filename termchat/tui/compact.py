@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..store import Conversation, Store, StoredMessage, prompt_of
-from ..store.rows import TITLE_LENGTH
+from ..store.values import TITLE_LENGTH
 from .bridge import EngineBridge
 from .chat import Chat
 from .chats import Chats
@@ -78,7 +78,7 @@ async def summarise(
     """
     from engine import Message, SamplingParams
 
-    from ..session import thinking_style
+    from ..setup import thinking_style
 
     engine = bridge.engine
     assert engine is not None, "it is ready"

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..units import size
 from .background import in_background
 from .bridge import EngineBridge, EngineUnavailableError
-from .format import size
 from .loader import Loader
 
 IDLE_CHECK_SECONDS = 0.1

@@ -28,14 +28,14 @@ from ..store import (
     export_file,
     save_draft,
 )
-from ..store.rows import title_of
+from ..store.values import title_of
 from .chat import HELD, Chat
 from .history import History
 from .listener import Listener
 from .reply import LiveReply
 
 if TYPE_CHECKING:
-    from ..outcome import Outcome
+    from ..messages import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -276,6 +276,6 @@ class Turns:
 
 
 def _params(chat: Chat, bridge: EngineBridge) -> SamplingParams:
-    from ..session import seeded
+    from ..setup import seeded
 
     return seeded(bridge.sampling(chat.sampling))

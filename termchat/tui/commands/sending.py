@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...store import prompt_of
+from ...units import size
 from ...widgets.origin import all_from
 from ..attach import Files, gather
 from ..background import in_background
 from ..chat import Chat
 from ..command import find, is_command
-from ..format import size
 from .loading import model_answers
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from textual.content import Content
 
 from ...files import expanded
 from ...sanitize import sanitize
+from ...units import size
 from .. import attach
 from ..background import in_background
 from ..command import Command, CommandError
 from ..driver import unharmed
-from ..format import size
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
 

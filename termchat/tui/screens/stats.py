@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ...units import NOT_YET, count, milliseconds, rate
 from ...widgets.spark import ASCII_STEPS, STEPS, Spark
-from ..format import NOT_YET, count, milliseconds, rate
 from ..glyphs import ASCII, Glyphs
 from ..stats import HISTORY, EngineStats, StatsHistory
 from ..widgets.block import same

@@ -14,9 +14,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...cells import fit
+from ...units import rate
 from ...widgets.rows import KeptRows
 from ..chat import Chat
-from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
 from .block import row_of
 

@@ -6,15 +6,15 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
+from ...registry import model_title
 from ...store import StoredMessage
-from ...titles import title_of
+from ...units import count, milliseconds, percent, rate
 from ...widgets.message import Message
 from ...widgets.still import Still
 from ...widgets.transcript import Transcript
 from ..bridge import EngineBridge
 from ..chat import Chat
 from ..compact import summary_in
-from ..format import count, milliseconds, percent, rate
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
 from ..reply import LiveReply
@@ -215,7 +215,7 @@ class ConversationView(Rows):
         return unfinished and other and self._known[stored.id].complete
 
     def _label(self, message: StoredMessage, versions: list[int]) -> str:
-        who = {"user": "you", "assistant": title_of(message.model) or "assistant"}
+        who = {"user": "you", "assistant": model_title(message.model) or "assistant"}
         label = who.get(message.role, message.role)
         if len(versions) > 1:
             at = versions.index(message.id) + 1

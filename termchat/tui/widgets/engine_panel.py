@@ -6,11 +6,11 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
+from ...units import percent, size
 from ...widgets.kv_map import ASCII_SIGNS, KvMap, Share, Signs
 from ...widgets.spark import ASCII_STEPS, STEPS, Spark
 from ...widgets.still import Still
 from ..bridge import EngineBridge
-from ..format import percent, size
 from ..glyphs import ASCII, UNICODE, Glyphs
 from ..stats import EngineStats
 from .block import Block

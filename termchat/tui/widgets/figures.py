@@ -8,7 +8,7 @@ from textual.content import Content
 
 from ...cells import cell_len, fit
 from ...render.wrap import rows_of
-from ..format import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
+from ...units import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
 from ..glyphs import STYLES, Glyphs
 from ..stats import EngineStats
 

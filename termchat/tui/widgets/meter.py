@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from ...units import count
 from ..chat import Chat
-from ..format import count
 from ..glyphs import UNICODE, Glyphs
 from .block import Block
 from .figures import MUTED, bar, cut

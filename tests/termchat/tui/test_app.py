@@ -16,8 +16,8 @@ from engine.testing import ScriptedModel
 from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.tui.commands import COMMANDS
-from termchat.tui.format import milliseconds
 from termchat.tui.screens.stats import StatsScreen
+from termchat.units import milliseconds
 from termchat.widgets.spark import Spark
 
 LONG = " ".join(str(number) for number in range(400))
