@@ -15,7 +15,7 @@ from ..loading.generation import read_gguf_generation
 from ..loading.gguf import GGUFFile
 from ..loading.refusal import shown
 from .byte_pair import byte_level, sentencepiece
-from .marks import is_marker, with_marks, without_marks
+from .control import is_marker, with_marks, without_marks
 from .splits import SPLITS, Split
 from .tokenizer import Tokenizer
 from .vocabulary import BYTE_ALPHABET, Kind, Vocabulary, is_byte_token
