@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..models.families import FAMILIES, Family
-from .fields import Fields
-from .refusal import shown
+from .fields import Fields, shown
 
 
 def _refuse(fields: Fields, key: str, name: str, known: Iterable[str]) -> None:

@@ -13,9 +13,8 @@ from . import limits
 from .architecture import gguf_family
 from .convert import to_vector
 from .declared import Declared
-from .fields import Fields
+from .fields import Fields, shown
 from .gguf import GGUFFile
-from .refusal import shown
 
 ROPE_FACTORS = "rope_freqs.weight"
 

@@ -8,8 +8,7 @@ from ..models.spec import ModelSpec, RopeSpec
 from . import limits
 from .architecture import folder_family
 from .declared import Declared
-from .fields import Fields
-from .refusal import shown
+from .fields import Fields, shown
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..loading.refusal import cut, one_line
+from ..loading.fields import cut, one_line
 from ..types import EngineError, Message
 from .tokenizer import Tokenizer
 

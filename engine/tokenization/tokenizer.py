@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import tokenizers
 
-from ..loading.refusal import one_line
+from ..loading.fields import one_line
 from ..types import EngineError
 from .control import ControlTokens
 from .vocabulary import TURN_ENDS, Kind, Vocabulary
