@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ..models.families import FAMILIES, Family
 from ..models.spec import ModelSpec, RopeSpec
-from .fields import Fields
-from .refusal import shown
+from .fields import Fields, shown
 
 # Sizes: far above any model in use, far below harm.
 LAYERS = (1, 1 << 10)

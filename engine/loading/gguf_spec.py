@@ -11,9 +11,8 @@ from ..models.rope import attention_factor
 from ..models.spec import ModelSpec, RopeSpec
 from . import declared as limits
 from .convert import to_vector
-from .fields import Fields
+from .fields import Fields, shown
 from .gguf import GGUFFile
-from .refusal import shown
 
 ROPE_FACTORS = "rope_freqs.weight"
 

@@ -6,8 +6,7 @@ import math
 
 from ..models.spec import ModelSpec, RopeSpec
 from . import declared as limits
-from .fields import Fields
-from .refusal import shown
+from .fields import Fields, shown
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:
