@@ -14,6 +14,8 @@ from kernels.reference.attention import attend
 from kernels.reference.cache import PagedCache
 from kernels.reference.work import Rows, work_of
 
+pytestmark = pytest.mark.usefixtures("torch_threads")
+
 CPU = torch.device("cpu")
 
 
@@ -100,15 +102,6 @@ def make_case(
 
 def assert_same_bits(found: torch.Tensor, want: torch.Tensor, about: str = "") -> None:
     assert torch.equal(found.view(torch.int32), want.view(torch.int32)), about
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("window", [None, 1, 5, 130])
