@@ -77,8 +77,8 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     shape = plan_cache(config, checkpoint.spec, context, free)
     return MemoryPlan(
         model=checkpoint.name,
-        quantization=checkpoint.quantization,
-        weight_bytes=checkpoint.weight_bytes,
+        quantization=checkpoint.tensors.label(),
+        weight_bytes=checkpoint.tensors.nbytes(),
         kv_bytes_per_token=shape.bytes_per_token,
         kv_bytes=shape.nbytes,
         blocks=shape.blocks,

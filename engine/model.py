@@ -117,11 +117,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(
-            token for token in (*tokenizer.end_ids, *checkpoint.end_ids) if token < spec.vocabulary
-        ),
-        chat_template=checkpoint.chat_template,
-        defaults=checkpoint.defaults,
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        chat_template=checkpoint.generation.chat_template,
+        defaults=checkpoint.generation.defaults,
         notes=selection.notes,
         place=_place(backend, traffic),
     )
@@ -139,6 +137,6 @@ def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer, with the chat template compiled."""
     from .tokenization import prepare_template, template_of, tokenizer_of
 
-    tokenizer = tokenizer_of(checkpoint)
-    prepare_template(template_of(tokenizer, checkpoint.chat_template))
+    tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
+    prepare_template(template_of(tokenizer, None))
     return tokenizer

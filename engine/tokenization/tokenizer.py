@@ -1,15 +1,20 @@
-"""Text to token ids and back, also as they come."""
+"""Text to token ids and back, also as they come; the tokenizer of a model, whatever file it is in."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 import tokenizers
 
 from ..loading.fields import one_line
+from ..loading.folder import Folder
+from ..loading.generation import Generation, read_generation
+from ..loading.gguf import GGUFFile, read_gguf_model
 from ..types import EngineError
 from .control import ControlTokens
 from .vocabulary import TURN_ENDS, Kind, Vocabulary
@@ -129,6 +134,29 @@ class StreamDecoder:
     def finish(self) -> str:
         """What is left: U+FFFD if the stream ended inside a character."""
         return self._decoder.decode(b"", final=True)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a GGUF file, of a folder with a tokenizer.json, or of such a file itself.
+
+    Raises EngineError(model_invalid) with one sentence that names the file.
+    """
+    path = Path(path).expanduser()
+    if path.name == "tokenizer.json":
+        path = path.parent
+    source = Folder(path) if os.path.isdir(path) else read_gguf_model(path)
+    return tokenizer_of(source, read_generation(source))
+
+
+def tokenizer_of(source: Folder | GGUFFile, generation: Generation) -> Tokenizer:
+    """The tokenizer of an opened model, which is not opened again."""
+    if isinstance(source, GGUFFile):
+        from .gguf_tokenizer import tokenizer_from_gguf
+
+        return tokenizer_from_gguf(source, generation)
+    from .folder_tokenizer import tokenizer_from_folder  # a GGUF file starts without
+
+    return tokenizer_from_folder(source, generation)
 
 
 def control_tokens(
