@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .architecture import gguf_family
+from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
