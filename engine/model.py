@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
 from .runner import ModelRunner, Runner
@@ -42,22 +43,14 @@ class LoadedModel:
     place: str = ""
 
 
-class ModelSource(Protocol):
-    """Something other than a path that can be an EngineConfig's model."""
-
-    def load(self, config: EngineConfig) -> LoadedModel:
-        """Make the model; called on the engine thread."""
-
-
 def load_model(config: EngineConfig) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit).
     """
-    if hasattr(config.model, "load"):
-        source: ModelSource = config.model
-        return source.load(config)
+    if not isinstance(config.model, (str, Path)):
+        return config.model.load(config)
     from kernels.backends import open_backend
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
