@@ -16,8 +16,8 @@ from ..loading.generation import Generation
 from .control import check_total, with_marks
 from .pipeline import MAX_GROWTH, check_merges, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
-from .tokenizer import Tokenizer, control_tokens
-from .vocabulary import Kind, Vocabulary, is_byte_token
+from .tokenizer import Tokenizer
+from .vocabulary import MAX_PIECE, Kind, Vocabulary, is_byte_token
 
 NAME = "tokenizer.json"
 _NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -27,7 +27,6 @@ _SENTENCEPIECE = (
     "transformers (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
 )
 _MAX_TOKENS = 1 << 22
-_MAX_PIECE = 1 << 10
 
 
 class _Added(NamedTuple):
@@ -54,7 +53,7 @@ class _File:
         self._data = data.removeprefix(b"\xef\xbb\xbf")
         self._changed = False
         self.values = parse_json_object(data, self.path, "this is not a valid tokenizer: it")
-        self.vocabulary = check_model(self.refuse, self.values.get("model"), _MAX_PIECE)
+        self.vocabulary = check_model(self.refuse, self.values.get("model"))
         self.added = [self._added(entry) for entry in self._list("added_tokens")]
         try:
             check_total(added.text for added in self.added)
@@ -78,8 +77,8 @@ class _File:
     def _added(self, entry: Any) -> _Added:
         fields = Fields(self.path, entry if isinstance(entry, dict) else {}, "")
         text = fields.string("content")
-        if len(text) > _MAX_PIECE:
-            self.refuse(f"an added token has more than {_MAX_PIECE} characters")
+        if len(text) > MAX_PIECE:
+            self.refuse(f"an added token has more than {MAX_PIECE} characters")
         added = _Added(
             fields.integer("id", 0, _MAX_TOKENS - 1),
             text,
@@ -248,17 +247,13 @@ def _tokenizer(folder: Folder, generation: Generation) -> Tokenizer:
         return Tokenizer(
             vocabulary,
             encoder,
+            generation,
             inner_encoder=encoders[1],
-            control=control_tokens(
-                vocabulary,
-                frozenset(control[added.text] for added in file.added if added.special and added.lstrip),
-                frozenset(control[added.text] for added in file.added if added.special and added.rstrip),
-            ),
+            before=frozenset(control[added.text] for added in file.added if added.special and added.lstrip),
+            after=frozenset(control[added.text] for added in file.added if added.special and added.rstrip),
             bos_id=bos_id,
             eos_id=eos_id,
             add_bos=config.boolean("add_bos_token", default=in_front),
-            end_ids=generation.end_ids,
-            chat_template=generation.chat_template,
             named=_named_texts({**folder.fields("special_tokens_map.json").values, **config.values}),
         )
     except ValueError as error:

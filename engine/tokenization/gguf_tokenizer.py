@@ -17,9 +17,8 @@ from .byte_pair import byte_level, sentencepiece
 from .control import is_marker, with_marks, without_marks
 from .splits import SPLITS, Split
 from .tokenizer import Tokenizer
-from .vocabulary import BYTE_ALPHABET, Kind, Vocabulary, is_byte_token
+from .vocabulary import BYTE_ALPHABET, MAX_PIECE, Kind, Vocabulary, is_byte_token
 
-_MAX_PIECE = 1 << 10
 _UNDEFINED = 0  # a token type of files that say nothing of one
 
 
@@ -48,10 +47,10 @@ def _tokens(fields: Fields, name: str, size: int) -> list[int]:
 
 def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     tokens = _strings(fields, "tokens")
-    if (longest := max(map(len, tokens), default=0)) > _MAX_PIECE:
+    if (longest := max(map(len, tokens), default=0)) > MAX_PIECE:
         index = next(index for index, text in enumerate(tokens) if len(text) == longest)
         which = f"number {index}: {longest}"
-        fields.fail("tokens", f"holds a token of more than {_MAX_PIECE} characters ({which})")
+        fields.fail("tokens", f"holds a token of more than {MAX_PIECE} characters ({which})")
     declared = _numbers(fields, "token_type", len(tokens), Kind.NORMAL)
     kinds = declared.astype(np.uint8)
     kinds[kinds == _UNDEFINED] = Kind.NORMAL
@@ -144,11 +143,10 @@ def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
         return Tokenizer(
             vocabulary,
             encoder,
+            generation,
             bos_id=next(iter(known.bos_ids), None),
             eos_id=next(iter(known.eos_ids), None),
             add_bos=fields.boolean("add_bos_token", default=add_bos),
-            end_ids=generation.end_ids,
-            chat_template=template,
             named={
                 f"{name}_token": vocabulary.tokens[token]
                 for name, key in (("unk", "unknown"), ("pad", "padding"))

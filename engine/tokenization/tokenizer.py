@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import tokenizers
 
@@ -29,41 +28,42 @@ class Tokenizer:
     """The tokenizer of one model. Safe to use from several threads; encoding runs without the GIL.
 
     bos_id, eos_id: the start and the end token, if any. add_bos: prompts begin with the start token. end_ids:
-    every token that ends a turn. chat_template: the model's own Jinja template, if any. control: the tokens
-    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text. named: texts of
-    tokens by the names under which chat templates read them, such as bos_token.
+    every token that ends a turn, also those beyond this vocabulary. chat_template: the model's own Jinja
+    template, if any. control: the tokens that are structure, such as <|im_end|>: they have an id and a name,
+    but decode to no text. named: texts of tokens by the names under which chat templates read them, such as
+    bos_token.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         encoder: tokenizers.Tokenizer,
+        generation: Generation,
         *,
+        bos_id: int | None,
+        eos_id: int | None,
+        add_bos: bool,
+        named: Mapping[str, str | list[str]],
         inner_encoder: tokenizers.Tokenizer | None = None,
-        control: ControlTokens | None = None,
-        bos_id: int | None = None,
-        eos_id: int | None = None,
-        add_bos: bool = False,
-        end_ids: Iterable[int] = (),
-        chat_template: str | None = None,
-        named: Mapping[str, str | list[str]] = MappingProxyType({}),
+        before: frozenset[int] = frozenset(),
+        after: frozenset[int] = frozenset(),
     ) -> None:
         """encoder: of plain text, knows no control tokens. inner_encoder: the same for text that follows a
-        control token, where that makes a difference. control: by default all control tokens of the
-        vocabulary. end_ids: those the files declare.
+        control token, where that makes a difference. before, after: see `ControlTokens`. Raises ValueError
+        for control tokens that can't be looked for.
         """
         self._vocabulary = vocabulary
         self._encoder = encoder
         self._inner_encoder = inner_encoder or encoder
-        self.control = control or control_tokens(vocabulary)
+        self.control = ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
         self._names = {token: text for text, token in self.control.ids.items()}
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.add_bos = add_bos and bos_id is not None
         special = vocabulary.ids(Kind.CONTROL, Kind.USER_DEFINED)
         known = [special[text] for text in TURN_ENDS if text in special]
-        self.end_ids = frozenset([*end_ids, *known, *([] if eos_id is None else [eos_id])])
-        self.chat_template = chat_template
+        self.end_ids = frozenset([*generation.end_ids, *known, *([] if eos_id is None else [eos_id])])
+        self.chat_template = generation.chat_template
         ids = {"bos_token": bos_id, "eos_token": eos_id}
         texts = {name: self.token_text(token) for name, token in ids.items() if token is not None}
         self.named: Mapping[str, str | list[str]] = {**named, **texts}
@@ -157,13 +157,6 @@ def tokenizer_of(source: Folder | GGUFFile, generation: Generation) -> Tokenizer
     from .folder_tokenizer import tokenizer_from_folder  # a GGUF file starts without
 
     return tokenizer_from_folder(source, generation)
-
-
-def control_tokens(
-    vocabulary: Vocabulary, before: frozenset[int] = frozenset(), after: frozenset[int] = frozenset()
-) -> ControlTokens:
-    """The control tokens of a vocabulary (and the unknown token), to be found in prompts."""
-    return ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
 
 
 def _encoded(encoder: tokenizers.Tokenizer, texts: list[str]) -> list[tokenizers.Encoding]:
