@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
 from .runner import ModelRunner, Runner
@@ -44,22 +45,14 @@ class LoadedModel:
     drafter: Drafter | None = None
 
 
-class ModelSource(Protocol):
-    """Something other than a path that can be an EngineConfig's model."""
-
-    def load(self, config: EngineConfig) -> LoadedModel:
-        """Make the model; called on the engine thread."""
-
-
 def load_model(config: EngineConfig) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit).
     """
-    if hasattr(config.model, "load"):
-        source: ModelSource = config.model
-        return source.load(config)
+    if not isinstance(config.model, (str, Path)):
+        return config.model.load(config)
     from kernels.backends import open_backend
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
@@ -119,11 +112,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(
-            token for token in (*tokenizer.end_ids, *checkpoint.end_ids) if token < spec.vocabulary
-        ),
-        chat_template=checkpoint.chat_template,
-        defaults=checkpoint.defaults,
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        chat_template=checkpoint.generation.chat_template,
+        defaults=checkpoint.generation.defaults,
         notes=selection.notes,
         place=_place(backend, traffic),
     )
@@ -141,6 +132,6 @@ def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer, with the chat template compiled."""
     from .tokenization import prepare_template, template_of, tokenizer_of
 
-    tokenizer = tokenizer_of(checkpoint)
-    prepare_template(template_of(tokenizer, checkpoint.chat_template))
+    tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
+    prepare_template(template_of(tokenizer, None))
     return tokenizer
