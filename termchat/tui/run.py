@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
-from .. import collector
 from ..errors import UserError
+from ..startup import settle_collector
 from .app import TermchatApp
 from .engines.model_slot import ModelSlot
 from .terminal.driver import TerminalDriver
@@ -158,4 +158,4 @@ async def _keep_what_is_loaded(slot: ModelSlot) -> None:
     """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
     with suppress(UserError):
         await slot.ready()
-    collector.keep()
+    settle_collector()

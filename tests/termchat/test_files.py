@@ -13,12 +13,21 @@ import pytest
 
 from termchat import files
 from termchat.config import Config, ConfigError, set_value
-from termchat.files import TextError, decode, locked, read_text, try_lock, write_private
+from termchat.errors import shown
+from termchat.files import (
+    TextError,
+    TomlError,
+    decode,
+    locked,
+    parse_toml,
+    read_text,
+    try_lock,
+    write_private,
+)
 from termchat.paths import Paths
 from termchat.registry import Registry
 from termchat.registry_file import read_registries
 from termchat.themes import load_themes
-from termchat.toml_file import TomlError, parse_toml, shown
 from termchat.tui.conversations import attachments
 
 SETTINGS = '[sampling]\r\ntemperature = 0.0\r\n\r\n[ui]\r\ntheme = "dusk" # ü\r\n'

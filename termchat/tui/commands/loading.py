@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ...units import size
 from ..conversations.conversation import Conversation
 from ..engines.model_slot import ModelSlot
-from ..format import size
 from ..screens.dialogs import Choose
 from .stopping import stop_one
 

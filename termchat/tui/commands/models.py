@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...registry import ModelStatus
+from ...units import size
 from ..command import Command, CommandError
 from ..engines.model_slot import ModelSlot
-from ..format import size
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
 from .loading import load, replies, unload, using

@@ -15,10 +15,10 @@ from textual.content import Content
 
 from ...files import expanded
 from ...sanitize import sanitize
+from ...units import size
 from ..background import in_background
 from ..command import Command, CommandError
 from ..conversations import attachments
-from ..format import size
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
 from ..terminal.driver import unharmed

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...store import prompt_of
+from ...units import size
 from ..background import in_background
 from ..command import find, is_command
 from ..conversations.attachments import Files, gather
 from ..conversations.conversation import Conversation
-from ..format import size
 from ..widgets.origin import all_from
 from .loading import model_answers
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ...files import TextError, decode, expanded
-from ...store.rows import clean
+from ...store.values import clean
 from ..widgets.origin import Source, source_at
 
 LARGEST = 1_000_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...store import Store, StoredConversation, StoredMessage, prompt_of
-from ...store.rows import TITLE_LENGTH
+from ...store.values import TITLE_LENGTH
 from ..engines.model_slot import ModelSlot
 from .collection import Conversations
 from .conversation import Conversation
@@ -80,7 +80,7 @@ async def summarise(
     """
     from engine import Message, SamplingParams
 
-    from ...session import thinking_style
+    from ...setup import thinking_style
 
     engine = slot.engine
     assert engine is not None, "it is ready"

@@ -28,14 +28,14 @@ from ...store import (
     export_file,
     save_draft,
 )
-from ...store.rows import title_of
+from ...store.values import title_of
 from .conversation import HELD, Conversation
 from .listener import Listener
 from .live_reply import LiveReply
 from .store_thread import StoreThread
 
 if TYPE_CHECKING:
-    from ...outcome import Outcome
+    from ...messages import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -159,7 +159,7 @@ class Streaming:
 
     async def _end(self, conversation: Conversation, reply: LiveReply, finished: Finished | None) -> None:
         """Store how a reply ended. finished: None if it was stopped at once, or if the program failed."""
-        from ...outcome import Outcome, outcome_of
+        from ...messages import Outcome, outcome_of
 
         outcome = outcome_of(finished, empty=not (reply.text or reply.thinking))
         if finished is None and reply.stopped.done():

@@ -287,6 +287,6 @@ class Turns:
 
 
 def _params(conversation: Conversation, slot: ModelSlot) -> SamplingParams:
-    from ...session import seeded
+    from ...setup import seeded
 
     return seeded(slot.sampling(conversation.sampling))

@@ -67,7 +67,7 @@ class Loader:
     def _config_of(self, model: ResolvedModel) -> EngineConfig:
         if self._engine_config is not None:
             return self._engine_config(model)
-        from ...session import engine_config
+        from ...setup import engine_config
 
         return engine_config(model, self.config, self._flags)
 

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UserError
+from ...registry import model_title
 from ...thinking import ThinkingStyle
-from ...titles import title_of
 from ..background import in_background
 from .loader import Loader, reference_of
 
@@ -85,7 +85,7 @@ class ModelSlot:
     @property
     def title(self) -> str:
         """What people call the model."""
-        return self.model.name if self.model is not None else title_of(self.reference)
+        return self.model.name if self.model is not None else model_title(self.reference)
 
     @property
     def context_length(self) -> int | None:
@@ -170,7 +170,7 @@ class ModelSlot:
 
     def sampling(self, own: Mapping[str, Any]) -> SamplingParams:
         """Settings of a request: a conversation's own over the user's over the model's. ValueError."""
-        from ...session import sampling_params
+        from ...setup import sampling_params
 
         assert self.engine is not None, "the engine is ready"
         assert self.model is not None, "it has a model"
@@ -178,7 +178,7 @@ class ModelSlot:
 
     def template_vars(self) -> Mapping[str, Any]:
         """Variables for the model's chat template."""
-        from ...session import template_vars
+        from ...setup import template_vars
 
         return template_vars(self.model) if self.model is not None else {}
 
@@ -215,7 +215,7 @@ class ModelSlot:
         return await in_background(lambda: mend(registry, model))
 
     async def _load(self, model: ResolvedModel, first: Coroutine[Any, Any, None] | None = None) -> None:
-        from ...session import thinking_style
+        from ...setup import thinking_style
 
         if first is not None:
             await first

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...units import size
 from ..background import in_background
-from ..format import size
 from .loader import Loader
 from .model_slot import EngineUnavailableError, ModelSlot
 

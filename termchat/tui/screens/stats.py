@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ...units import NOT_YET, count, milliseconds, rate
 from ..engines.stats import HISTORY, EngineStats, Timeline
-from ..format import NOT_YET, count, milliseconds, rate
 from ..glyphs import ASCII, Glyphs
 from ..widgets.figures import (
     bandwidth_lines,

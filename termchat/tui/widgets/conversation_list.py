@@ -14,8 +14,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...cells import fit
+from ...units import rate
 from ..conversations.conversation import Conversation
-from ..format import rate
 from ..glyphs import STYLES, UNICODE, Glyphs
 from .kept_rows import KeptRows
 from .lines import row_of

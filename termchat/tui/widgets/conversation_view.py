@@ -6,13 +6,13 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
+from ...registry import model_title
 from ...store import StoredMessage
-from ...titles import title_of
+from ...units import count, milliseconds, percent, rate
 from ..conversations.context_full import summary_in
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
-from ..format import count, milliseconds, percent, rate
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
 from .kept_rows import Kept, Stack
@@ -221,7 +221,7 @@ class ConversationView(Stack):
         return unfinished and other and self._known[stored.id].complete
 
     def _label(self, message: StoredMessage, versions: list[int]) -> str:
-        who = {"user": "you", "assistant": title_of(message.model) or "assistant"}
+        who = {"user": "you", "assistant": model_title(message.model) or "assistant"}
         label = who.get(message.role, message.role)
         if len(versions) > 1:
             at = versions.index(message.id) + 1

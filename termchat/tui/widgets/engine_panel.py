@@ -6,9 +6,9 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
+from ...units import percent, size
 from ..engines.model_slot import ModelSlot
 from ..engines.stats import EngineStats
-from ..format import percent, size
 from ..glyphs import ASCII, UNICODE, Glyphs
 from .figures import (
     MUTED,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from ...units import count
 from ..conversations.conversation import Conversation
-from ..format import count
 from ..glyphs import UNICODE, Glyphs
 from .figures import MUTED, bar, cut
 from .lines import Lines

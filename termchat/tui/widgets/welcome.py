@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...render.wrap import rows_of
+from ...units import size
 from ..engines.model_slot import ModelSlot
-from ..format import size
 from ..glyphs import Glyphs
 from ..keymap import Keys
 from .figures import MUTED, bar, cut

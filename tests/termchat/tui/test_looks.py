@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from rich.segment import Segment
+from termconversation.tui.engines.stats import Timeline
 from textual.color import Color
 from textual.widgets import OptionList, Static
 
@@ -17,14 +18,13 @@ from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
-from termchat.tui.engines.stats import Timeline
-from termchat.tui.format import milliseconds_each, percent
 from termchat.tui.screens.picker import Picker
 from termchat.tui.screens.stats import Plot
 from termchat.tui.terminal.ascii import Ascii
 from termchat.tui.widgets import notices
 from termchat.tui.widgets.engine_panel import EnginePanel
 from termchat.tui.widgets.notices import Notices
+from termchat.units import milliseconds_each, percent
 
 LONG = " ".join(map(str, range(300)))
 

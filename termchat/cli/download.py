@@ -1,4 +1,4 @@
-"""A download with its progress on standard error."""
+"""The model that was asked for, downloaded if that is wanted, with the progress on standard error."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
+from .. import units
 from ..download.progress import Progress, format_progress
-from ..registry import Registry
+from ..registry import NotDownloadedError, Registry, ResolvedModel
 from ..registry_file import ModelEntry
-from ..units import format_bytes
 from .console import Console
+from .errors import CliError
 
 if TYPE_CHECKING:
     from ..download import Checked
@@ -46,7 +47,27 @@ class ProgressLine:
             self._messages.progress("")
 
 
-def pull(console: Console, registry: Registry, entry: ModelEntry) -> None:
+def downloaded(console: Console, registry: Registry, name: str | None, *, yes: bool) -> ResolvedModel:
+    """The model of that name or path. UnknownModelError, NotDownloadedError, DownloadError, PathError."""
+    try:
+        return registry.resolve(name)
+    except NotDownloadedError as error:
+        if registry.target(error.entry) is None:  # a file of the user's own that is missing
+            raise
+        if not yes and not _wanted(console, registry, error.entry):
+            raise CliError("model_not_downloaded", f"{error}, or add --yes") from error
+        download(console, registry, error.entry)
+    return registry.resolve(name)
+
+
+def _wanted(console: Console, registry: Registry, entry: ModelEntry) -> bool:
+    """Ask on a terminal; without one only the default model comes unasked."""
+    if console.stdin_kind == "terminal" and console.messages.is_terminal:
+        return console.ask(f"{described(entry)} is not downloaded yet. Download it?")
+    return entry.name == registry.default
+
+
+def download(console: Console, registry: Registry, entry: ModelEntry) -> None:
     """Download a model, showing its progress. DownloadError, PathError, NotDownloadedError."""
     from ..download import ensure, origin_of
 
@@ -90,6 +111,6 @@ def repair(console: Console, registry: Registry, name: str) -> None:
 
 def described(entry: ModelEntry) -> str:
     """The model with what one wants to know before downloading it."""
-    known = [format_bytes(entry.size) if entry.size is not None else "", entry.licence]
+    known = [units.size(entry.size) if entry.size is not None else "", entry.licence]
     details = ", ".join(part for part in known if part)
     return f"the model {entry.name} ({details})" if details else f"the model {entry.name}"

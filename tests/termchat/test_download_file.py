@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from termchat.download.fetch import DownloadError, Remote, Retries, fetch
+from termchat.download.file import DownloadError, Remote, Retries, fetch
 from termchat.download.progress import Meter, Progress
 from termchat.download.transport import without_secrets
 
@@ -494,7 +494,7 @@ def test_a_stopped_process_leaves_what_the_next_one_resumes(
     server: Server, tmp_path: Path, stop: signal.Signals
 ) -> None:
     code = (
-        "import sys, pathlib; from termchat.download.fetch import *\n"
+        "import sys, pathlib; from termchat.download.file import *\n"
         "from termchat.download.progress import Meter\n"
         "fetch(Remote(sys.argv[1], sha256=sys.argv[2]), pathlib.Path(sys.argv[3]), Meter(None))"
     )

@@ -2,7 +2,7 @@
 
 import resource
 
-from termchat.frames import with_room
+from termchat.startup import with_room
 
 
 def leaf() -> None:

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from engine import Message, SamplingParams
 
-from ..files import try_lock
-from .errors import CliError
+from ...files import try_lock
+from ..errors import CliError
 
 LIMIT_BYTES = 64 << 20
 """Length of a line; no model's context holds more."""

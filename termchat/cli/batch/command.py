@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ..settings import SAMPLING_KEYS
-from .console import Console
-from .options import (
+from ...settings import SAMPLING_KEYS
+from ..console import Console
+from ..options import (
     ENGINE,
     SectionedCommand,
     engine_options,
@@ -53,7 +53,7 @@ def batch(console: Console, /, **values: Any) -> int:
     one line each: {"index", "id", "text", ...} or {"index", "id", "error"}. Run it again with the same output
     file to answer what is missing or failed. IN.jsonl can be - for standard input.
     """
-    from .batching import BatchRequest, run_batch
+    from .run import BatchRequest, run_batch
 
     if values["raw"] and values["system"]:
         raise click.UsageError("--raw and --system exclude each other")

@@ -16,15 +16,15 @@ from typing import Any, BinaryIO
 
 from engine import Finished
 
-from ..session import seeded
-from .batch_lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
-from .console import Console, to_json
-from .destination import stream_of
-from .errors import FAILED, OK, CliError, engine_failure, failure_of
-from .output import Output
-from .reply import Reply
-from .serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
-from .stdin import PIECE, Input
+from ...setup import seeded
+from ..console import Console, to_json
+from ..destination import stream_of
+from ..errors import FAILED, OK, CliError, engine_failure, failure_of
+from ..output import Output
+from ..presenters import Reply
+from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
+from ..stdin import PIECE, Input
+from .lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
 
 Results = ResultFile | Output
 """Where results go: a file that a rerun goes on with, or a stream that is only written to."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .. import units
 from ..files import open_private, sync, write_private
-from ..units import format_bytes, format_duration
 from . import retry_after
 from .checksum import sha256_of
 from .errors import DownloadError, UnreachedError, page_instead, proxy_password, refused, untrusted
@@ -95,12 +95,12 @@ def fetch(remote: Remote, target: Path, meter: Meter, retries: Retries = _DEFAUL
             if part.size() > best:
                 failures, asked, waited, best = 0, 0, 0.0, part.size()
             log.warning("%s: %s", without_secrets(remote.url), error)
-            kept = f"; {format_bytes(part.size())} are kept for the next try" if part.size() else ""
+            kept = f"; {units.size(part.size())} are kept for the next try" if part.size() else ""
             if error.wait:  # no failure, as long as all the waiting stays bearable
                 asked += 1
                 pause = max(error.wait, _pause(asked) if asked > 1 else 0.0)
                 waited += pause
-                reason = f"{urlsplit(remote.url).hostname} asks to wait {format_duration(error.wait)}"
+                reason = f"{urlsplit(remote.url).hostname} asks to wait {units.duration(error.wait)}"
                 if waited > retry_after.LONGEST_S:
                     come = retry_after.when(error.wait)
                     raise DownloadError(f"{error}, and asks to come back {come}{kept}") from error
@@ -222,7 +222,7 @@ class _Silence:
 
     def __call__(self) -> None:
         silent = time.monotonic() - self._since
-        self._meter.beat(f"no answer for {format_duration(silent)}" if silent > _SILENT_S else "")
+        self._meter.beat(f"no answer for {units.duration(silent)}" if silent > _SILENT_S else "")
 
 
 def _unopened(shown: str, error: TransferError) -> DownloadError | _CutError:
@@ -282,8 +282,8 @@ def _receive(body: Body, remote: Remote, part: _Part, meter: Meter, silence: _Si
     free = shutil.disk_usage(part.path.parent).free
     if remote.size is not None and remote.size - keep > free - _SPARE:
         raise DownloadError(
-            f"not enough space in {part.path.parent}: {format_bytes(remote.size - keep)} are needed, "
-            f"{format_bytes(free)} are free"
+            f"not enough space in {part.path.parent}: {units.size(remote.size - keep)} are needed, "
+            f"{units.size(free)} are free"
         )
     part.remember(remote, body.etag)
     position = body.start

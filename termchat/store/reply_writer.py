@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..messages import StoredMessage
 from .database import StoreBusyError, StoreError
-from .rows import clean
+from .values import clean
 
 if TYPE_CHECKING:
     from .store import Store

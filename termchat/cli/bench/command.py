@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from .console import Console
-from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
+from ..console import Console
+from ..options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
 
 COUNT = click.IntRange(min=1)
 
@@ -37,7 +37,7 @@ def bench(console: Console, /, **values: Any) -> int:
     between a reply's tokens, both as distributions over requests; tokens a second per user (reply / its whole
     time) and of the system (all replies / span from the first request to the last reply).
     """
-    from .benchmark import Load, run_bench
+    from .run import Load, run_bench
 
     load = Load(
         concurrency=values["concurrency"],

@@ -12,8 +12,8 @@ from termchat.cli.options import ENGINE
 from termchat.config import Config
 from termchat.registry import ResolvedModel
 from termchat.registry_file import ModelEntry
-from termchat.session import engine_config, sampling_params
 from termchat.settings import SAMPLING_KEYS
+from termchat.setup import engine_config, sampling_params
 
 VALUES = {
     "temperature": 0.5,

@@ -14,11 +14,11 @@ from typing import Any, Literal
 from engine import Finished, SamplingParams
 from engine.metrics import percentile
 
-from .bench_report import plot, table
-from .console import Console
-from .errors import OK, CliError
-from .reply import finite
-from .serving import Serving, choose, load_setup, serving, sized
+from ..console import Console
+from ..errors import OK, CliError
+from ..presenters import finite
+from ..serving import Serving, choose, load_setup, serving, sized
+from .report import plot, table
 
 Mode = Literal["continuous", "sequential", "static"]
 

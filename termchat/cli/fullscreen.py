@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from .. import collector
 from ..config import Config
 from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
+from ..startup import resume_collector
 from ..store import checked_id
 from .console import Console
 from .errors import OK
@@ -59,5 +59,5 @@ def screen(
         received = console.signals.received
         return OK if received is None else 128 + received
 
-    collector.resume()
+    resume_collector()
     return run(TermchatApp(paths, config, options), console.signals.calling, exit_code, console.messages.note)
