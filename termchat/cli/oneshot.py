@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from engine import reserve_memory
 
 from ..errors import UserError
-from ..messages import Conversation
+from ..messages import StoredConversation
 from ..registry import Registry, RegistryError
 from ..settings import SAMPLING_KEYS
 from .console import Console
@@ -46,7 +46,7 @@ class Request:
 class Past(NamedTuple):
     """The conversation that goes on, as it was when the program started."""
 
-    conversation: Conversation | None = None
+    conversation: StoredConversation | None = None
 
     @property
     def params(self) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
-from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
+from ..messages import Role, Status, StoredConversation, StoredMessage, prompt_of
 from .conversations import (
     ConversationBusyError,
     ConversationIdError,
-    Conversations,
+    ConversationTable,
     NotFoundError,
     checked_id,
 )
@@ -26,10 +26,9 @@ from .store import BegunTurn, Store
 
 __all__ = [
     "BegunTurn",
-    "Conversation",
     "ConversationBusyError",
     "ConversationIdError",
-    "Conversations",
+    "ConversationTable",
     "Database",
     "Draft",
     "Format",
@@ -43,6 +42,7 @@ __all__ = [
     "StoreError",
     "StoreReadOnlyError",
     "StoreUnavailableError",
+    "StoredConversation",
     "StoredMessage",
     "checked_id",
     "conversation_as_dict",

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ..messages import ROLES, Conversation, Role, StoredMessage
-from .conversations import ConversationBusyError, Conversations, NotFoundError
+from ..messages import ROLES, Role, StoredConversation, StoredMessage
+from .conversations import ConversationBusyError, ConversationTable, NotFoundError
 from .database import Database, StoreDamagedError, StoreError, StoreUnavailableError
 from .reply_writer import FLUSH_SECONDS, ReplyWriter
 from .values import clean, message_of, title_of
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 class BegunTurn(NamedTuple):
     """A question that is stored, and the reply that will be its answer. branch: the messages above it."""
 
-    conversation: Conversation
+    conversation: StoredConversation
     branch: list[StoredMessage]
     question: StoredMessage
     reply: ReplyWriter
 
 
-class Store(Conversations):
+class Store(ConversationTable):
     """All conversations of this user. Methods may be called from any thread, and block until they are done.
 
     notice: why nothing can be written, None if all is well. damage: what could not be read, so far.
@@ -184,7 +184,7 @@ class Store(Conversations):
                 parent = conversation.leaf_id if parent_id is None else parent_id
             return self._add(conversation, role, clean(text), parent, model)
 
-    def _being_written(self, conversation: Conversation, message_id: int) -> bool:
+    def _being_written(self, conversation: StoredConversation, message_id: int) -> bool:
         """Whether it is a reply that a dead process left unfinished. ConversationBusyError: a living one."""
         rows = self.database.query(
             "SELECT writer FROM message WHERE id = ? AND status = 'streaming'", message_id
@@ -278,7 +278,7 @@ class Store(Conversations):
                 (leaf, reply.conversation_id, message_id),
             )
 
-    def fork(self, conversation_id: str, message_id: int | None = None) -> Conversation:
+    def fork(self, conversation_id: str, message_id: int | None = None) -> StoredConversation:
         """A new conversation that holds a copy of the branch up to `message_id`, or up to the leaf."""
         with self.database.write():
             old = self.conversation(conversation_id)
@@ -332,7 +332,7 @@ class Store(Conversations):
 
     def _add(
         self,
-        conversation: Conversation,
+        conversation: StoredConversation,
         role: Role,
         text: str,
         parent_id: int | None,
@@ -374,7 +374,7 @@ class Store(Conversations):
 
 
 def _touch(
-    db: sqlite3.Connection, conversation: Conversation, leaf: int, now: float, model: str, text: str
+    db: sqlite3.Connection, conversation: StoredConversation, leaf: int, now: float, model: str, text: str
 ) -> None:
     """A message was added: it is the leaf, the conversation was used now, and may get its title."""
     title = conversation.title or (title_of(text) if conversation.title_auto else "")
