@@ -209,7 +209,7 @@ def full_write(fd, data):
 
 
 def busy_result_file(s):
-    from termchat.cli.batch.lines import ResultFile
+    from termchat.cli.batch.results import ResultFile
 
     first = ResultFile(s.home / "out.jsonl")
     try:
