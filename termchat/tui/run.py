@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from ..errors import UserError
 from ..startup import settle_collector
 from .app import TermchatApp
-from .bridge import EngineBridge
-from .driver import TerminalDriver
+from .engines.model_slot import EngineBridge
+from .terminal.driver import TerminalDriver
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ...units import size
-from ..bridge import EngineBridge
-from ..chat import Chat
+from ..conversations.conversation import Chat
+from ..engines.model_slot import EngineBridge
 from ..screens.dialogs import Choose
 from .stopping import stop_one
 

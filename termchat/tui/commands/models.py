@@ -9,8 +9,8 @@ from textual.content import Content
 
 from ...registry import ModelStatus
 from ...units import size
-from ..bridge import EngineBridge
 from ..command import Command, CommandError
+from ..engines.model_slot import EngineBridge
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
 from .loading import load, replies, unload, using

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ...errors import UserError
 from ...store import prompt_of
 from ...units import size
-from ...widgets.origin import all_from
-from ..attach import Files, gather
 from ..background import in_background
-from ..chat import Chat
 from ..command import find, is_command
+from ..conversations.attachments import Files, gather
+from ..conversations.conversation import Chat
+from ..widgets.origin import all_from
 from .loading import model_answers
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from ...render.wrap import rows_of
 from ...units import size
-from ..bridge import EngineBridge
+from ..engines.model_slot import EngineBridge
 from ..glyphs import Glyphs
 from ..keymap import Keys
 from .figures import MUTED, bar, cut

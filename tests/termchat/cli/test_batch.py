@@ -298,7 +298,7 @@ def test_requests_share_the_batch(scripted, monkeypatch, termchat):
     whole = ScriptedRunner.run
 
     def spy(self, plan, *, logits):
-        rows.append(len(plan.rows))
+        rows.append(len(plan.runs))
         return whole(self, plan, logits=logits)
 
     monkeypatch.setattr(ScriptedRunner, "run", spy)

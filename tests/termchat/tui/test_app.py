@@ -17,8 +17,8 @@ from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.tui.commands import COMMANDS
 from termchat.tui.screens.stats import StatsScreen
+from termchat.tui.widgets.spark import Spark
 from termchat.units import milliseconds
-from termchat.widgets.spark import Spark
 
 LONG = " ".join(str(number) for number in range(400))
 MARKUP = ["[/INST] done", "[bold", "[/]", "[red]x[/red] [link=a]b", "[@click=app.bell]x[/]"]
