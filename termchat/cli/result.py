@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from engine import Finished, as_dict
 
+from ..units import milliseconds, number, percent, rate
+
 USAGE_FIELDS = ("prompt_tokens", "cached_tokens", "completion_tokens", "draft_tokens", "accepted_tokens")
 TIMING_FIELDS = (
     "queue_ms",
@@ -68,13 +70,13 @@ class Result(NamedTuple):
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
             f"reply {usage.completion_tokens} tokens ({self.finished.reason})",
-            f"first token after {_ms(times.ttft_ms)} (queue {_ms(times.queue_ms)}, "
-            f"prefill {_ms(times.prefill_ms)}); "
-            f"then {_ms(times.itl_ms)} a token (95 % within {_ms(times.itl_p95_ms)}), "
-            f"{_number(times.tokens_per_second)} tokens/s",
-            f"memory traffic {_number(times.bandwidth_gbs)} GB/s, {self._share()}; "
+            f"first token after {milliseconds(times.ttft_ms)} (queue {milliseconds(times.queue_ms)}, "
+            f"prefill {milliseconds(times.prefill_ms)}); "
+            f"then {milliseconds(times.itl_ms)} a token (95 % within {milliseconds(times.itl_p95_ms)}), "
+            f"{rate(times.tokens_per_second)} tokens/s",
+            f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
             f"{self.backend} backend{slow}, {exact}; "
-            f"model loaded in {_ms(self.load_ms)}; seed {self.finished.seed}",
+            f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)
 
@@ -82,19 +84,11 @@ class Result(NamedTuple):
         achieved, peak = self.finished.timings.bandwidth_gbs, self.bandwidth_peak
         if peak is None:
             return "peak not measured"
-        share = f"{100 * achieved / peak:.0f}" if achieved is not None else "?"
+        share = percent(achieved / peak if achieved is not None else None)
         busy = "" if self.quiet else ", measured while the machine was busy"
-        return f"{share} % of the measured peak of {peak:.1f} GB/s{busy}"
+        return f"{share} of the measured peak of {number(peak)} GB/s{busy}"
 
 
 def finite(value: float | None) -> float | None:
     """The number, or None if it is none that JSON has."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:.1f}"
-
-
-def _ms(value: float | None) -> str:
-    return "?" if value is None else f"{value / 1000:.2f} s" if value >= 1000 else f"{value:.1f} ms"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, BinaryIO
 
 from engine import Message, SamplingParams
 
+from ...errors import did_you_mean
 from ..errors import CliError
 
 LIMIT_BYTES = 64 << 20
@@ -103,8 +103,7 @@ def _id(content: Mapping[str, Any], index: int) -> Any:
 def _prompt(content: Mapping[str, Any], system: str, raw: bool) -> str | list[Message]:
     for name in content:
         if name not in FIELDS:
-            near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
-            raise ValueError(f"unknown field {name[:100]!r}; did you mean {near!r}?")
+            raise ValueError(f"unknown field {name[:100]!r}; {did_you_mean(name, FIELDS)}")
     if ("prompt" in content) == ("messages" in content):
         raise ValueError("a line has either a prompt or messages")
     if "prompt" in content:

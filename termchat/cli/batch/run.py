@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from engine import Finished
 
 from ...setup import seeded
+from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
 from ..errors import FAILED, OK, CliError, engine_failure, failure_of
@@ -68,7 +69,7 @@ class Tally:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         return (
             f"{self.done} answered, {self.failed} failed{skipped}; "
-            f"{self.tokens} tokens in {elapsed:.1f} s ({self.tokens / elapsed:.1f} a second)"
+            f"{self.tokens} tokens in {number(elapsed)} s ({number(self.tokens / elapsed)} a second)"
         )
 
 
