@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from textual.content import Content
 
 from ...config import set_value
-from ...settings import nearest
+from ...errors import did_you_mean
 from ..background import in_background
 from ..command import Command, CommandError
 from ..screens.help import HelpScreen
@@ -77,7 +77,7 @@ async def theme(ui: MainScreen, argument: str) -> None:
         app.theme = before
         return
     if name not in names:
-        raise CommandError(f"there is no theme {name[:40]!r}; did you mean {nearest(name, names)}?")
+        raise CommandError(f"there is no theme {name[:40]!r}; {did_you_mean(name, names, '{}')}")
     app.theme = name
     file = ui.app.config.file
     await in_background(lambda: set_value(file, "ui.theme", name))

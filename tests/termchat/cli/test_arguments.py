@@ -11,7 +11,7 @@ import click
 import pytest
 
 from termchat.cli.main import PROMPT_COMMAND, program, prompt
-from termchat.cli.oneshot import Request
+from termchat.cli.request import Request
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from termchat.cli import stdin
 from termchat.cli.console import Console
 from termchat.cli.errors import CliError
 from termchat.cli.main import run
-from termchat.cli.oneshot import Request
 from termchat.cli.output import Messages, Output
+from termchat.cli.request import Request
 
 
 @pytest.fixture
