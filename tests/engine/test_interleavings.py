@@ -68,13 +68,13 @@ class Machine:
     def step(self) -> list[tuple[Sequence, int]]:
         plan = self.scheduler.plan()
         assert not plan.exhausted
-        if not plan.rows:
+        if not plan.runs:
             return []
-        decodes = sum(row.count == 1 and row.sequence.output_length > 0 for row in plan.rows)
-        self.mixed += 0 < decodes < len(plan.rows)
+        decodes = sum(run.count == 1 and run.sequence.output_length > 0 for run in plan.runs)
+        self.mixed += 0 < decodes < len(plan.runs)
         tokens = self.runner.run(plan, logits=False).tokens
         self.scheduler.commit(plan)
-        sampled = [row.sequence for row in plan.rows if row.samples]
+        sampled = [run.sequence for run in plan.runs if run.samples]
         for sequence, token in zip(sampled, tokens, strict=True):
             sequence.append(token)
         self.pool.audit(self.scheduler.tables)
