@@ -18,7 +18,7 @@ from engine.models.spec import ModelSpec
 from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
-from engine.sampling import SamplerState
+from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.types import SamplingParams

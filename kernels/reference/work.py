@@ -85,7 +85,9 @@ def _segments(where: Rows, heads: int, window: int | None) -> Iterator[Segment]:
             yield Segment(row, rows, int(where.sequences[row]), first_group, groups)
 
 
-def plan(where: Rows, cache: PagedCache, heads: int, window: int | None, device: torch.device) -> list[Work]:
+def work_of(
+    where: Rows, cache: PagedCache, heads: int, window: int | None, device: torch.device
+) -> list[Work]:
     """The work of one step, the same in every layer with this window.
 
     Segments come together if they have equally many rows and, within a factor of two, equally many groups: so
