@@ -44,7 +44,7 @@ def plan_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free:
     fits.
     """
     dtype = "float16" if config.kv_dtype == "auto" else config.kv_dtype
-    one = CacheShape(spec.layers, 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    one = CacheShape(len(spec.layers), 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
     blocks = config.kv_blocks
     if blocks is None:
         memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
@@ -56,7 +56,7 @@ def plan_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free:
                 f"the KV cache needs at least {one.nbytes:,} bytes for one block, "
                 f"but kv_memory is {memory:,} bytes",
             )
-    return CacheShape(spec.layers, blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    return CacheShape(len(spec.layers), blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
 
 
 def plan_memory(config: EngineConfig) -> MemoryPlan:
