@@ -37,7 +37,7 @@ class MemoryPlan:
         return self.blocks // -(-tokens // self.block_size)
 
 
-def plan_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free: int) -> CacheShape:
+def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free: int) -> CacheShape:
     """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a quarter of the `free` bytes.
 
     Never more than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block
@@ -74,7 +74,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free = free_bytes(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
-    shape = plan_cache(config, checkpoint.spec, context, free)
+    shape = size_kv_cache(config, checkpoint.spec, context, free)
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.quantization,

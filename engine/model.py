@@ -63,7 +63,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from kernels.native.mapped import MappedFiles
 
     from .loading.checkpoint import open_checkpoint
-    from .memory_plan import plan_cache
+    from .memory_plan import size_kv_cache
     from .models.decoder import decoder
     from .models.weights import place_rotations, place_tensors
     from .roofline import Traffic
@@ -81,7 +81,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         raise EngineError("model_invalid", str(error)) from error
     try:
         weights = place_tensors(spec, checkpoint.tensors, backend)
-        shape = plan_cache(config, spec, context, backend.free_bytes())
+        shape = size_kv_cache(config, spec, context, backend.free_bytes())
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)

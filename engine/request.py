@@ -11,7 +11,7 @@ from . import metrics
 from .commands import Answer, Outcome, Submit
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
-from .sampling import SamplerState
+from .sampler import SamplerState
 from .sequence import Sequence
 from .tokenization import StopMatcher, StreamDecoder
 from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, Usage

@@ -32,11 +32,11 @@ class Traffic(NamedTuple):
         return cls(weight_bytes, kv_bytes_per_token, known, len(spec.layers))
 
     def step_bytes(self, plan: StepPlan) -> int:
-        """Weights, keys and values read by the plan's rows, and keys and values they write.
+        """Weights, keys and values read by the plan's runs, and keys and values they write.
 
         The rows of a chunk read their common past once.
         """
-        return self.weight_bytes + sum(self._kv_bytes(row.start, row.count) for row in plan.rows)
+        return self.weight_bytes + sum(self._kv_bytes(run.start, run.count) for run in plan.runs)
 
     def token_bytes(self, context: int = 0) -> int:
         """Bytes one token costs alone, with this many tokens before it; peak / this is the tok/s ceiling."""

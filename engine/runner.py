@@ -12,8 +12,8 @@ from kernels.native.mapped import MappedFiles
 
 from .models.rope import Rotations
 from .roofline import Traffic
-from .sampling import SamplingBatchBuilder
 from .scheduler import StepPlan
+from .step_builder import SamplingBatchBuilder
 from .types import EngineError
 
 LOST = "the model's file was cut short or replaced in place while it was in use; restart termchat"
@@ -72,7 +72,7 @@ class ModelRunner:
         self._sampling = SamplingBatchBuilder()
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
-        """Copy shared blocks that are about to be written, then compute the plan's rows.
+        """Copy shared blocks that are about to be written, then compute the plan's runs.
 
         Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
         """
@@ -80,7 +80,7 @@ class ModelRunner:
             pairs = np.array(plan.copies, np.int32)
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
         if self._rotations is not None:
-            self._rotations.reach(max(row.start + row.count for row in plan.rows))
+            self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.run(self._batch(plan), logits=logits)
         if self._files is not None and self._files.lost:
             raise EngineError("engine_failed", LOST)
@@ -99,13 +99,13 @@ class ModelRunner:
         tokens, positions, slots = array("i"), array("i"), array("i")
         sequences, tables = array("i"), array("i")
         size = self._block_size
-        width = max(len(row.sequence.table.blocks) for row in plan.rows)
-        for index, row in enumerate(plan.rows):
-            start, end, blocks = row.start, row.start + row.count, row.sequence.table.blocks
-            tokens += row.sequence.tokens[start:end]
+        width = max(len(run.sequence.table.blocks) for run in plan.runs)
+        for index, run in enumerate(plan.runs):
+            start, end, blocks = run.start, run.end, run.sequence.table.blocks
+            tokens += run.tokens
             positions.extend(range(start, end))
             slots.extend([blocks[i // size] * size + i % size for i in range(start, end)])
-            sequences.extend([index] * row.count)
+            sequences.extend([index] * run.count)
             tables += blocks
             tables.extend([0] * (width - len(blocks)))
         samples = plan.samples()
@@ -114,9 +114,9 @@ class ModelRunner:
             positions=np.frombuffer(positions, np.int32),
             slots=np.frombuffer(slots, np.int32),
             sequences=np.frombuffer(sequences, np.int32),
-            block_tables=np.frombuffer(tables, np.int32).reshape(len(plan.rows), width),
-            sample_rows=np.array([row for row, _, _ in samples], np.int32),
+            block_tables=np.frombuffer(tables, np.int32).reshape(len(plan.runs), width),
+            sample_rows=np.array([sample.row for sample in samples], np.int32),
             sampling=self._sampling.build(
-                [sequence.sampler for _, sequence, _ in samples], [position for _, _, position in samples]
+                [sample.sampler for sample in samples], [sample.position for sample in samples]
             ),
         )

@@ -7,11 +7,14 @@ Sarathi-Serve, arXiv 2403.02310).
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .blocks import BlockPool, BlockTable, Key
 from .chunking import ChunkBudget
+from .sampler import SamplerState
 from .sequence import Sequence
 
 SCORED_ROWS = 64
@@ -19,16 +22,40 @@ SCORED_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Run:
     """A run of tokens of one sequence in a step: positions start to start + count - 1.
 
-    samples: how many of the last of them need logits (1 when the run reaches the sequence's end, else 0).
+    Each token is a row of the step. samples: how many of the last rows need logits (1 when the run reaches
+    the sequence's end, else 0).
     """
 
     sequence: Sequence
     start: int
     count: int
     samples: int
+
+    @property
+    def end(self) -> int:
+        """The position after its last."""
+        return self.start + self.count
+
+    @property
+    def tokens(self) -> array[int]:
+        """What its rows compute."""
+        return self.sequence.tokens[self.start : self.end]
+
+
+class Sample(NamedTuple):
+    """A row whose next token is wanted: its index in the step, and the position of the token to be drawn."""
+
+    row: int
+    sequence: Sequence
+    position: int
+
+    @property
+    def sampler(self) -> SamplerState:
+        """What this draw depends on."""
+        return self.sequence.sampler
 
 
 @dataclass(slots=True)
@@ -38,29 +65,29 @@ class StepPlan:
     exhausted: sequences that ran alone and still could not get a block; they end with reason capacity.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     exhausted: list[Sequence] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        """Token rows of the step."""
-        return sum(row.count for row in self.rows)
+        """Rows of the step."""
+        return sum(run.count for run in self.runs)
 
-    def samples(self) -> list[tuple[int, Sequence, int]]:
-        """For each sample row: index among the token rows, sequence, position of the token to be drawn."""
-        found: list[tuple[int, Sequence, int]] = []
+    def samples(self) -> list[Sample]:
+        """The sample rows of the step, in order."""
+        found: list[Sample] = []
         end = 0
-        for row in self.rows:
-            end += row.count
-            after = row.start + row.count + 1
-            found.extend((end - back, row.sequence, after - back) for back in range(row.samples, 0, -1))
+        for run in self.runs:
+            end += run.count
+            after = run.end + 1
+            found.extend(Sample(end - back, run.sequence, after - back) for back in range(run.samples, 0, -1))
         return found
 
     @property
     def prefill_tokens(self) -> int:
-        """Token rows that are not those of a decode, a single token that is sampled."""
-        return sum(row.count for row in self.rows if not row.count == row.samples == 1)
+        """Rows that are not those of a decode, a single token that is sampled."""
+        return sum(run.count for run in self.runs if not run.count == run.samples == 1)
 
 
 class Scheduler:
@@ -100,7 +127,7 @@ class Scheduler:
         self.pool.release(sequence.table)
 
     def plan(self) -> StepPlan:
-        """The next step: admit who fits, then rows for running sequences, oldest first."""
+        """The next step: admit who fits, then runs for the running ones, oldest first."""
         plan = StepPlan()
         self._admit(plan)
         quotas = self._quotas()
@@ -111,7 +138,7 @@ class Scheduler:
             if count == 0 or self._reserve(plan, sequence, count):
                 if count:
                     samples = count if sequence.score else int(count == sequence.remaining)
-                    plan.rows.append(Row(sequence, sequence.computed, count, samples))
+                    plan.runs.append(Run(sequence, sequence.computed, count, samples))
                 index += 1
             elif len(self.running) == 1:
                 plan.exhausted.append(sequence)
@@ -122,9 +149,9 @@ class Scheduler:
 
     def commit(self, plan: StepPlan) -> None:
         """The step is done: its tokens are in the cache, and the blocks they filled may be shared."""
-        for row in plan.rows:
-            row.sequence.computed += row.count
-            self.pool.register(row.sequence.table, row.sequence.tokens, row.sequence.computed)
+        for run in plan.runs:
+            run.sequence.computed += run.count
+            self.pool.register(run.sequence.table, run.sequence.tokens, run.sequence.computed)
 
     def _admit(self, plan: StepPlan) -> None:
         """Move waiting sequences to the running ones while places and blocks last.

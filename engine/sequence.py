@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence as Tokens
 
 from .blocks import BlockTable
-from .sampling import SamplerState
+from .sampler import SamplerState
 
 
 class Sequence:

@@ -19,8 +19,8 @@ from .metrics import EngineMetrics
 from .model import LoadedModel
 from .prompt import too_long
 from .request import Request, own_fault
-from .sampling import check_params
-from .scheduler import Row, Scheduler, StepPlan
+from .sampler import check_params
+from .scheduler import Run, Scheduler, StepPlan
 from .snapshot import State, take_snapshot
 from .types import EngineError, EngineSnapshot, FinishReason
 
@@ -109,24 +109,24 @@ class Service:
         plan = self.scheduler.plan()
         for sequence in plan.exhausted:
             self._finish(self.requests[sequence.id], "capacity")
-        if not plan.rows:
+        if not plan.runs:
             return
-        rows = [(row, self.requests[row.sequence.id]) for row in plan.rows]
+        runs = [(run, self.requests[run.sequence.id]) for run in plan.runs]
         wants_logits = False
-        for row, request in rows:
+        for run, request in runs:
             if request.scheduled is None:
                 request.scheduled = started
-            if row.samples and (request.score is not None or request.params.logprobs is not None):
+            if run.samples and (request.score is not None or request.params.logprobs is not None):
                 wants_logits = True
         result = self.model.runner.run(plan, logits=wants_logits)
         self.scheduler.commit(plan)
         now = time.perf_counter()
         self._account(plan, now, now - started)
         index = 0
-        for row, request in rows:
-            logits = None if result.logits is None else result.logits[index : index + row.samples]
-            self._take(row, request, result.tokens[index : index + row.samples], logits, now)
-            index += row.samples
+        for run, request in runs:
+            logits = None if result.logits is None else result.logits[index : index + run.samples]
+            self._take(run, request, result.tokens[index : index + run.samples], logits, now)
+            index += run.samples
 
     def end(self, reason: FinishReason, error: EngineError | None) -> None:
         """The thread ends, whatever state things are in: every request gets its final event, nothing else."""
@@ -195,20 +195,20 @@ class Service:
         return None
 
     def _account(self, plan: StepPlan, now: float, seconds: float) -> None:
-        sampled = sum(row.samples for row in plan.rows if not row.sequence.score)
+        sampled = sum(run.samples for run in plan.runs if not run.sequence.score)
         traffic = self.model.runner.traffic.step_bytes(plan)
         prefill = plan.prefill_tokens
-        self.metrics.step(now, seconds, len(plan.rows), sampled, traffic, decode=prefill == 0)
+        self.metrics.step(now, seconds, len(plan.runs), sampled, traffic, decode=prefill == 0)
         self.scheduler.chunks.observe(seconds, prefill)
 
     def _take(
-        self, row: Row, request: Request, tokens: list[int], logits: Float32 | None, now: float
+        self, run: Run, request: Request, tokens: list[int], logits: Float32 | None, now: float
     ) -> None:
-        """Give a request what its row brought."""
+        """Give a request what its run brought."""
         first = not request.token_times
         error: EngineError | None = None
         try:
-            reason = request.take(row.start, tokens, logits, now)
+            reason = request.take(run.start, tokens, logits, now)
         except Exception as fault:
             if not isinstance(fault, EngineError):
                 log.exception("request %d failed", request.id)

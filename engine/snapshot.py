@@ -70,7 +70,7 @@ def take_snapshot(
         bandwidth_peak_quiet=best is None or best.quiet,
         bytes_per_token=model.runner.traffic.token_bytes(),
         memory_bytes=model.runner.weight_bytes + written,
-        conversations=tuple(_row(request, pool, window) for request in requests),
+        conversations=tuple(_conversation(request, pool, window) for request in requests),
     )
 
 
@@ -89,7 +89,7 @@ def utilisation(pool: BlockPool, scheduler: Scheduler) -> float | None:
     return 1 - unused / allocated
 
 
-def _row(request: Request, pool: BlockPool, window: tuple[float, float] | None) -> ConversationRow:
+def _conversation(request: Request, pool: BlockPool, window: tuple[float, float] | None) -> ConversationRow:
     sequence, times = request.sequence, request.token_times
     if sequence is None:  # its prompt is being tokenized
         return ConversationRow(request.id, "waiting", 0, None, None, 0, 0)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.sampling import sample
+from kernels.sampling import sample as draw
 
 from .config import EngineConfig
 from .model import LoadedModel
 from .roofline import Traffic
 from .runner import StepResult
-from .sampling import SamplingBatchBuilder
 from .scheduler import StepPlan
+from .step_builder import SamplingBatchBuilder
 from .tokenization import load_tokenizer
 
 SURE = np.float32(1e6)
@@ -104,16 +104,16 @@ class ScriptedRunner:
         for row, token in self._raised:
             self._logits[row, token] = self._usual[token]
         self._raised = [
-            (row, self._scripted(sequence.id - 1, position - sequence.prompt_length))
-            for row, (_, sequence, position) in enumerate(samples)
+            (index, self._scripted(sequence.id - 1, position - sequence.prompt_length))
+            for index, (_, sequence, position) in enumerate(samples)
         ]
         for row, token in self._raised:
             self._logits[row, token] = SURE
         active = self._logits[: len(samples)]
-        tokens = sample(
+        tokens = draw(
             active,
             self._sampling.build(
-                [sequence.sampler for _, sequence, _ in samples], [position for _, _, position in samples]
+                [sample.sampler for sample in samples], [sample.position for sample in samples]
             ),
         )
         return StepResult(tokens.tolist(), active if logits else None)

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 from ..models.families import FAMILIES, family_of_folder, family_of_gguf
 from ..models.family import Family, Naming
 from ..models.spec import ModelSpec, RopeSpec
-from .fields import Fields
-from .refusal import shown
+from .fields import Fields, shown
 
 # Sizes: far above any model in use, far below harm.
 LAYERS = (1, 1 << 10)

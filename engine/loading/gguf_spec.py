@@ -12,9 +12,8 @@ from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared as limits
 from .convert import to_vector
 from .declared import Declared
-from .fields import Fields
+from .fields import Fields, shown
 from .gguf import GGUFFile
-from .refusal import shown
 
 ROPE_FACTORS = "rope_freqs.weight"
 

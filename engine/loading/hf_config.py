@@ -10,8 +10,7 @@ from ..models.family import Family, Windows
 from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared as limits
 from .declared import Declared
-from .fields import Fields
-from .refusal import shown
+from .fields import Fields, shown
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:

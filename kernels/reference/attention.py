@@ -18,7 +18,7 @@ from ..arithmetic import tanh32
 from .cache import PagedCache
 from .linear import products
 from .numerics import exp, exp_, tree_sum
-from .plan import KEYS, TILE, Work, stacked_rows
+from .work import KEYS, TILE, Work, stacked_rows
 
 
 def attend(

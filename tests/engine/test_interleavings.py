@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from engine.blocks import BlockPool
@@ -19,13 +18,13 @@ from engine.models.spec import ModelSpec
 from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
-from engine.sampling import SamplerState
+from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.types import SamplingParams
 from kernels.backends import open_backend
 from kernels.interface import BackendSettings, CacheShape, Limits
-from kernels.weights import Plain, Weight
+from random_weights import RandomTensors
 
 SPEC = ModelSpec(
     architecture="llama",
@@ -42,36 +41,6 @@ SPEC = ModelSpec(
 BLOCKS = 8
 MAX_SEQUENCES = 6
 MAX_TOKENS = 48
-
-
-class RandomTensors:
-    """Weights of any name, large enough that the reply depends on all of the past."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def has(self, name: str) -> bool:
-        return name == "head"
-
-    def get(self, name: str) -> Weight | None:
-        role = name.split(".")[-1]
-        wide, kv = SPEC.q_columns, SPEC.kv_columns
-        shapes = {
-            "embedding": (SPEC.vocabulary, SPEC.width),
-            "head": (SPEC.vocabulary, SPEC.width),
-            "q": (wide, SPEC.width),
-            "k": (kv, SPEC.width),
-            "v": (kv, SPEC.width),
-            "output": (SPEC.width, wide),
-            "gate": (SPEC.feed_forward, SPEC.width),
-            "up": (SPEC.feed_forward, SPEC.width),
-            "down": (SPEC.width, SPEC.feed_forward),
-        }
-        if role.endswith("norm"):
-            return Plain(np.ones(SPEC.width, np.float32), "f32")
-        if role not in shapes:
-            return None
-        return Plain(self._rng.standard_normal(shapes[role]).astype(np.float32) * 0.4, "f32")
 
 
 class AnyChunk(ChunkBudget):
@@ -99,13 +68,13 @@ class Machine:
     def step(self) -> list[tuple[Sequence, int]]:
         plan = self.scheduler.plan()
         assert not plan.exhausted
-        if not plan.rows:
+        if not plan.runs:
             return []
-        decodes = sum(row.count == 1 and row.sequence.output_length > 0 for row in plan.rows)
-        self.mixed += 0 < decodes < len(plan.rows)
+        decodes = sum(run.count == 1 and run.sequence.output_length > 0 for run in plan.runs)
+        self.mixed += 0 < decodes < len(plan.runs)
         tokens = self.runner.run(plan, logits=False).tokens
         self.scheduler.commit(plan)
-        sampled = [row.sequence for row in plan.rows if row.samples]
+        sampled = [run.sequence for run in plan.runs if run.samples]
         for sequence, token in zip(sampled, tokens, strict=True):
             sequence.append(token)
         self.pool.audit(self.scheduler.tables)
@@ -117,7 +86,7 @@ def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[ModelRunner,
     """A runner, its block size, and how many seeds it has the time for."""
     backend, size, seeds = request.param
     owner = open_backend(backend, BackendSettings(device="cpu"))
-    weights = place(SPEC, RandomTensors(5), owner)
+    weights = place(SPEC, RandomTensors(SPEC, tied=False, scale=0.4, spread=0, seed=5), owner)
     shape = CacheShape(SPEC.layers, BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
     owner.allocate_cache(shape)
     limits = Limits(MAX_TOKENS, MAX_SEQUENCES, MAX_SEQUENCES, shape.blocks)

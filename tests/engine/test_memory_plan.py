@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine import AsyncEngine, EngineConfig, Message, SamplingParams
-from engine.memory_plan import MOST_BLOCKS, plan_cache, plan_memory
+from engine.memory_plan import MOST_BLOCKS, plan_memory, size_kv_cache
 from engine.model import load_model
 from engine.models.rope import RotationTables, rotation_tables
 from engine.models.spec import ModelSpec, RopeSpec
@@ -20,12 +20,14 @@ SPEC = ModelSpec("llama", 2, 64, 4, 2, 16, 96, 100, 1 << 24, 1e-5)
 
 def test_the_cache_takes_a_quarter_of_the_memory_that_is_free():
     config = EngineConfig(model="x")
-    one = plan_cache(config, SPEC, 4096, 1 << 40).nbytes // plan_cache(config, SPEC, 4096, 1 << 40).blocks
-    assert plan_cache(config, SPEC, 4096, 400 * one).blocks == 100
-    assert plan_cache(config, SPEC, 4096, 1 << 40).blocks == 64 * 4096 // 32
-    assert plan_cache(config, SPEC, 1 << 24, 1 << 50).blocks == MOST_BLOCKS
+    one = (
+        size_kv_cache(config, SPEC, 4096, 1 << 40).nbytes // size_kv_cache(config, SPEC, 4096, 1 << 40).blocks
+    )
+    assert size_kv_cache(config, SPEC, 4096, 400 * one).blocks == 100
+    assert size_kv_cache(config, SPEC, 4096, 1 << 40).blocks == 64 * 4096 // 32
+    assert size_kv_cache(config, SPEC, 1 << 24, 1 << 50).blocks == MOST_BLOCKS
     with pytest.raises(EngineError, match="needs at least"):
-        plan_cache(config, SPEC, 4096, 100)
+        size_kv_cache(config, SPEC, 4096, 100)
 
 
 def test_C4_tables_are_as_long_as_the_cache_and_made_as_far_as_positions_come():
@@ -78,7 +80,7 @@ def test_C4_a_window_bounds_the_keys_that_are_read():
     assert full.token_bytes(500) == 1000 + 64 * 502
     assert windowed.token_bytes(500) == 1000 + 32 * 502 + 32 * (99 + 2)
     assert windowed.token_bytes(50) == full.token_bytes(50)
-    plan = SimpleNamespace(rows=[SimpleNamespace(start=500, count=1), SimpleNamespace(start=0, count=7)])
+    plan = SimpleNamespace(runs=[SimpleNamespace(start=500, count=1), SimpleNamespace(start=0, count=7)])
     assert full.step_bytes(plan) == 1000 + 64 * (502 + 14)
     assert windowed.step_bytes(plan) == 1000 + 32 * (502 + 14) + 32 * (101 + 14)
 

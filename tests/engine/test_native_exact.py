@@ -115,7 +115,7 @@ def config(default_model: Path) -> EngineConfig:
 def alone(config: EngineConfig) -> list[tuple[Digests, tuple[int, ...]]]:
     """Every prompt by itself, on two threads, in chunks as large as they come."""
     found, _, recorder = asyncio.run(replies(config, seed=0, companions=None, tokens=OUTPUT))
-    assert max(len(plan.rows) for plan in recorder.steps) == 1
+    assert max(len(plan.runs) for plan in recorder.steps) == 1
     assert all(len(digests) == OUTPUT for digests, _ in found)
     assert len({digest for digests, _ in found for digest in digests.values()}) == OUTPUT * len(PROMPTS)
     return found
@@ -140,7 +140,7 @@ def same(found: list[tuple[Digests, tuple[int, ...]]], alone: list[tuple[Digests
 @pytest.mark.parametrize("companions", [1, 6, 28])
 def test_logits_are_the_same_in_any_batch(config: EngineConfig, alone: Any, companions: int) -> None:
     found, _, recorder = asyncio.run(replies(config, seed=drawn(), companions=companions))
-    assert max(len(plan.rows) for plan in recorder.steps) > 1
+    assert max(len(plan.runs) for plan in recorder.steps) > 1
     assert same(found, alone)
 
 
@@ -156,7 +156,7 @@ def test_logits_are_the_same_in_any_chunks(config: EngineConfig, alone: Any, com
     )
     print(small)
     found, _, recorder = asyncio.run(replies(small, seed=seed, companions=companions))
-    assert max(row.count for plan in recorder.steps for row in plan.rows) < max(LENGTHS)
+    assert max(run.count for plan in recorder.steps for run in plan.runs) < max(LENGTHS)
     assert same(found, alone)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
-from engine.sampling import SamplerState
-from engine.scheduler import Row, StepPlan
+from engine.sampler import SamplerState
+from engine.scheduler import Run, StepPlan
 from engine.sequence import Sequence
 from engine.types import SamplingParams
 from kernels.interface import StepOutput
@@ -32,7 +32,7 @@ class Recorder:
 def random_plan(rng):
     """Sequences in decode, in prefill and scored, of any length, each with blocks of its own."""
     free = rng.sample(range(1000), 1000)
-    rows = []
+    runs = []
     for number in range(rng.randint(1, 20)):
         prompt = [rng.randrange(40000) for _ in range(rng.randint(1, 90))]
         score = rng.random() < 0.2
@@ -42,8 +42,8 @@ def random_plan(rng):
         for _ in range(-(-(sequence.computed + count) // BLOCK) + rng.randint(0, 2)):
             sequence.table.blocks.append(free.pop())
         samples = count if score else int(count == sequence.remaining)
-        rows.append(Row(sequence, sequence.computed, count, samples))
-    return StepPlan(rows=rows)
+        runs.append(Run(sequence, sequence.computed, count, samples))
+    return StepPlan(runs=runs)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -53,11 +53,11 @@ def test_the_arrays_of_a_step_say_what_the_plan_says(seed):
     ModelRunner(recorder, recorder, Traffic(0, 0), BLOCK).run(plan, logits=False)
     (batch,) = recorder.batches
     at = 0
-    for line, row in enumerate(plan.rows):
-        sequence, blocks = row.sequence, row.sequence.table.blocks
+    for line, run in enumerate(plan.runs):
+        sequence, blocks = run.sequence, run.sequence.table.blocks
         table = batch.block_tables[line].tolist()
         assert table == [*blocks, *[0] * (len(table) - len(blocks))]
-        for position in range(row.start, row.start + row.count):
+        for position in range(run.start, run.start + run.count):
             assert batch.positions[at] == position
             assert batch.tokens[at] == sequence.tokens[position]
             assert batch.sequences[at] == line

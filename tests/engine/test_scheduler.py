@@ -52,24 +52,24 @@ class CacheModel:
             for offset in range(size):
                 self.slots[target * size + offset] = self.slots.get(source * size + offset, ())
         sampled = []
-        for row in plan.rows:
-            sequence, tokens = row.sequence, list(row.sequence.tokens)
+        for run in plan.runs:
+            sequence, tokens = run.sequence, list(run.sequence.tokens)
 
             def slot(position: int, sequence: Sequence = sequence) -> int:
                 return sequence.table.blocks[position // size] * size + position % size
 
-            assert row.start == sequence.computed
-            for position in range(row.start, row.start + row.count):
+            assert run.start == sequence.computed
+            for position in range(run.start, run.start + run.count):
                 self.slots[slot(position)] = tuple(tokens[: position + 1])
-        for row in plan.rows:
-            sequence, tokens = row.sequence, list(row.sequence.tokens)
-            for position in range(row.start + row.count):
+        for run in plan.runs:
+            sequence, tokens = run.sequence, list(run.sequence.tokens)
+            for position in range(run.start + run.count):
                 here = sequence.table.blocks[position // size] * size + position % size
                 assert self.slots[here] == tuple(tokens[: position + 1]), (
                     "another conversation's keys are read"
                 )
-            if row.samples:
-                assert row.start + row.count == len(tokens)
+            if run.samples:
+                assert run.start + run.count == len(tokens)
                 sampled.append((sequence, next_token(tokens)))
         return sampled
 
@@ -142,11 +142,11 @@ def simulate(seed: int, block_size: int, counts: Counts) -> None:
             scheduler.remove(sequence)
             del live[sequence.id]
         assert plan.tokens <= max_tokens
-        if not plan.rows:
+        if not plan.runs:
             assert plan.exhausted or not live, f"seed {seed}: nothing runs, {len(live)} wait"
             continue
-        decodes = sum(row.count == 1 and row.start >= row.sequence.prompt_length for row in plan.rows)
-        counts.mixed += 0 < decodes < len(plan.rows)
+        decodes = sum(run.count == 1 and run.start >= run.sequence.prompt_length for run in plan.runs)
+        counts.mixed += 0 < decodes < len(plan.runs)
         counts.copies += len(plan.copies)
         sampled = model.run(plan)
         scheduler.commit(plan)
@@ -180,7 +180,7 @@ def drive(scheduler: Scheduler, model: CacheModel, lengths: dict[int, int], step
     history = []
     for _ in range(steps):
         plan = scheduler.plan()
-        if not plan.rows:
+        if not plan.runs:
             break
         sampled = model.run(plan)
         scheduler.commit(plan)
@@ -270,7 +270,7 @@ def test_the_newest_is_preempted_and_the_last_runner_ends_with_capacity() -> Non
             exhausted.append(sequence.id)
             assert len(sequence.tokens) == 6 * 16 + 1
             scheduler.remove(sequence)
-        if not plan.rows and not scheduler.waiting:
+        if not plan.runs and not scheduler.waiting:
             break
         sampled = model.run(plan)
         scheduler.commit(plan)
