@@ -14,7 +14,7 @@ import pytest
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.models.decoder import decoder
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
@@ -28,7 +28,7 @@ from random_weights import RandomTensors
 
 SPEC = ModelSpec(
     architecture="llama",
-    layers=2,
+    layers=(LayerSpec(),) * 2,
     width=64,
     heads=4,
     kv_heads=2,
@@ -87,7 +87,7 @@ def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[ModelRunner,
     backend, size, seeds = request.param
     owner = open_backend(backend, BackendSettings(device="cpu"))
     weights = place(SPEC, RandomTensors(SPEC, tied=False, scale=0.4, spread=0, seed=5), owner)
-    shape = CacheShape(SPEC.layers, BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
+    shape = CacheShape(len(SPEC.layers), BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
     owner.allocate_cache(shape)
     limits = Limits(MAX_TOKENS, MAX_SEQUENCES, MAX_SEQUENCES, shape.blocks)
     program = owner.capture(lambda ops, batch: decoder(ops, SPEC, weights, batch), limits)
