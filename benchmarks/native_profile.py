@@ -24,7 +24,8 @@ from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import Weights, place
-from engine.sampling import SamplerState, SamplingBatchBuilder
+from engine.sampler import SamplerState
+from engine.step_builder import SamplingBatchBuilder
 from kernels.interface import (
     BackendSettings,
     Batch,

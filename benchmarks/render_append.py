@@ -26,8 +26,8 @@ from textual.app import App, ComposeResult
 
 from termchat.render import Document, Palette
 from termchat.themes import variable_defaults
-from termchat.widgets.message import Message
-from termchat.widgets.transcript import Transcript
+from termchat.tui.widgets.message import Message
+from termchat.tui.widgets.transcript import Transcript
 
 EARLY, LATE, PER_APPEND = 500, 4500, 4
 PALETTE = Palette({"strong": Style(bold=True), "code": Style(color="cyan")}, Style(color="white"))

@@ -33,7 +33,7 @@ from .outbox import Outbox, call_into, wake
 from .preparation import no_thread
 from .prompt import Prompt, source_of
 from .protocol import ModelInfo
-from .sampling import derive_seed, random_seed
+from .sampler import derive_seed, random_seed
 from .stream import Mailbox, ResponseStream
 from .types import EngineError, EngineSnapshot, Finished, SamplingParams, Timings, Usage
 

@@ -11,7 +11,7 @@ from . import metrics
 from .commands import Answer, Outcome, Submit
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
-from .sampling import SamplerState
+from .sampler import SamplerState
 from .scheduler import Run
 from .sequence import Sequence
 from .tokenization import StopMatcher, StreamDecoder

@@ -12,8 +12,8 @@ from kernels.native.mapped import MappedFiles
 
 from .models.rope import RotationTables
 from .roofline import Traffic
-from .sampling import SamplingBatchBuilder
 from .scheduler import StepPlan
+from .step_builder import SamplingBatchBuilder
 from .types import EngineError
 
 LOST = "the model's file was cut short or replaced in place while it was in use; restart termchat"

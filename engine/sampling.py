@@ -1,4 +1,4 @@
-"""Sampling settings of requests, laid out for a step; and the rules for use on their own.
+"""The sampling rules for use on their own: single calls, without an engine.
 
 What the rules are is written in `kernels.sampling`. Every path (steps, drafts, the functions here) uses them;
 a backend that has its own code for them starts without.
@@ -6,174 +6,18 @@ a backend that has its own code for them starts without.
 
 from __future__ import annotations
 
-import os
-from array import array
-from collections.abc import Collection, Iterable, Sequence
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kernels.interface import Float32, Int32, SamplingBatch
+from kernels.interface import Float32
 
 from .arrays import as_array, like
+from .sampler import SamplerState, check_params
+from .step_builder import SamplingBatchBuilder
 from .types import SamplingParams
-
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-_FORBIDDEN = -np.inf
-_WORD = 2**64 - 1
-
-_Pairs = tuple[Sequence[int], Sequence[float]]
-"""Token ids, each once, and a value for each."""
-
-
-def random_seed() -> int:
-    """A seed of 63 bits from the system: it fits into a signed integer of JSON readers and databases."""
-    return int.from_bytes(os.urandom(8), "little") >> 1
-
-
-def derive_seed(seed: int, index: int) -> int:
-    """Seed of 63 bits of the index-th of several replies to one prompt."""
-    from kernels.noise import splitmix64
-
-    first = splitmix64(np.array([seed & _WORD], np.uint64))
-    return int(splitmix64(first + np.uint64(index))[0]) >> 1
-
-
-def check_params(params: SamplingParams, vocabulary: int) -> None:
-    """ValueError if the settings name a token id that the model does not have."""
-    for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-        if ids and max(ids) >= vocabulary:
-            raise ValueError(f"{name} names token {max(ids)}, but the ids go from 0 to {vocabulary - 1}")
-
-
-class SamplerState:
-    """What a draw depends on: the request's settings and seed, and the tokens seen before it.
-
-    seen: ids and how often each stands in the reply; kept only if a penalty is on. The prompt counts for the
-    repetition penalty alone. end_ids: forbidden, as stop_token_ids are, until min_tokens are out.
-    """
-
-    __slots__ = ("_early_bias", "_late_bias", "_outputs", "_places", "params", "seed", "seen")
-
-    def __init__(
-        self,
-        params: SamplingParams,
-        seed: int,
-        prompt_ids: Iterable[int] = (),
-        end_ids: Collection[int] = (),
-    ) -> None:
-        self.params = params
-        self.seed = seed
-        self.seen: tuple[array[int], array[int]] = (array("i"), array("i"))
-        self._places: dict[int, int] | None = None
-        self._outputs = 0
-        repeated = params.repetition_penalty != 1
-        if repeated or params.presence_penalty or params.frequency_penalty:
-            prompt = list(dict.fromkeys(prompt_ids)) if repeated else []
-            self._places = {token: place for place, token in enumerate(prompt)}
-            self.seen = (array("i", prompt), array("i", [0]) * len(prompt))
-        bias = {id: b if b > -_FLOAT32_MAX else _FORBIDDEN for id, b in params.logit_bias.items()}
-        self._late_bias: _Pairs = (tuple(bias), tuple(bias.values()))
-        bias |= dict.fromkeys(params.stop_token_ids, _FORBIDDEN)
-        bias |= dict.fromkeys(() if params.ignore_eos else end_ids, _FORBIDDEN)
-        self._early_bias: _Pairs = (tuple(bias), tuple(bias.values()))
-
-    @property
-    def plain(self) -> bool:
-        """Whether no token is treated differently, now or later: no penalties and no biases."""
-        return self._places is None and not self._late_bias[0] and self.params.min_tokens == 0
-
-    def observe(self, token: int) -> None:
-        """Count a token of the reply."""
-        self._outputs += 1
-        if self._places is None:
-            return
-        ids, counts = self.seen
-        place = self._places.setdefault(token, len(ids))
-        if place == len(ids):
-            ids.append(token)
-            counts.append(0)
-        counts[place] += 1
-
-    def ahead(self, drafts: Sequence[int]) -> SamplerState:
-        """The state after these tokens, should they come; the same one where they make no difference."""
-        if not drafts or self.plain:
-            return self
-        state = copy(self)
-        state.seen = (self.seen[0][:], self.seen[1][:])
-        state._places = None if self._places is None else dict(self._places)
-        for token in drafts:
-            state.observe(token)
-        return state
-
-    @property
-    def bias(self) -> _Pairs:
-        """What is added to the logits of the next token, by id."""
-        return self._early_bias if self._outputs < self.params.min_tokens else self._late_bias
-
-
-class SamplingBatchBuilder:
-    """Lays out the sample rows of a step. While the rows stay the same requests, their settings are kept."""
-
-    def __init__(self) -> None:
-        self._states: list[SamplerState] = []
-        self._settings = _settings([])
-        self._lists: dict[str, Any] | None = _lists([])
-
-    def build(self, states: list[SamplerState], positions: list[int]) -> SamplingBatch:
-        """The batch whose row i draws the token at positions[i] of its sequence as states[i] says."""
-        if states != self._states:
-            self._states = list(states)
-            self._settings = _settings(states)
-            self._lists = _lists(states) if all(state.plain for state in states) else None
-        lists = _lists(states) if self._lists is None else self._lists
-        return SamplingBatch(**self._settings, **lists, positions=np.array(positions, np.int64))
-
-
-def _settings(states: list[SamplerState]) -> dict[str, Any]:
-    """The columns of a batch that do not change from token to token."""
-    params = [state.params for state in states]
-    floats = {
-        "temperature": [min(p.temperature, _FLOAT32_MAX) for p in params],
-        "top_p": [p.top_p for p in params],
-        "min_p": [p.min_p for p in params],
-        "repetition": [p.repetition_penalty for p in params],
-        "presence": [p.presence_penalty for p in params],
-        "frequency": [p.frequency_penalty for p in params],
-    }
-    return {
-        **{name: np.array(values, np.float32) for name, values in floats.items()},
-        "top_k": np.array([min(p.top_k, 2**31 - 1) for p in params], np.int32),
-        "seeds": np.array([state.seed & _WORD for state in states], np.uint64),
-    }
-
-
-def _lists(states: list[SamplerState]) -> dict[str, Any]:
-    """The columns of a batch that say which tokens are penalized or biased."""
-    seen_offsets, seen_ids, seen_counts = _join([state.seen for state in states], np.int32)
-    bias_offsets, bias_ids, bias_values = _join([state.bias for state in states], np.float32)
-    return {
-        "seen_offsets": seen_offsets,
-        "seen_ids": seen_ids,
-        "seen_counts": seen_counts,
-        "bias_offsets": bias_offsets,
-        "bias_ids": bias_ids,
-        "bias_values": bias_values,
-    }
-
-
-def _join(pairs: list[_Pairs], dtype: type[np.generic]) -> tuple[Int32, Int32, NDArray[Any]]:
-    """Lists of different lengths one after the other: offsets [n + 1], ids and values."""
-    offsets = np.zeros(len(pairs) + 1, np.int32)
-    lengths = [len(ids) for ids, _ in pairs]
-    if not any(lengths):
-        return offsets, np.empty(0, np.int32), np.empty(0, dtype)
-    np.cumsum(lengths, out=offsets[1:])
-    ids = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pairs])
-    return offsets, ids, np.concatenate([np.asarray(values, dtype) for _, values in pairs])
 
 
 def process_logits(

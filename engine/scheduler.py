@@ -17,7 +17,7 @@ from kernels.interface import Float32
 
 from .blocks import BlockPool, BlockTable, Key
 from .chunking import ChunkBudget
-from .sampling import SamplerState
+from .sampler import SamplerState
 from .sequence import Sequence
 
 _Rows = TypeVar("_Rows", list[int], Float32)

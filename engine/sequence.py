@@ -7,7 +7,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 
 from .blocks import BlockTable
-from .sampling import SamplerState
+from .sampler import SamplerState
 
 
 class Sequence:

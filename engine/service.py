@@ -21,7 +21,7 @@ from .metrics import EngineMetrics
 from .model import LoadedModel
 from .prompt import too_long
 from .request import Request, own_fault
-from .sampling import check_params
+from .sampler import check_params
 from .scheduler import Run, Scheduler, StepPlan
 from .snapshot import State, take_snapshot
 from .speculative.acceptance import accept

@@ -17,8 +17,8 @@ from pathlib import Path
 from termchat.config import Config
 from termchat.paths import Paths
 from termchat.tui.app import Options, TermchatApp
-from termchat.tui.chat import Chat
 from termchat.tui.commands import COMMANDS
+from termchat.tui.conversations.conversation import Chat
 from termchat.tui.keymap import shown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

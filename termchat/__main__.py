@@ -12,14 +12,13 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 
 import signal
 
-from . import collector
-from .frames import with_room
+from .startup import pause_collector, with_room
 
 
 @with_room
 def main() -> int:
     """Run the program; the exit code."""
-    collector.pause()
+    pause_collector()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until the program's own handling is in place, Ctrl-C ends it as it does others: without a word.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -14,8 +14,8 @@ from functools import lru_cache
 import rich.cells
 from rich._unicode_data import load as load_table
 
+from .graphemes import graphemes
 from .sanitize import visible
-from .widgets.graphemes import graphemes
 
 _JOINER, _WIDE_FORM, _FLAG = "\u200d", "\ufe0f", "\U0001f3f4"
 _EMOJI = re.compile("[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]")

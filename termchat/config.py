@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .errors import UserError
-from .files import Text, TextError, locked, private_folder, read_text, write_private
+from .errors import UserError, shown
+from .files import Text, TextError, locked, parse_toml, private_folder, read_text, read_toml, write_private
 from .settings import (
     OPTIONS,
     SAMPLING_KEYS,
@@ -25,7 +25,6 @@ from .settings import (
     engine_keys,
     nearest,
 )
-from .toml_file import parse_toml, read_toml, shown
 
 Source = Literal["flag", "config", "registry", "model", "default"]
 

@@ -12,11 +12,12 @@ import os
 import stat
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .errors import UserError
 
@@ -42,6 +43,14 @@ class PathError(UserError):
 
 class TextError(ValueError):
     """A file that does not hold what it should; the sentence goes on from the file's name: "is not ..."."""
+
+
+class TomlError(TextError):
+    """A text that is not TOML, for this reason."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"is not valid TOML: {reason}")
+        self.reason = reason
 
 
 class Text(NamedTuple):
@@ -165,6 +174,21 @@ def read_text(path: Path, largest: int = LARGEST_TEXT) -> Text:
     OSError, TextError.
     """
     return decode(read_bytes(path, largest))
+
+
+def read_toml(path: Path, largest: int = LARGEST_TEXT) -> dict[str, Any]:
+    """What a TOML file that a person has written holds. OSError, TextError."""
+    return parse_toml(read_text(path, largest).text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The content of a text. TomlError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise TomlError("it is nested too deeply") from error
+    except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
+        raise TomlError(error) from error
 
 
 @contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from engine import Message
+    from engine import Finished, Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["streaming", "done", "interrupted", "error"]
@@ -57,6 +57,14 @@ class StoredMessage:
     created: float
 
 
+class Outcome(NamedTuple):
+    """How a reply ended, as the store keeps it: for `ReplyWriter.finish`."""
+
+    status: Literal["done", "interrupted", "error"]
+    reason: str
+    metrics: Mapping[str, Any]
+
+
 def ending_of(role: str, status: str) -> Ending:
     """What a branch lacks that ends in a message of this role and status: nothing, or its (whole) answer."""
     if role == "user":
@@ -86,3 +94,19 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
 def said_now(text: str, role: Role = "user") -> StoredMessage:
     """A message as it will stand in the history."""
     return StoredMessage(0, "", None, role, "done", text, "", "", None, {}, 0.0)
+
+
+def outcome_of(finished: Finished | None, *, empty: bool) -> Outcome:
+    """What to store of a reply. finished: None if the program itself failed. empty: it has not a word.
+
+    A reply that failed before its first word is none: as an interrupted one it goes.
+    """
+    from engine import as_dict  # as above
+
+    if finished is None:
+        return Outcome("interrupted" if empty else "error", "error", {})
+    metrics = {**as_dict(finished.usage), **as_dict(finished.timings), "seed": finished.seed}
+    if finished.reason == "error" and not empty:
+        return Outcome("error", finished.reason, metrics)
+    stopped = finished.reason in ("error", "aborted")
+    return Outcome("interrupted" if stopped else "done", finished.reason, metrics)

@@ -218,6 +218,16 @@ class Registry:
         return freed
 
 
+def model_title(reference: str) -> str:
+    """What people call a model that is found by this name or path: the last part of it, or OWNER/NAME for a
+    snapshot's folder in a cache of the Hub (models--OWNER--NAME/snapshots/REVISION).
+    """
+    *_, repository, snapshots, last = ["", "", *reference.rstrip(os.sep).split(os.sep)]
+    if snapshots == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/")
+    return last
+
+
 def _absent(path: Path) -> str | None:
     """Why no file or folder is found at `path`, "" if there simply is none; None: there is one."""
     try:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from .files import TextError, expanded
+from .errors import shown
+from .files import TextError, expanded, read_toml
 from .settings import SAMPLING_KEYS, check_sampling, nearest
-from .toml_file import read_toml, shown
 
 
 class HuggingFaceSource(NamedTuple):

@@ -18,8 +18,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
-from .files import TextError
-from .toml_file import TomlError, read_toml
+from .files import TextError, TomlError, read_toml
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 200  # in a folder

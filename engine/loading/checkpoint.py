@@ -10,14 +10,12 @@ from typing import NamedTuple, get_args
 from ..models.spec import ModelSpec
 from ..types import EngineError
 from .declared import Declared
-from .fields import Fields
+from .fields import Fields, cut, invalid, printable
 from .files import file_inside, read_json
 from .generation import Generation, read_folder_generation, read_gguf_generation
-from .gguf import GGUFFile
-from .gguf_parts import first_part, read_gguf_model, whole_name
+from .gguf import GGUFFile, first_part, read_gguf_model, whole_name
 from .gguf_spec import read_metadata
 from .hub import model_name
-from .refusal import cut, invalid, printable
 from .tensors import CheckpointTensors, Quantization, bind
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..types import EngineError
+from .fields import invalid, shown
 from .hub import is_kept_by, is_stored_file, repository_of
-from .refusal import invalid, shown
 
 MAX_JSON = 1 << 24
 MAX_VALUES = 3 << 20  # of a JSON text: twice what the largest vocabulary in use takes

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .refusal import invalid
+from .fields import invalid
 
 MAX_NESTING = 4
 MAX_ITEMS = 1 << 22  # strings, keys, arrays and tensors of one header: 16 times the largest vocabulary in use

@@ -9,13 +9,10 @@ import numpy as np
 from ..models.families import Family
 from ..models.rope import attention_factor
 from ..models.spec import ModelSpec, RopeSpec
-from . import limits
-from .architecture import gguf_family
+from . import declared as limits
 from .convert import to_vector
-from .declared import Declared
-from .fields import Fields
+from .fields import Fields, shown
 from .gguf import GGUFFile
-from .refusal import shown
 
 ROPE_FACTORS = "rope_freqs.weight"
 
@@ -82,10 +79,10 @@ def _refuse_unsupported(model: Fields) -> None:
         model.fail("attention.sliding_window_pattern", "is not supported")
 
 
-def read_metadata(file: GGUFFile) -> Declared:
+def read_metadata(file: GGUFFile) -> limits.Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
     general = Fields(file.path, file.metadata)
-    architecture, family = gguf_family(general)
+    architecture, family = limits.gguf_family(general)
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:
         general.fail("split.count", f"is {parts}: this is only a part of the model")
     model = Fields(file.path, file.metadata, f"{architecture}.")
@@ -125,4 +122,4 @@ def read_metadata(file: GGUFFile) -> Declared:
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > spec.vocabulary:
         model.refuse(f"tokenizer.ggml.tokens has {len(tokens)} entries, the embedding {spec.vocabulary} rows")
-    return Declared(spec, frozenset(family.biases))
+    return limits.Declared(spec, frozenset(family.biases))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 
 from ..models.spec import ModelSpec, RopeSpec
-from . import limits
-from .architecture import folder_family
-from .declared import Declared
-from .fields import Fields
-from .refusal import shown
+from . import declared as limits
+from .fields import Fields, shown
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:
@@ -115,9 +112,9 @@ def _refuse_unsupported(config: Fields) -> None:
         )
 
 
-def read_config(config: Fields) -> Declared:
+def read_config(config: Fields) -> limits.Declared:
     """The specification in a parsed config.json. Raises EngineError(model_invalid) naming the field."""
-    model_type, family = folder_family(config)
+    model_type, family = limits.folder_family(config)
     _refuse_unsupported(config)
     width = config.integer("hidden_size", *limits.WIDTH)
     layers = config.integer("num_hidden_layers", *limits.LAYERS)
@@ -146,4 +143,4 @@ def read_config(config: Fields) -> Declared:
     if family.bias_option and config.boolean("attention_bias", default=False):
         biases |= {"q_bias", "k_bias", "v_bias", "output_bias"}
     tied: bool | None = config.boolean("tie_word_embeddings", default=None)
-    return Declared(spec, frozenset(biases), tied)
+    return limits.Declared(spec, frozenset(biases), tied)

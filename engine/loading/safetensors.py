@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from .fields import cut, invalid, printable, shown
 from .files import file_inside, map_file, parse_json_object, read_json
-from .refusal import cut, invalid, printable, shown
 from .stored import StoredTensor
 
 SINGLE = "model.safetensors"

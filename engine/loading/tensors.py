@@ -17,8 +17,8 @@ from ..models.families import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
+from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
-from .refusal import invalid, shown
 from .stored import BLOCKS, StoredTensor
 
 Quantization = Literal["auto", "none", "int8", "int4"]

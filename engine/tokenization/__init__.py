@@ -1,11 +1,17 @@
 """Tokenizers, incremental detokenizing, stop strings and chat templates."""
 
-from .chat import chat_text, encode_chat, template_of
 from .load import load_tokenizer, tokenizer_of
 from .stop import StopMatcher
-from .stream import StreamDecoder
-from .template import DEFAULT_TEMPLATE, alternate, prepare_template, render_chat
-from .tokenizer import Tokenizer
+from .template import (
+    DEFAULT_TEMPLATE,
+    alternate,
+    chat_text,
+    encode_chat,
+    prepare_template,
+    render_chat,
+    template_of,
+)
+from .tokenizer import StreamDecoder, Tokenizer
 
 __all__ = [
     "DEFAULT_TEMPLATE",

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import tokenizers
 
-from ..loading.fields import Fields
+from ..loading.fields import Fields, invalid, shown
 from ..loading.files import file_inside, parse_json_object, read_bytes, read_json
 from ..loading.generation import read_folder_generation
-from ..loading.refusal import invalid, shown
-from .control import check_total
-from .marks import with_marks
+from .control import check_total, with_marks
 from .pipeline import MAX_GROWTH, check_merges, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
 from .tokenizer import Tokenizer, control_tokens

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Encoder
 
-from ..loading.fields import REQUIRED, Fields
+from ..loading.fields import REQUIRED, Fields, shown
 from ..loading.generation import read_gguf_generation
 from ..loading.gguf import GGUFFile
-from ..loading.refusal import shown
 from .byte_pair import byte_level, sentencepiece
-from .marks import is_marker, with_marks, without_marks
+from .control import is_marker, with_marks, without_marks
 from .splits import SPLITS, Split
 from .tokenizer import Tokenizer
 from .vocabulary import BYTE_ALPHABET, Kind, Vocabulary, is_byte_token

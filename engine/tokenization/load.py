@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..loading.gguf_parts import read_gguf_model
+from ..loading.gguf import read_gguf_model
 from .gguf_tokenizer import tokenizer_from_gguf
 from .tokenizer import Tokenizer
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 import tokenizers
 
-from ..loading.refusal import one_line
+from ..loading.fields import one_line
 from .splits import PATTERNS
 
 T = TypeVar("T")

@@ -1,14 +1,15 @@
-"""Text to token ids and back."""
+"""Text to token ids and back, also as they come."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import tokenizers
 
-from ..loading.refusal import one_line
+from ..loading.fields import one_line
 from ..types import EngineError
 from .control import ControlTokens
 from .vocabulary import TURN_ENDS, Kind, Vocabulary
@@ -108,6 +109,26 @@ class Tokenizer:
     def token_text(self, token: int) -> str:
         """A token for people and templates: a control token's name, else the text it adds."""
         return self._names.get(token) or self.decode([token])
+
+
+class StreamDecoder:
+    """Incremental detokenizer: the pieces of a stream joined are `tokenizer.decode` of all its ids.
+
+    Only the first bytes of an unfinished character are held back, three at most; bytes that can't become one
+    are shown as U+FFFD at once.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._token_bytes = tokenizer.token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, ids: Iterable[int]) -> str:
+        """The text that is certain now."""
+        return self._decoder.decode(b"".join(map(self._token_bytes, ids)))
+
+    def finish(self) -> str:
+        """What is left: U+FFFD if the stream ended inside a character."""
+        return self._decoder.decode(b"", final=True)
 
 
 def control_tokens(

@@ -13,7 +13,7 @@ _NO_WINDOW = 1 << 30
 _NONE = View(-1, 0, 0)
 
 
-class Plan(NamedTuple):
+class Lowered(NamedTuple):
     """Operations in order and the buffers they use; logits: number of the buffer that holds them."""
 
     ops: list[Op]
@@ -21,13 +21,16 @@ class Plan(NamedTuple):
     logits: int
 
 
-def lower(nodes: list[Node]) -> Plan:
-    """Plan of a recorded forward. The rows of a buffer are only used by operations on the same rows."""
+def lower(nodes: list[Node]) -> Lowered:
+    """A recorded forward as the library takes it.
+
+    The rows of a buffer are only used by operations on the same rows.
+    """
     nodes = _with_gated_linears(_with_quantized_inputs(_with_residuals(nodes)))
     buffers, numbers = _place(nodes)
     logits = next(node.x for node in nodes if node.kind == "sample")
     assert logits is not None
-    return Plan([_encode(node, numbers) for node in nodes], buffers, numbers[logits.storage])
+    return Lowered([_encode(node, numbers) for node in nodes], buffers, numbers[logits.storage])
 
 
 def _with_residuals(nodes: list[Node]) -> list[Node]:
@@ -142,7 +145,7 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
         window=_NO_WINDOW if node.window is None else min(node.window, _NO_WINDOW),
         number=node.number,
         x=view(node.x),
-        y=View(-1, 0, node.run) if node.run else view(node.y),
+        y=View(-1, 0, node.length) if node.length else view(node.y),
         out=view(node.out),
         blocks=_NONE if node.blocks is None else View(numbers[node.blocks], 0, node.blocks.columns),
     )

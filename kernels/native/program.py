@@ -39,18 +39,18 @@ class NativeProgram:
         self._backend = backend
         self._nodes = operations.nodes  # they own the arrays that the library points to
         self._limits = limits
-        plan = lower(operations.nodes)
+        lowered = lower(operations.nodes)
         self._address: int | None = load().native_program(
             backend.address,
-            (Op * len(plan.ops))(*plan.ops),
-            len(plan.ops),
-            (Buffer * len(plan.buffers))(*plan.buffers),
-            len(plan.buffers),
+            (Op * len(lowered.ops))(*lowered.ops),
+            len(lowered.ops),
+            (Buffer * len(lowered.buffers))(*lowered.buffers),
+            len(lowered.buffers),
             ctypes.byref(StepLimits(*astuple(limits))),
         )
         if not self._address:
             raise MemoryError("no memory for the values of a step; lower max_batch_tokens or max_sequences")
-        self._logits = self._rows_of(plan.logits)
+        self._logits = self._rows_of(lowered.logits)
         self._step = ctypes.create_string_buffer(STEP.size)
         self._message = Message()
 

@@ -66,7 +66,7 @@ class Value(NamedTuple):
 class Node:
     """One operation.
 
-    y: the second operand, or the residual that a linear adds. run: columns of a norm, of a head of a rope.
+    y: the second operand, or the residual that a linear adds. length: columns of a norm, of a head of a rope.
     number: eps of a norm, scale of an attention.
     """
 
@@ -82,7 +82,7 @@ class Node:
     planes: int = 1
     layer: int = 0
     window: int | None = None
-    run: int = 0
+    length: int = 0
     number: float = 0.0
 
     @property
@@ -131,7 +131,7 @@ class RecordingOperations:
     def rms_norm(self, x: Value, weight: Float32, eps: float) -> Value:
         """Norm of each run of len(weight) columns."""
         assert x.columns % len(weight) == 0, (x.columns, len(weight))
-        node = Node("norm", x, vector=weight, run=len(weight), number=eps)
+        node = Node("norm", x, vector=weight, length=len(weight), number=eps)
         return self._new(node, x.columns, samples=x.storage.samples)
 
     def linear(self, x: Value, weight: Matrix, bias: Float32 | None = None, *, planes: int = 1) -> Value:
@@ -154,7 +154,7 @@ class RecordingOperations:
         assert not x.storage.samples
         head_dim = 2 * rotation.cos.shape[1]
         assert x.columns % head_dim == 0, (x.columns, head_dim)
-        return self._new(Node("rope", x, rotation=rotation, run=head_dim), x.columns, samples=False)
+        return self._new(Node("rope", x, rotation=rotation, length=head_dim), x.columns, samples=False)
 
     def kv_write(self, layer: int, k: Value, v: Value, slots: Symbol) -> None:
         """Store into the cache."""

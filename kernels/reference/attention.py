@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from .cache import PagedCache
 from .linear import products
 from .numerics import exp_, tree_sum
-from .plan import KEYS, TILE, Work, stacked_rows
+from .work import KEYS, TILE, Work, stacked_rows
 
 
 def attend(cache: PagedCache, layer: int, q: Tensor, works: list[Work], scale: float) -> Tensor:

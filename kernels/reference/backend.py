@@ -25,8 +25,8 @@ from ..weights import Weight
 from .cache import PagedCache
 from .device import find_device, free_bytes
 from .operations import ReferenceOperations, Rotation, Sampled
-from .plan import KEYS
 from .self_check import rows_are_independent
+from .work import KEYS
 
 ROWS_AT_ONCE = 256
 """Rows of a matrix dequantized at a time: their float32 values stay in a CPU's cache."""

@@ -19,7 +19,7 @@ from .attention import attend
 from .cache import PagedCache
 from .linear import linear
 from .numerics import exp_, tree_sum
-from .plan import Rows, Work, plan
+from .work import Rows, Work, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ class ReferenceOperations:
     def paged_attention(
         self, layer: int, q: Tensor, batch: Inputs, *, scale: float, window: int | None = None
     ) -> Tensor:
-        """Attention in the order that attention.py fixes; planned on the host, once a step and window."""
+        """Attention in the order that attention.py fixes; divided on the host, once a step and window."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if window not in self._works:
             rows = Rows(self._batch.positions, self._batch.sequences, self._batch.block_tables)
             heads = q.shape[1] // self._cache.shape.head_dim
-            self._works[window] = plan(rows, self._cache, heads, window, self._device)
+            self._works[window] = work_of(rows, self._cache, heads, window, self._device)
         return attend(self._cache, layer, q, self._works[window], scale)
 
     def gated(self, x: Tensor) -> Tensor:

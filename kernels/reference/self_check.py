@@ -10,7 +10,7 @@ from ..interface import CacheShape
 from .attention import attend
 from .cache import PagedCache
 from .linear import linear
-from .plan import Rows, plan
+from .work import Rows, work_of
 
 ROW_COUNTS = (1, 5, 16)
 _SHAPE = CacheShape(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, dtype="float32")
@@ -43,5 +43,5 @@ def _attend_last(cache: PagedCache, queries: Tensor) -> Tensor:
         sequences=np.array([0] * count + list(range(1, others + 1)), np.int32),
         block_tables=np.tile(np.arange(_SHAPE.blocks, dtype=np.int32), (others + 1, 1)),
     )
-    works = plan(where, cache, 9, None, queries.device)
+    works = work_of(where, cache, 9, None, queries.device)
     return attend(cache, 0, torch.cat([queries, queries[:others]]), works, 0.125)[count - 1]

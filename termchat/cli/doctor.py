@@ -18,7 +18,7 @@ from .options import ENGINE, SectionedCommand, engine_options, given, json_optio
 if TYPE_CHECKING:
     from engine import EngineConfig
 
-    from ..session import Setup
+    from ..setup import Setup
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "textual", "safetensors", "gguf")
 

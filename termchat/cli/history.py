@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..registry import model_title
 from ..sanitize import one_line
-from ..titles import title_of
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
@@ -66,7 +66,8 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
         return
     rows = [["ID", "LAST USED", "MESSAGES", "MODEL", "TITLE"]]
     rows += [
-        [item.id, _date(item.updated), str(item.messages), title_of(item.model), item.title] for item in found
+        [item.id, _date(item.updated), str(item.messages), model_title(item.model), item.title]
+        for item in found
     ]
     console.print_table(rows)
 

@@ -38,8 +38,18 @@ from .signals import Interrupted
 PROMPT_COMMAND = "\0prompt"
 """Name of the command behind `termchat PROMPT`; no argument can be this."""
 
-COMMANDS = ("models", "history", "batch", "bench", "plan", "doctor", "themes", "config", "completion")
-"""Each is in the module of its name, which is imported when it is asked for: a prompt needs none of them."""
+COMMANDS = {
+    "models": "models",
+    "history": "history",
+    "batch": "batch.command",
+    "bench": "bench.command",
+    "plan": "plan",
+    "doctor": "doctor",
+    "themes": "themes",
+    "config": "config",
+    "completion": "completion",
+}
+"""Each with the module that has it, imported when it is asked for: a prompt needs none of them."""
 
 LINE_TERMINALS = ("", "dumb", "unknown")
 """Values of TERM whose terminals cannot move the cursor."""
@@ -75,7 +85,7 @@ class Program(CommandGroup):
 
 
 def _command(name: str) -> click.Command:
-    command: click.Command = getattr(import_module(f".{name}", __package__), name)
+    command: click.Command = getattr(import_module(f".{COMMANDS[name]}", __package__), name)
     return command
 
 
@@ -185,7 +195,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
     if text is None:
         _check_chat(values)
         if not values["plain"] and _full_screen(console):
-            from .screen import screen
+            from .fullscreen import screen
 
             return screen(console, values, shared["sampling"], shared["engine"])
     elif values["plain"]:
@@ -193,7 +203,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
     from .oneshot import Request, answer
 
     if text is None:
-        from .chat import chat
+        from .line_chat import chat
 
         return chat(console, Request(text="", **shared))
     return answer(console, Request(text=text, **shared))
@@ -244,7 +254,7 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     except (UserError, click.ClickException, ReaderClosed):
         raise
     except Exception as error:
-        from .limits import refused
+        from .errors import refused
 
         log = _log_fault()
         if (sentence := refused(error)) is not None:

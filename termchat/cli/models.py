@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..units import format_bytes
+from .. import units
 from .console import Console
 from .errors import FAILED, OK
 from .options import CommandGroup, complete_model, json_option
@@ -59,12 +59,12 @@ def pull_model(console: Console, name: str, as_json: bool) -> None:
 
     A model that is damaged is brought again.
     """
-    from .pull import check, pull, repair
+    from .download import check, download, repair
 
     registry = load_registry(console)
     status = registry.show(name)
     if status.path is None:
-        pull(console, registry, status.entry)
+        download(console, registry, status.entry)
     else:
         checked = check(console, registry, name)
         if checked.state == "damaged":
@@ -102,7 +102,7 @@ def remove_model(console: Console, name: str, as_json: bool) -> None:
     if as_json:
         console.print_json({"name": name, "freed": freed})
     else:
-        console.output.write(f"removed {name}, {format_bytes(freed)} are free again\n")
+        console.output.write(f"removed {name}, {units.size(freed)} are free again\n")
 
 
 @models.command("verify")
@@ -114,7 +114,7 @@ def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> in
 
     Exit code 1 if one is damaged.
     """
-    from .pull import check
+    from .download import check
 
     registry = load_registry(console)
     chosen = list(dict.fromkeys(names)) or [name for name in registry.entries if registry.has_file(name)]
@@ -141,11 +141,11 @@ def _mend(registry: Registry, name: str, path: Path) -> str:
 
 def _size(status: ModelStatus) -> str:
     size = status.as_dict()["size"]
-    return format_bytes(size) if size is not None else ""
+    return units.size(size) if size is not None else ""
 
 
 def _state(status: ModelStatus) -> str:
     state = "here" if status.path is not None else ""
     if status.path is None and status.partial:
-        state = f"{format_bytes(status.partial)} downloaded"
+        state = f"{units.size(status.partial)} downloaded"
     return " ".join(part for part in (state, "(default)" if status.default else "") if part)

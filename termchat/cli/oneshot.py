@@ -16,8 +16,8 @@ from ..registry import Registry, RegistryError
 from ..settings import SAMPLING_KEYS
 from .console import Console
 from .errors import OK, failure_of
+from .presenters import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
 from .recording import Recording
-from .reply import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
 from .serving import Choice, check_flags, choose, load_setup, serving, warn_if_slow
 
 BUSY_SECONDS = 5.0

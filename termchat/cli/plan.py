@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..units import format_bytes
+from .. import units
 from .console import Console
 from .errors import CliError
 from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
@@ -48,11 +48,11 @@ def plan(console: Console, /, **values: Any) -> None:
         return
     left = found.free_bytes - found.weight_bytes - found.kv_bytes
     lines = [
-        f"{choice.model.name}: weights {format_bytes(found.weight_bytes)} ({found.quantization})",
-        f"KV cache {format_bytes(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
-        f"{format_bytes(found.kv_bytes_per_token)} a token",
+        f"{choice.model.name}: weights {units.size(found.weight_bytes)} ({found.quantization})",
+        f"KV cache {units.size(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
+        f"{units.size(found.kv_bytes_per_token)} a token",
         f"{conversations} conversations of {tokens} tokens fit at once; one can have {found.context_length}",
-        f"{format_bytes(found.free_bytes)} are free now; "
-        + (f"{format_bytes(left)} stay free" if left >= 0 else f"{format_bytes(-left)} are missing"),
+        f"{units.size(found.free_bytes)} are free now; "
+        + (f"{units.size(left)} stay free" if left >= 0 else f"{units.size(-left)} are missing"),
     ]
     console.output.write("".join(f"{line}\n" for line in lines))

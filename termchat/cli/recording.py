@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..messages import Conversation, StoredMessage, said_now
 
 if TYPE_CHECKING:
-    from ..outcome import Outcome
+    from ..messages import Outcome
     from ..store import ReplyWriter, Store
 
 BUSY_SECONDS = 60.0

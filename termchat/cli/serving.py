@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
-from .. import collector
 from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..registry import ResolvedModel
-from ..session import Setup, engine_config, sampling_params, template_vars, thinking_style
+from ..setup import Setup, engine_config, sampling_params, template_vars, thinking_style
+from ..startup import resume_collector
 from ..thinking import ThinkingStyle
 from .console import Console
+from .download import downloaded
 from .errors import CliError, engine_failure
-from .obtain import obtain
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -91,7 +91,7 @@ def choose(
     console: Console, setup: Setup, name: str | None, *, yes: bool, flags: Mapping[str, Any]
 ) -> Choice:
     """Find the model, downloading it if that is wanted. CliError, UserError."""
-    model = obtain(console, setup.registry, setup.default_model if name is None else name, yes=yes)
+    model = downloaded(console, setup.registry, setup.default_model if name is None else name, yes=yes)
     try:
         return Choice(setup, model, engine_config(model, setup.config, flags))
     except ValueError as error:
@@ -146,7 +146,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
             raise engine_failure(error, choice.model.name, damage) from error
         for note in engine.info.notes:
             console.messages.note(note)
-        collector.resume()
+        resume_collector()
         if chat and not engine.info.has_chat_template:
             console.messages.note(f"{choice.model.name} has no chat template; the form of ChatML is used")
         yield Serving(engine, choice, load_ms, thinking)

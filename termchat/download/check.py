@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from .. import units
 from ..errors import UserError
 from ..files import TextError, read_text, write_private
 from ..registry import NotDownloadedError, Registry, ResolvedModel
-from ..units import format_bytes
 from .checksum import sha256_of
 from .errors import DownloadError
 from .progress import Meter, ProgressCallback
@@ -54,7 +54,7 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
     try:
         size = path.stat().st_size
         if entry.size is not None and size != entry.size:
-            said = f"it has {format_bytes(size)}, not {format_bytes(entry.size)}"
+            said = f"it has {units.size(size)}, not {units.size(entry.size)}"
             return Checked(path, "damaged", said)
         if expected is None:
             return Checked(path, "unknown", "nothing is known of it to check it against")

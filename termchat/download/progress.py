@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..units import format_bytes, format_duration
+from .. import units
 
 Phase = Literal["resolve", "wait", "download", "pause", "verify", "unpack"]
 """Asking where it is; another process downloads it; bytes arrive; before the next try; sha256; unzipping."""
@@ -98,7 +98,7 @@ class Meter:
         before = self._last
         while (left := end - self._clock()) > 0:
             if self._callback is not None:
-                note = f"{reason}; next try in {format_duration(math.ceil(left))}"
+                note = f"{reason}; next try in {units.duration(math.ceil(left))}"
                 self._callback(replace(before, phase="pause", rate=None, note=note))
             sleep(min(left, BEAT_SECONDS))
 
@@ -119,14 +119,14 @@ def format_progress(progress: Progress, bar: int = 0, ascii_only: bool = False) 
         if bar > 0:
             full, empty = ("#", ".") if ascii_only else ("█", "░")
             parts.append(full * int(share * bar) + empty * (bar - int(share * bar)))
-        parts.append(f"{format_bytes(progress.done)} of {format_bytes(progress.total)}")
+        parts.append(f"{units.size(progress.done)} of {units.size(progress.total)}")
         parts.append(f"{int(share * 100):3d} %")
     elif progress.done:
-        parts.append(format_bytes(progress.done))
+        parts.append(units.size(progress.done))
     if progress.note:
         parts.append(progress.note)
     if progress.phase == "download" and progress.rate is not None:
-        parts.append(f"{format_bytes(progress.rate)}/s")
+        parts.append(f"{units.size(progress.rate)}/s")
         if progress.eta is not None and progress.done != progress.total:
-            parts.append(f"{format_duration(progress.eta)} left")
+            parts.append(f"{units.duration(progress.eta)} left")
     return "  ".join(parts)

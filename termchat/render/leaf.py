@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from termchat.cells import cell_len
-from termchat.render.strips import Fragment, Row, line_text
-from termchat.render.wrap import TAB_SIZE, split_at
-from termchat.sanitize import visible
+from ..cells import cell_len
+from ..render.strips import Fragment, Row, line_text
+from ..render.wrap import TAB_SIZE, split_at
+from ..sanitize import visible
 
 MIN_CONTENT = 12  # cells that markers and bars leave to the text, as far as the width has them
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from termchat.render.inline import parse_inline, segment_end
-from termchat.render.leaf import Leaf
-from termchat.render.strips import Fragment, line_text
-from termchat.render.wrap import TAB_SIZE, split_at, word_breaks
+from ..render.inline import parse_inline, segment_end
+from ..render.leaf import Leaf
+from ..render.strips import Fragment, line_text
+from ..render.wrap import TAB_SIZE, split_at, word_breaks
 
 
 class Paragraph(Leaf):

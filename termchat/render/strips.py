@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.selection import Selection
 from textual.strip import Strip
 
-from termchat.cells import cell_len
+from ..cells import cell_len
 
 Fragment = tuple[str, str]
 """A piece of text and its style name ("" is the body text)."""

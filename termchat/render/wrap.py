@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from termchat.cells import cell_len, split_graphemes
-from termchat.render.strips import Fragment
+from ..cells import cell_len, split_graphemes
+from ..render.strips import Fragment
 
 TAB_SIZE = 4
 

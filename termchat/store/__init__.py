@@ -20,7 +20,7 @@ from .export import (
     import_parsed,
     parse_export,
 )
-from .replies import ReplyWriter
+from .reply_writer import ReplyWriter
 from .search import Hit, search
 from .store import BegunTurn, Store
 

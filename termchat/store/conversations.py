@@ -11,7 +11,7 @@ from typing import Any
 
 from ..messages import Conversation
 from .database import Database, StoreError
-from .rows import clean, conversation_of, title_of
+from .values import clean, conversation_of, title_of
 
 _SELECT = """SELECT conversation.*,
     (SELECT role || ' ' || status FROM message WHERE message.id = leaf_id) AS leaf,

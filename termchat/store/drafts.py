@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .rows import clean
+from .values import clean
 
 if TYPE_CHECKING:
     from .store import Store

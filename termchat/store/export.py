@@ -11,8 +11,8 @@ from typing import Any, Literal
 from ..files import write_private
 from ..messages import ROLES, STATUSES, Conversation, StoredMessage
 from .database import StoreError
-from .rows import clean, load_json
 from .store import Store
+from .values import clean, load_json
 
 Format = Literal["md", "json", "text"]
 

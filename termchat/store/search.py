@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..messages import Role
 from .conversations import Conversations
-from .rows import clean
+from .values import clean
 
 _BEFORE, _LENGTH = 40, 160
 

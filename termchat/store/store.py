@@ -19,8 +19,8 @@ from typing import NamedTuple, Self
 from ..messages import ROLES, Conversation, Role, StoredMessage
 from .conversations import ConversationBusyError, Conversations, NotFoundError
 from .database import Database, StoreDamagedError, StoreError, StoreUnavailableError
-from .replies import FLUSH_SECONDS, ReplyWriter
-from .rows import clean, message_of, title_of
+from .reply_writer import FLUSH_SECONDS, ReplyWriter
+from .values import clean, message_of, title_of
 from .writers import Writer, is_alive, sweep
 
 log = logging.getLogger(__name__)

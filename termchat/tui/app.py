@@ -27,32 +27,32 @@ from ..errors import UserError
 from ..paths import Paths, data_file
 from ..peaks import Peaks
 from ..themes import load_themes, marks, variable_defaults
-from ..widgets.harmless import Harmless
-from ..widgets.plain import Plain
-from .chats import Chats
 from .command import CommandError
 from .commands import COMMANDS
-from .driver import TerminalDriver
-from .engines import Engines
-from .frame import Frame
+from .conversations.collection import Chats
+from .conversations.store_thread import History
+from .conversations.streaming import Relay
+from .conversations.turns import Turns
+from .engines.loader import Loader
+from .engines.monitor import Monitor
+from .engines.pool import Engines
 from .glyphs import ASCII, UNICODE
-from .history import History
 from .keymap import Keys
-from .loader import Loader
-from .monitor import Monitor
 from .palette import CommandProvider
-from .relay import Relay
 from .screens.layout import Wanted
 from .screens.main import MainScreen
 from .screens.stats import StatsScreen
-from .turns import Turns
-from .typeahead import TypeAhead
+from .terminal.ascii import Plain
+from .terminal.driver import TerminalDriver
+from .terminal.frame import Frame
+from .terminal.safe_text import Harmless
+from .terminal.typeahead import TypeAhead
 
 if TYPE_CHECKING:
     from engine import EngineConfig, MemoryPlan
 
     from ..registry import Registry, ResolvedModel
-    from .chat import Chat
+    from .conversations.conversation import Chat
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .chat import ChatState
+    from .conversations.conversation import ChatState
 
 
 @dataclass(frozen=True, slots=True)

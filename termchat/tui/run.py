@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
-from .. import collector
 from ..errors import UserError
+from ..startup import settle_collector
 from .app import TermchatApp
-from .bridge import EngineBridge
-from .driver import TerminalDriver
+from .engines.model_slot import EngineBridge
+from .terminal.driver import TerminalDriver
 
 log = logging.getLogger(__name__)
 
@@ -158,4 +158,4 @@ async def _keep_what_is_loaded(bridge: EngineBridge) -> None:
     """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
     with suppress(UserError):
         await bridge.ready()
-    collector.keep()
+    settle_collector()

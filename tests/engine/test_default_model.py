@@ -12,17 +12,13 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from anchors import COUNT_IDS, FACES, FACES_IDS
 from engine import AsyncEngine, EngineConfig, Finished, Message, SamplingParams, TextDelta, as_dict
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COUNT = [Message("user", "Count from 1 to 10.")]
-COUNT_IDS = [
-    1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182,
-    2, 198, 1, 4093, 198, 9825, 429, 216, 33, 288, 216, 33, 32, 30, 2, 198, 1, 520, 9531, 198,
-]  # fmt: skip
 GREEDY = SamplingParams(temperature=0, max_tokens=51)
-FACES = "🫠" * 8
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -72,7 +68,7 @@ async def test_B001_characters_of_several_tokens_stay_whole(engine: AsyncEngine,
     pieces = [event.text async for event in stream if isinstance(event, TextDelta)] if streamed else []
     final = await stream.result()
     assert final.usage.prompt_tokens == 24
-    assert final.token_ids == (10813, 121, 250) * 8
+    assert final.token_ids == tuple(FACES_IDS)
     assert final.text == FACES
     if streamed:
         assert "".join(pieces) == FACES

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
-import numpy as np
 import pytest
 
 from engine.blocks import BlockPool
@@ -22,14 +21,14 @@ from engine.models.spec import ModelSpec
 from engine.models.weights import Weights, place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
-from engine.sampling import SamplerState
+from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
 from engine.types import SamplingParams
 from kernels.backends import open_backend
 from kernels.interface import BackendSettings, CacheShape, Inputs, Limits, Operations, Value
-from kernels.weights import Plain, Weight
+from random_weights import RandomTensors
 
 SPEC = ModelSpec(
     architecture="llama",
@@ -46,36 +45,6 @@ SPEC = ModelSpec(
 BLOCKS = 8
 MAX_SEQUENCES = 6
 MAX_TOKENS = 48
-
-
-class RandomTensors:
-    """Weights of any name, large enough that the reply depends on all of the past."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def has(self, name: str) -> bool:
-        return name == "head"
-
-    def get(self, name: str) -> Weight | None:
-        role = name.split(".")[-1]
-        wide, kv = SPEC.q_columns, SPEC.kv_columns
-        shapes = {
-            "embedding": (SPEC.vocabulary, SPEC.width),
-            "head": (SPEC.vocabulary, SPEC.width),
-            "q": (wide, SPEC.width),
-            "k": (kv, SPEC.width),
-            "v": (kv, SPEC.width),
-            "output": (SPEC.width, wide),
-            "gate": (SPEC.feed_forward, SPEC.width),
-            "up": (SPEC.feed_forward, SPEC.width),
-            "down": (SPEC.width, SPEC.feed_forward),
-        }
-        if role.endswith("norm"):
-            return Plain(np.ones(SPEC.width, np.float32), "f32")
-        if role not in shapes:
-            return None
-        return Plain(self._rng.standard_normal(shapes[role]).astype(np.float32) * 0.4, "f32")
 
 
 class AnyChunk(ChunkBudget):
@@ -126,7 +95,7 @@ def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRu
     runners = []
     for _ in range(2):
         owner = open_backend(backend, BackendSettings(device="cpu"))
-        weights = place(SPEC, RandomTensors(5), owner)
+        weights = place(SPEC, RandomTensors(SPEC, tied=False, scale=0.4, spread=0, seed=5), owner)
         owner.allocate_cache(shape)
         program = owner.capture(partial(decoded, weights), limits)
         runners.append(ModelRunner(owner, program, Traffic(1, 1), size))

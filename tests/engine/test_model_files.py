@@ -13,9 +13,8 @@ import safetensors.numpy
 
 from engine import model_name
 from engine.loading.checkpoint import open_checkpoint
-from engine.loading.gguf import read_gguf
-from engine.loading.gguf_parts import read_gguf_model
-from engine.loading.refusal import shown
+from engine.loading.fields import shown
+from engine.loading.gguf import read_gguf, read_gguf_model
 from engine.loading.tensors import CheckpointTensors
 from engine.models.families import TensorSpec
 from engine.quantization import dequantize

@@ -7,10 +7,11 @@ import pytest
 
 from engine.quantization import dequantize, quantize
 from kernels.dequantize import dequantize as kernels_dequantize
-from kernels.interface import BackendSettings, Batch, Limits, SamplingBatch
+from kernels.interface import BackendSettings, Batch, Limits
 from kernels.native.backend import NativeBackend
 from kernels.reference.quantized import product
 from kernels.weights import Packed, Plain, blocks_of_rows
+from steps import greedy
 
 FORMATS = ("q8", "q4")
 
@@ -250,24 +251,5 @@ def test_small_rows_compute_the_same_in_every_backend(format: str) -> None:
 
 def batch_of(rows: int) -> Batch:
     zeros = np.zeros(rows, np.int32)
-    empty, floats = np.zeros(0, np.int32), np.zeros(rows, np.float32)
-    offsets = np.zeros(rows + 1, np.int32)
-    rules = SamplingBatch(
-        temperature=floats,
-        top_k=zeros,
-        top_p=floats + 1,
-        min_p=floats,
-        repetition=floats + 1,
-        presence=floats,
-        frequency=floats,
-        seeds=np.zeros(rows, np.uint64),
-        positions=np.zeros(rows, np.int64),
-        seen_offsets=offsets,
-        seen_ids=empty,
-        seen_counts=empty,
-        bias_offsets=offsets,
-        bias_ids=empty,
-        bias_values=np.zeros(0, np.float32),
-    )
     at = np.arange(rows, dtype=np.int32)
-    return Batch(at, zeros, zeros, zeros, np.zeros((1, 1), np.int32), at, rules)
+    return Batch(at, zeros, zeros, zeros, np.zeros((1, 1), np.int32), at, greedy(rows))

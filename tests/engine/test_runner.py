@@ -7,7 +7,7 @@ import pytest
 
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
-from engine.sampling import SamplerState
+from engine.sampler import SamplerState
 from engine.scheduler import Run, StepPlan
 from engine.sequence import Sequence
 from engine.types import SamplingParams

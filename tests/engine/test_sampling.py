@@ -8,15 +8,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from engine.sampling import (
-    SamplerState,
-    SamplingBatchBuilder,
-    check_params,
-    derive_seed,
-    process_logits,
-    random_seed,
-    sample,
-)
+from engine.sampler import SamplerState, check_params, derive_seed, random_seed
+from engine.sampling import process_logits, sample
+from engine.step_builder import SamplingBatchBuilder
 from engine.types import SamplingParams
 from kernels import sampling as rules
 

@@ -3,37 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from anchors import COUNT_IDS
 from engine.loading.gguf import GGUFFile, read_gguf
 from engine.tokenization import Tokenizer, encode_chat, load_tokenizer
 from engine.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from engine.types import EngineError, Message
 
 SEED = 21
-A1 = [
-    *[
-        1,
-        9690,
-        198,
-        2683,
-        359,
-        253,
-        5356,
-        5646,
-        11173,
-        3365,
-        3511,
-        308,
-        34519,
-        28,
-        7018,
-        411,
-        407,
-        19712,
-        8182,
-        2,
-    ],
-    *[198, 1, 4093, 198, 9825, 429, 216, 33, 288, 216, 33, 32, 30, 2, 198, 1, 520, 9531, 198],
-]
 IM_START, IM_END = 1, 2
 
 
@@ -49,8 +25,10 @@ def without_template(default_model: Path, **changes: object) -> Tokenizer:
 
 
 def test_B013_prompt_of_A1(tokenizer: Tokenizer):
-    assert encode_chat(tokenizer, None, [Message("user", "Count from 1 to 10.")]) == A1
-    assert encode_chat(tokenizer, tokenizer.chat_template, [Message("user", "Count from 1 to 10.")]) == A1
+    assert encode_chat(tokenizer, None, [Message("user", "Count from 1 to 10.")]) == COUNT_IDS
+    assert (
+        encode_chat(tokenizer, tokenizer.chat_template, [Message("user", "Count from 1 to 10.")]) == COUNT_IDS
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +42,7 @@ def test_B015_default_template_where_the_file_has_none(default_model: Path):
     tokenizer = without_template(default_model)
     assert tokenizer.chat_template is None
     ids = encode_chat(tokenizer, None, [Message("user", "Count from 1 to 10.")])
-    assert ids == A1[21:]  # the same turns without the system turn: 18 tokens
+    assert ids == COUNT_IDS[21:]  # the same turns without the system turn: 18 tokens
 
 
 def test_B015_no_template_and_no_chatml(default_model: Path):
@@ -86,7 +64,7 @@ def test_template_gets_the_start_token(tokenizer: Tokenizer):
 
 def test_continue_final_goes_on_after_the_text(tokenizer: Tokenizer):
     talk = [Message("user", "Count from 1 to 10."), Message("assistant", "1. 1\n2.")]
-    assert encode_chat(tokenizer, None, talk, continue_final=True) == A1 + tokenizer.encode("1. 1\n2.")
+    assert encode_chat(tokenizer, None, talk, continue_final=True) == COUNT_IDS + tokenizer.encode("1. 1\n2.")
 
 
 def test_user_can_not_write_an_end_of_turn(tokenizer: Tokenizer):

@@ -12,8 +12,9 @@ import transformers
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import place
-from kernels.interface import BackendSettings, Batch, CacheShape, Limits, SamplingBatch
+from kernels.interface import BackendSettings, Batch, CacheShape, Limits
 from kernels.reference import ReferenceBackend
+from steps import greedy
 
 SIZES = {
     "vocab_size": 160,
@@ -79,28 +80,6 @@ def make(kind: str, folder: Path) -> torch.nn.Module:
     return model
 
 
-def greedy_settings(count: int) -> SamplingBatch:
-    zeros, none = np.zeros(count, np.float32), np.zeros(0, np.int32)
-    offsets = np.zeros(count + 1, np.int32)
-    return SamplingBatch(
-        temperature=zeros,
-        top_k=np.zeros(count, np.int32),
-        top_p=zeros + 1,
-        min_p=zeros,
-        repetition=zeros + 1,
-        presence=zeros,
-        frequency=zeros,
-        seeds=np.zeros(count, np.uint64),
-        positions=np.zeros(count, np.int64),
-        seen_offsets=offsets,
-        seen_ids=none,
-        seen_counts=none,
-        bias_offsets=offsets,
-        bias_ids=none,
-        bias_values=np.zeros(0, np.float32),
-    )
-
-
 @dataclass
 class Session:
     """A placed model; sequence i owns the i-th run of 8 blocks."""
@@ -128,7 +107,7 @@ class Session:
         tokens = np.concatenate([np.asarray(t, np.int32) for _, _, t in parts])
         slots = self.tables[sequences, positions // BLOCK] * BLOCK + positions % BLOCK
         rows = np.arange(len(tokens), dtype=np.int32)
-        batch = Batch(tokens, positions, slots, sequences, self.tables, rows, greedy_settings(len(rows)))
+        batch = Batch(tokens, positions, slots, sequences, self.tables, rows, greedy(len(rows)))
         output = self.program.run(batch, logits=True)
         assert output.logits is not None
         logits = np.array(output.logits, np.float32)

@@ -12,6 +12,8 @@ import torch
 from kernels.arithmetic import cosine_sine, exp32
 from kernels.reference.numerics import PIECE, exp_, tree_sum
 
+pytestmark = pytest.mark.usefixtures("torch_threads")
+
 
 def bits(values) -> np.ndarray:
     return np.ascontiguousarray(values).view(np.int32)
@@ -108,12 +110,3 @@ def test_tree_sum_of_a_row_does_not_depend_on_the_others(threads, torch_threads)
     for rows in (1, 2, 3, 7, 40):
         assert torch.equal(tree_sum(x[11 : 11 + rows]), whole[11 : 11 + rows])
     assert torch.equal(tree_sum(x.view(300, 9, 64).transpose(0, 1))[4], tree_sum(x.view(300, 9, 64)[:, 4]))
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield torch.set_num_threads
-    torch.set_num_threads(before)

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from kernels.interface import CacheShape
-from kernels.reference import plan as planning
+from kernels.reference import work as dividing
 from kernels.reference.attention import attend
 from kernels.reference.cache import PagedCache
-from kernels.reference.plan import Rows, plan
+from kernels.reference.work import Rows, work_of
+
+pytestmark = pytest.mark.usefixtures("torch_threads")
 
 CPU = torch.device("cpu")
 
@@ -42,7 +44,7 @@ class Case:
         )
         q = torch.cat([self.queries[s][first : first + rows] for s, first, rows in runs])
         with torch.inference_mode():
-            return attend(self.cache, 0, q, plan(where, self.cache, self.heads, window, CPU), self.scale)
+            return attend(self.cache, 0, q, work_of(where, self.cache, self.heads, window, CPU), self.scale)
 
     @property
     def scale(self) -> float:
@@ -100,15 +102,6 @@ def make_case(
 
 def assert_same_bits(found: torch.Tensor, want: torch.Tensor, about: str = "") -> None:
     assert torch.equal(found.view(torch.int32), want.view(torch.int32)), about
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("window", [None, 1, 5, 130])
@@ -172,7 +165,7 @@ def test_bits_do_not_depend_on_how_the_work_is_cut(monkeypatch):
     cuts = (("SEGMENT_ROWS", 7), ("WORK_SCORES", 4096), ("PART_VALUES", 1), ("PART_VALUES", 10**9))
     for name, value in cuts:
         with monkeypatch.context() as patch:
-            patch.setattr(planning, name, value)
+            patch.setattr(dividing, name, value)
             assert_same_bits(case.run(runs), want, f"{name} {value}")
 
 
@@ -199,7 +192,7 @@ def test_many_short_and_one_long_sequence_are_not_padded_to_the_longest():
         sequences=np.arange(31, dtype=np.int32),
         block_tables=case.tables,
     )
-    works = plan(where, case.cache, case.heads, None, CPU)
+    works = work_of(where, case.cache, case.heads, None, CPU)
     pages = sum(work.pages.numel() for work in works)
     assert pages * case.cache.shape.block_size / case.cache.shape.kv_heads < 2 * (2048 + 30 * 128)
 
@@ -248,12 +241,12 @@ def test_a_broken_key_reaches_the_rows_that_see_it_and_no_other(value):
 def test_a_window_touches_only_the_keys_it_needs():
     case = make_case([1000], seed=13)
     where = Rows(np.array([999], np.int32), np.zeros(1, np.int32), case.tables)
-    (work,) = plan(where, case.cache, case.heads, 64, CPU)
+    (work,) = work_of(where, case.cache, case.heads, 64, CPU)
     assert len(work.pages) == 1
-    assert len(plan(where, case.cache, case.heads, None, CPU)[0].pages) == 8
+    assert len(work_of(where, case.cache, case.heads, None, CPU)[0].pages) == 8
 
 
 def test_no_rows_need_no_work():
     case = make_case([5])
     empty = np.zeros(0, np.int32)
-    assert plan(Rows(empty, empty, case.tables), case.cache, case.heads, None, CPU) == []
+    assert work_of(Rows(empty, empty, case.tables), case.cache, case.heads, None, CPU) == []

@@ -16,13 +16,7 @@ from kernels.interface import BackendSettings, CacheShape
 from kernels.machine import usable_cpus
 from kernels.reference import self_check
 
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Leaves torch's threads as they were."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("torch_threads")
 
 
 def test_the_reference_opens_on_the_cpu():

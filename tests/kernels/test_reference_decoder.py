@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +12,12 @@ from engine.models.decoder import decoder
 from engine.models.spec import ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.backends import open_backend
-from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Limits, Program, SamplingBatch
+from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Limits, Program
 from kernels.weights import Packed, Plain
+from random_weights import RandomTensors
+from steps import greedy
+
+pytestmark = pytest.mark.usefixtures("torch_threads")
 
 SPEC = ModelSpec(
     architecture="llama",
@@ -35,66 +39,6 @@ LIMITS = Limits(rows=300, samples=16, sequences=16, blocks_per_sequence=25)
 BLOCKS = 60
 
 
-@dataclass
-class RandomTensors:
-    """A checkpoint of random weights; with biases where the spec has head norms."""
-
-    spec: ModelSpec
-    seed: int = 1
-    made: dict[str, Plain] = field(default_factory=dict)
-
-    def has(self, name: str) -> bool:
-        return name != "head"
-
-    def get(self, name: str) -> Plain | None:
-        if not self.has(name) or ("bias" in name and not self.spec.qk_norm):
-            return None
-        if name not in self.made:
-            spec, kind = self.spec, name.split(".")[-1]
-            shape = {
-                "embedding": (spec.vocabulary, spec.width),
-                "q": (spec.q_columns, spec.width),
-                "k": (spec.kv_columns, spec.width),
-                "v": (spec.kv_columns, spec.width),
-                "q_bias": (spec.q_columns,),
-                "k_bias": (spec.kv_columns,),
-                "v_bias": (spec.kv_columns,),
-                "output_bias": (spec.width,),
-                "q_norm": (spec.head_dim,),
-                "k_norm": (spec.head_dim,),
-                "output": (spec.width, spec.q_columns),
-                "gate": (spec.feed_forward, spec.width),
-                "up": (spec.feed_forward, spec.width),
-                "down": (spec.width, spec.feed_forward),
-            }.get(kind, (spec.width,))
-            draw = np.random.default_rng([self.seed, *name.encode()])
-            values = draw.standard_normal(shape, np.float32) * (0.3 if len(shape) == 2 else 1.0)
-            self.made[name] = Plain(values, "f32")
-        return self.made[name]
-
-
-def sampling(samples: int) -> SamplingBatch:
-    """Greedy, without penalties."""
-    none, zeros = np.zeros(0, np.int32), np.zeros(samples, np.float32)
-    return SamplingBatch(
-        temperature=zeros,
-        top_k=np.zeros(samples, np.int32),
-        top_p=zeros + 1,
-        min_p=zeros,
-        repetition=zeros + 1,
-        presence=zeros,
-        frequency=zeros,
-        seeds=np.zeros(samples, np.uint64),
-        positions=np.zeros(samples, np.int64),
-        seen_offsets=np.zeros(samples + 1, np.int32),
-        seen_ids=none,
-        seen_counts=none,
-        bias_offsets=np.zeros(samples + 1, np.int32),
-        bias_ids=none,
-        bias_values=np.zeros(0, np.float32),
-    )
-
-
 class Machine:
     """A backend with a captured decoder, and sequences that hold blocks of its cache."""
 
@@ -102,7 +46,7 @@ class Machine:
         self, spec: ModelSpec, kv_dtype: str = "float16", block_size: int = 16, dtype: str = "auto"
     ) -> None:
         self.spec, self.block_size = spec, block_size
-        self.tensors = RandomTensors(spec)
+        self.tensors = RandomTensors(spec, biases=spec.qk_norm, scale=0.3, spread=1.0)
         self.backend: Backend = open_backend("reference", BackendSettings(dtype=dtype, threads=1))
         weights = place(spec, self.tensors, self.backend)
         shape = CacheShape(spec.layers, BLOCKS, block_size, spec.kv_heads, spec.head_dim, kv_dtype)
@@ -131,7 +75,7 @@ class Machine:
             sequences=sequence,
             block_tables=tables,
             sample_rows=rows,
-            sampling=sampling(len(rows)),
+            sampling=greedy(len(rows)),
         )
         return self.program.run(batch, logits=True)
 
@@ -140,7 +84,7 @@ def exact_logits(spec: ModelSpec, tensors: RandomTensors, tokens: np.ndarray) ->
     """The whole model in float64, one token after another, written out on its own."""
 
     def w(name: str) -> np.ndarray:
-        return tensors.get(name).values.astype(np.float64)
+        return tensors[name].values.astype(np.float64)
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + spec.norm_eps) * w(name)
@@ -197,15 +141,6 @@ def prompts(lengths: list[int], seed: int) -> list[tuple[np.ndarray, np.ndarray]
 
 def same_bits(found: np.ndarray, want: np.ndarray, about: str = "") -> None:
     np.testing.assert_array_equal(found.view(np.int32), want.view(np.int32), err_msg=about)
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("spec", [SPEC, QWEN], ids=["llama", "qwen"])
@@ -313,14 +248,14 @@ def test_logits_are_given_only_when_asked_for_and_broken_ones_are_told():
         sequences=np.zeros(5, np.int32),
         block_tables=blocks[None].astype(np.int32),
         sample_rows=np.array([4], np.int32),
-        sampling=sampling(1),
+        sampling=greedy(1),
     )
     output = machine.program.run(batch)
     assert output.logits is None
     assert output.tokens.dtype == np.int32
-    nothing = replace(batch, sample_rows=np.zeros(0, np.int32), sampling=sampling(0))
+    nothing = replace(batch, sample_rows=np.zeros(0, np.int32), sampling=greedy(0))
     assert machine.program.run(nothing, logits=True).logits.shape == (0, SPEC.vocabulary)
-    machine.tensors.made["embedding"].values[tokens[4]] = np.nan
+    machine.tensors["embedding"].values[tokens[4]] = np.nan
     spoilt = place(SPEC, machine.tensors, machine.backend)
     program = machine.backend.capture(lambda ops, inputs: decoder(ops, SPEC, spoilt, inputs), LIMITS)
     assert program.run(batch).tokens.tolist() == [-1]

@@ -8,6 +8,8 @@ import torch
 
 from kernels.reference.linear import linear, products
 
+pytestmark = pytest.mark.usefixtures("torch_threads")
+
 SEED = 20
 
 SHAPES = [(96, 64), (576, 1536), (50, 33), (5, 3)]
@@ -16,15 +18,6 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 def normal(*shape: int, seed: int = SEED) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.interface import Batch, SamplingBatch
+from kernels.interface import Batch
 from kernels.reference.operations import ReferenceOperations, Rotation
+from steps import greedy
+
+pytestmark = pytest.mark.usefixtures("torch_threads")
 
 SEED = 30
 
@@ -16,42 +19,11 @@ def normal(*shape: int, seed: int = SEED) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
 
 
-def sampling(samples: int) -> SamplingBatch:
-    """Greedy, without penalties."""
-    none, zeros = np.zeros(0, np.int32), np.zeros(samples, np.float32)
-    return SamplingBatch(
-        temperature=zeros,
-        top_k=np.zeros(samples, np.int32),
-        top_p=zeros + 1,
-        min_p=zeros,
-        repetition=zeros + 1,
-        presence=zeros,
-        frequency=zeros,
-        seeds=np.zeros(samples, np.uint64),
-        positions=np.zeros(samples, np.int64),
-        seen_offsets=np.zeros(samples + 1, np.int32),
-        seen_ids=none,
-        seen_counts=none,
-        bias_offsets=np.zeros(samples + 1, np.int32),
-        bias_ids=none,
-        bias_values=np.zeros(0, np.float32),
-    )
-
-
 @pytest.fixture
 def ops() -> ReferenceOperations:
     one = np.zeros(1, np.int32)
-    batch = Batch(one, one, one, one, one[None], one, sampling(1))
+    batch = Batch(one, one, one, one, one[None], one, greedy(1))
     return ReferenceOperations(batch, None, torch.device("cpu"))
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    """Sets torch's threads; one, unless a test says otherwise, as teams stall on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 def rotation(positions: int, head_dim: int, layout: str) -> Rotation:
@@ -149,11 +121,11 @@ def test_a_row_has_the_same_bits_among_any_others(ops, threads, torch_threads):
 def test_sample_keeps_the_logits_and_finds_the_best(ops):
     logits = normal(3, 50)
     logits[2] = torch.nan
-    result = ops.sample(logits, sampling(3))
+    result = ops.sample(logits, greedy(3))
     assert result.tokens.tolist() == [*logits[:2].argmax(1).tolist(), -1]
     np.testing.assert_array_equal(result.logits, logits.numpy())
     assert result.tokens.dtype == np.int32
 
 
 def test_sample_of_no_rows(ops):
-    assert ops.sample(torch.zeros(0, 50), sampling(0)).tokens.shape == (0,)
+    assert ops.sample(torch.zeros(0, 50), greedy(0)).tokens.shape == (0,)

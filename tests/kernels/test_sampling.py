@@ -13,8 +13,7 @@ from kernels.arithmetic import exp32
 from kernels.interface import SamplingBatch
 from kernels.noise import gumbel, hash32, row_keys, token_words
 from kernels.sampling import process, sample
-
-Pairs = list[dict[int, float]]
+from steps import sampling_batch as batch
 
 
 @pytest.fixture(autouse=True)
@@ -22,41 +21,6 @@ def _no_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
-
-
-def ragged(pairs: Pairs, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    offsets = np.cumsum([0, *(len(pair) for pair in pairs)]).astype(np.int32)
-    ids = np.array([i for pair in pairs for i in pair], np.int32)
-    return offsets, ids, np.array([v for pair in pairs for v in pair.values()], dtype)
-
-
-def batch(
-    n: int,
-    *,
-    temperature: Any = 1.0,
-    top_k: Any = 0,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
-    repetition: Any = 1.0,
-    presence: Any = 0.0,
-    frequency: Any = 0.0,
-    seeds: Any = 1,
-    positions: Any = None,
-    seen: Pairs | None = None,
-    bias: Pairs | None = None,
-) -> SamplingBatch:
-    """A batch of n rows; a single value holds for all of them. seen: counts by id; bias: values by id."""
-    floats = (temperature, top_p, min_p, repetition, presence, frequency)
-    columns = [np.broadcast_to(np.asarray(value, np.float32), n).copy() for value in floats]
-    return SamplingBatch(
-        columns[0],
-        np.broadcast_to(np.asarray(top_k, np.int32), n).copy(),
-        *columns[1:],
-        np.broadcast_to(np.asarray(seeds, np.uint64), n).copy(),
-        np.arange(n) if positions is None else np.broadcast_to(np.asarray(positions, np.int64), n).copy(),
-        *ragged(seen or [{}] * n, np.int32),
-        *ragged(bias or [{}] * n, np.float32),
-    )
 
 
 def one_row(whole: SamplingBatch, row: int) -> SamplingBatch:

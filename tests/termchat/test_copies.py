@@ -8,7 +8,7 @@ from textual.selection import Selection
 
 from termchat.render import Document
 from termchat.sanitize import visible
-from termchat.widgets.message import LINES, Message
+from termchat.tui.widgets.message import LINES, Message
 
 TEXTS = [
     "ශ්\u200dරී ලංකා",

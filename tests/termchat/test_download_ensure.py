@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from termchat.download import DownloadError, Progress, ensure
-from termchat.download.fetch import Remote
+from termchat.download.file import Remote
 from termchat.paths import Paths
 from termchat.registry import NotDownloadedError, Registry
 from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source

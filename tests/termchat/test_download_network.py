@@ -25,7 +25,7 @@ import pytest
 
 from termchat.download import DownloadError, Progress, ensure
 from termchat.download.errors import NoNetworkError
-from termchat.download.fetch import Remote, Retries, fetch
+from termchat.download.file import Remote, Retries, fetch
 from termchat.download.pip import Pip
 from termchat.download.progress import Meter
 from termchat.download.proxies import Proxy, proxy_of
@@ -683,7 +683,7 @@ def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
 
 
 def test_long_silence_is_told(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["termchat.download.fetch"], "_SILENT_S", 0.2)
+    monkeypatch.setattr(sys.modules["termchat.download.file"], "_SILENT_S", 0.2)
     site.acts = [silent]
     events: list[Progress] = []
     with pytest.raises(DownloadError):

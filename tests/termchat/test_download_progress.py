@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from termchat.download.progress import Meter, Progress, format_progress
-from termchat.units import format_bytes, format_duration
+from termchat.units import duration, size
 
 
 def test_progress_never_goes_back_and_has_rate_and_eta() -> None:
@@ -38,7 +38,7 @@ def test_the_line_that_shows_progress() -> None:
     assert format_progress(Progress("download", 1234)) == "downloading  1.2 kB"
     assert format_progress(Progress("verify", 10, 10, 5)) == "verifying  10 B of 10 B  100 %"
     assert format_progress(Progress("resolve")) == "looking for the file"
-    assert [format_bytes(n) for n in (0, 999, 1000, 98_362_432, 10**9, 5 * 10**12)] == [
+    assert [size(n) for n in (0, 999, 1000, 98_362_432, 10**9, 5 * 10**12)] == [
         "0 B",
         "999 B",
         "1.0 kB",
@@ -46,7 +46,7 @@ def test_the_line_that_shows_progress() -> None:
         "1.0 GB",
         "5.0 TB",
     ]
-    assert [format_duration(s) for s in (-1, 0.4, 59.4, 60, 185, 7800)] == [
+    assert [duration(s) for s in (-1, 0.4, 59.4, 60, 185, 7800)] == [
         "0 s",
         "0 s",
         "59 s",

@@ -13,13 +13,22 @@ import pytest
 
 from termchat import files
 from termchat.config import Config, ConfigError, set_value
-from termchat.files import TextError, decode, locked, read_text, try_lock, write_private
+from termchat.errors import shown
+from termchat.files import (
+    TextError,
+    TomlError,
+    decode,
+    locked,
+    parse_toml,
+    read_text,
+    try_lock,
+    write_private,
+)
 from termchat.paths import Paths
 from termchat.registry import Registry
 from termchat.registry_file import read_registries
 from termchat.themes import load_themes
-from termchat.toml_file import TomlError, parse_toml, shown
-from termchat.tui import attach
+from termchat.tui.conversations import attachments
 
 SETTINGS = '[sampling]\r\ntemperature = 0.0\r\n\r\n[ui]\r\ntheme = "dusk" # ü\r\n'
 MODELS = '[[models.mine.sources]]\r\npath = "own.gguf"\r\n'
@@ -64,10 +73,10 @@ def test_N019_a_setting_is_written_in_the_form_the_file_has(tmp_path: Path, enco
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_N019_an_attached_file_has_no_mark(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "notes.txt").write_bytes("grün\r\n".encode(encoding))
-    assert attach.read(tmp_path / "notes.txt").text.rstrip() == "grün"
+    assert attachments.read(tmp_path / "notes.txt").text.rstrip() == "grün"
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0\xff")
-    with pytest.raises(attach.AttachError, match="is no text file"):
-        attach.read(tmp_path / "binary")
+    with pytest.raises(attachments.AttachError, match="is no text file"):
+        attachments.read(tmp_path / "binary")
 
 
 @pytest.mark.parametrize(

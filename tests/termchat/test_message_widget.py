@@ -17,8 +17,8 @@ from textual.selection import SELECT_ALL, Selection
 from textual.strip import Strip
 
 from termchat.themes import load_themes, variable_defaults
-from termchat.widgets.message import LINES, Message
-from termchat.widgets.transcript import Transcript
+from termchat.tui.widgets.message import LINES, Message
+from termchat.tui.widgets.transcript import Transcript
 
 THEMES = Path(__file__).parents[2] / "themes"
 LONG = "\n\n".join(

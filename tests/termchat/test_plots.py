@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from termchat.themes import variable_defaults
-from termchat.widgets.kv_map import ASCII_SIGNS, KvMap, Share, allot
-from termchat.widgets.spark import ASCII_STEPS, STEPS, Spark, column, peaks
+from termchat.tui.widgets.kv_map import ASCII_SIGNS, KvMap, Share, allot
+from termchat.tui.widgets.spark import ASCII_STEPS, STEPS, Spark, column, peaks
 
 W = TypeVar("W", bound=Widget)
 

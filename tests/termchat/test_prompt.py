@@ -12,7 +12,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from termchat.themes import variable_defaults
-from termchat.widgets.prompt import Prompt
+from termchat.tui.widgets.prompt import Prompt
 
 
 class PromptApp(App[None]):

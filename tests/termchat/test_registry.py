@@ -10,10 +10,9 @@ import pytest
 from engine import SamplingParams
 from termchat.files import open_private, try_lock
 from termchat.paths import Paths, data_file
-from termchat.registry import NotDownloadedError, Registry, RegistryError, UnknownModelError
+from termchat.registry import NotDownloadedError, Registry, RegistryError, UnknownModelError, model_title
 from termchat.registry_file import HuggingFaceSource, LocalSource, PyPISource, read_registries
 from termchat.settings import SAMPLING_KEYS
-from termchat.titles import title_of
 
 SHA = "ab" * 32
 
@@ -250,8 +249,12 @@ def test_N002_names_of_models_in_a_cache_of_the_hub(tmp_path: Path) -> None:
     assert (folder.name, folder.reference) == ("a/b", str(snapshot))
     assert (file.name, file.reference) == ("x.gguf", str(snapshot / "x.gguf"))
     assert registry.resolve(file.reference) == file
-    assert (title_of(folder.reference), title_of(file.reference)) == ("a/b", "x.gguf")
-    assert (title_of("smollm2-135m"), title_of("/m/x.gguf"), title_of("")) == ("smollm2-135m", "x.gguf", "")
+    assert (model_title(folder.reference), model_title(file.reference)) == ("a/b", "x.gguf")
+    assert (model_title("smollm2-135m"), model_title("/m/x.gguf"), model_title("")) == (
+        "smollm2-135m",
+        "x.gguf",
+        "",
+    )
 
 
 def test_a_folder_that_may_not_be_looked_into_has_no_model(

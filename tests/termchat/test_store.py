@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from termchat.store import NotFoundError, Store, StoredMessage, StoreError, prompt_of
-from termchat.store.rows import title_of
+from termchat.store.values import title_of
 
 
 class Clock:

@@ -23,7 +23,7 @@ void Attention::begin(const Step& step) {
     }
 }
 
-int Attention::plan(const Op& op) {
+int Attention::cut(const Op& op) {
     group_ = op.x.columns / cache_.head_dim / cache_.kv_heads;
     size_t size = partial_size(cache_.value_stride) * (size_t)group_;
     int tasks = 0, longest = 0;

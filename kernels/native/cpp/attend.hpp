@@ -17,7 +17,7 @@ public:
     Attention(const Kernels& kernels, const PagedCache& cache, int heads, int threads, Arena& arena);
 
     void begin(const Step& step);        // for all layers of a step
-    int plan(const Op& op);              // number of tasks; called before the tasks of each operation
+    int cut(const Op& op);               // number of tasks; called before the tasks of each operation
     int joins() const;                   // number of tasks of the second stage
 
     // q, out: [rows][stride], the query heads side by side.

@@ -137,7 +137,7 @@ int Program::tasks(int stage) {
     const Op& op = ops_[(size_t)s.first];
     int rows = row_count(op);
     if (rows == 0) return 0;
-    if (op.kind == OpKind::attention) return s.part == 0 ? attention_->plan(op) : attention_->joins();
+    if (op.kind == OpKind::attention) return s.part == 0 ? attention_->cut(op) : attention_->joins();
     if (op.kind == OpKind::sample) return sampler_.tasks(s.part);
     if (is_linear(op.kind)) return linear_tasks(op);
     rows_per_task_ = divided(rows, kTasksPerThread * threads_);

@@ -1,14 +1,14 @@
 """Everything the user can do, as one list: for slash commands, palette, keys and help."""
 
 from ..command import Command
-from .chats import CHATS
+from .conversations import CHATS
 from .files import FILES
 from .messages import MESSAGES
 from .models import MODELS
+from .prompt import TYPING
 from .replies import REPLIES
 from .settings import SETTINGS
 from .stopping import STOPPING
-from .typing import TYPING
 from .view import VIEW
 
 COMMANDS: tuple[Command, ...] = (

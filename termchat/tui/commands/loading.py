@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ..bridge import EngineBridge
-from ..chat import Chat
-from ..format import size
+from ...units import size
+from ..conversations.conversation import Chat
+from ..engines.model_slot import EngineBridge
 from ..screens.dialogs import Choose
 from .stopping import stop_one
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...store import StoredMessage
 from ..command import Command, CommandError
-from .chats import fork
+from .conversations import fork
 from .replies import last_reply, regenerate
 
 if TYPE_CHECKING:

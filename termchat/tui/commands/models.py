@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...registry import ModelStatus
-from ..bridge import EngineBridge
+from ...units import size
 from ..command import Command, CommandError
-from ..format import size
+from ..engines.model_slot import EngineBridge
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
 from .loading import load, replies, unload, using

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...store import prompt_of
-from ...widgets.origin import all_from
-from ..attach import Files, gather
+from ...units import size
 from ..background import in_background
-from ..chat import Chat
 from ..command import find, is_command
-from ..format import size
+from ..conversations.attachments import Files, gather
+from ..conversations.conversation import Chat
+from ..widgets.origin import all_from
 from .loading import model_answers
 
 if TYPE_CHECKING:

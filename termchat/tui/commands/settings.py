@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...config import resolve_sampling
 from ...settings import SAMPLING_KEYS, check_sampling, nearest
 from ..command import Command, CommandError
-from ..screens.chat_settings import ChatSettings, ChatSettingsScreen, parse
+from ..screens.conversation_settings import ChatSettings, ChatSettingsScreen, parse
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ..chat import Chat
 from ..command import Command, CommandError
+from ..conversations.conversation import Chat
 from ..keymap import shown
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..command import Command, CommandError
 from ..screens.help import HelpScreen
 from ..screens.layout import LIST_COLUMNS
 from ..screens.picker import Item, Picker, matching
-from ..widgets.chat_list import ChatList
+from ..widgets.conversation_list import ChatList
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen

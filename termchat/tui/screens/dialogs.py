@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from ...widgets.text_box import TextBox
+from ..widgets.text_box import TextBox
 
 T = TypeVar("T")
 

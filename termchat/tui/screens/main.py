@@ -14,25 +14,24 @@ from textual.screen import Screen
 
 from ...errors import UserError
 from ...store import StoredMessage
-from ...widgets.origin import all_from
-from ...widgets.prompt import Prompt
-from ...widgets.still import Still
-from ..bridge import EngineBridge
-from ..chat import Chat
 from ..command import Command
 from ..commands import COMMANDS
 from ..commands.sending import submit
-from ..compact import summary_in
+from ..conversations.context_full import summary_in
+from ..conversations.conversation import Chat
+from ..conversations.live_reply import LiveReply
+from ..engines.model_slot import EngineBridge
 from ..keymap import Keys
-from ..reply import LiveReply
-from ..typeahead import LONGEST_SECONDS, is_text
-from ..widgets.chat_list import ChatList
-from ..widgets.containers import Columns, Label, Rows
-from ..widgets.conversation import ConversationView
+from ..terminal.typeahead import LONGEST_SECONDS, is_text
+from ..widgets.conversation_list import ChatList
+from ..widgets.conversation_view import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
-from ..widgets.meter import TitleLine, warning
+from ..widgets.kept_rows import Columns, Label, Rows, Still
 from ..widgets.notices import Notices
-from ..widgets.status import Place, StatusLine
+from ..widgets.origin import all_from
+from ..widgets.prompt import Prompt
+from ..widgets.status_line import Place, StatusLine
+from ..widgets.title_line import TitleLine, warning
 from ..widgets.welcome import Welcome
 from .layout import Layout, Wanted, layout
 

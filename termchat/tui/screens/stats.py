@@ -11,11 +11,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ...widgets.spark import ASCII_STEPS, STEPS, Spark
-from ..format import NOT_YET, count, milliseconds, rate
+from ...units import NOT_YET, count, milliseconds, rate
+from ..engines.stats import HISTORY, EngineStats, StatsHistory
 from ..glyphs import ASCII, Glyphs
-from ..stats import HISTORY, EngineStats, StatsHistory
-from ..widgets.block import same
 from ..widgets.figures import (
     bandwidth_lines,
     cache_lines,
@@ -25,6 +23,8 @@ from ..widgets.figures import (
     pair,
     speed_lines,
 )
+from ..widgets.lines import same
+from ..widgets.spark import ASCII_STEPS, STEPS, Spark
 
 
 class Plot(Vertical):

@@ -1,1 +1,1 @@
-"""The parts of the main screen. Messages, the prompt and the small plots are in `termchat.widgets`."""
+"""The parts of the screens."""

@@ -6,14 +6,10 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from ...widgets.kv_map import ASCII_SIGNS, KvMap, Share, Signs
-from ...widgets.spark import ASCII_STEPS, STEPS, Spark
-from ...widgets.still import Still
-from ..bridge import EngineBridge
-from ..format import percent, size
+from ...units import percent, size
+from ..engines.model_slot import EngineBridge
+from ..engines.stats import EngineStats
 from ..glyphs import ASCII, UNICODE, Glyphs
-from ..stats import EngineStats
-from .block import Block
 from .figures import (
     MUTED,
     bandwidth_lines,
@@ -27,6 +23,10 @@ from .figures import (
     pair,
     speed_lines,
 )
+from .kept_rows import Still
+from .kv_map import ASCII_SIGNS, KvMap, Share, Signs
+from .lines import Block
+from .spark import ASCII_STEPS, STEPS, Spark
 
 STATES = {
     "starting": "starting",

@@ -8,9 +8,9 @@ from textual.content import Content
 
 from ...cells import cell_len, fit
 from ...render.wrap import rows_of
-from ..format import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
+from ...units import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
+from ..engines.stats import EngineStats
 from ..glyphs import STYLES, Glyphs
-from ..stats import EngineStats
 
 MUTED = "$chat-muted"
 MOST_SHARES = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from ...widgets.still import Still
 from ..glyphs import UNICODE, Glyphs
+from .kept_rows import Still
 
 MOST = 3
 """Shown at once; of more, the newest."""

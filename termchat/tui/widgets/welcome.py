@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...render.wrap import rows_of
-from ..bridge import EngineBridge
-from ..format import size
+from ...units import size
+from ..engines.model_slot import EngineBridge
 from ..glyphs import Glyphs
 from ..keymap import Keys
 from .figures import MUTED, bar, cut

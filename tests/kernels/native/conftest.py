@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Forward, Limits, SamplingBatch
+import steps
+from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Forward, Limits
 from kernels.native import available, unavailable_reason
-from kernels.weights import Packed, Plain, Weight, group_count
+from kernels.weights import Plain
+from random_weights import random_packed, random_weight
 
 ISAS = ("amx", "avx512", "avx2", "portable")
 
@@ -47,56 +49,15 @@ def isas() -> list[str]:
     return supported_isas()
 
 
-def greedy(samples: int) -> SamplingBatch:
-    zero, empty = np.zeros(samples, np.float32), np.zeros(0, np.int32)
-    return SamplingBatch(
-        temperature=zero,
-        top_k=np.zeros(samples, np.int32),
-        top_p=zero + 1,
-        min_p=zero,
-        repetition=zero + 1,
-        presence=zero,
-        frequency=zero,
-        seeds=np.zeros(samples, np.uint64),
-        positions=np.zeros(samples, np.int64),
-        seen_offsets=np.zeros(samples + 1, np.int32),
-        seen_ids=empty,
-        seen_counts=empty,
-        bias_offsets=np.zeros(samples + 1, np.int32),
-        bias_ids=empty,
-        bias_values=np.zeros(0, np.float32),
-    )
-
-
 class Helpers:
     """What the tests of this folder share."""
 
     LIMITS = Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=64)
 
-    greedy = staticmethod(greedy)
-
-    @staticmethod
-    def batch(
-        parts: list[tuple[list[int], int, list[int]]], block_size: int = 32, samples: str = "all"
-    ) -> Batch:
-        """A step of (tokens, first position, blocks) for each sequence; samples: all rows, or last ones."""
-        counts = [len(tokens) for tokens, _, _ in parts]
-        positions = np.concatenate([start + np.arange(len(t)) for t, start, _ in parts]).astype(np.int32)
-        sequences = np.repeat(np.arange(len(parts)), counts).astype(np.int32)
-        tables = np.zeros((len(parts), max(1, *(len(b) for *_, b in parts))), np.int32)
-        for i, (_, _, blocks) in enumerate(parts):
-            tables[i, : len(blocks)] = blocks
-        slots = tables[sequences, positions // block_size] * block_size + positions % block_size
-        rows = np.arange(len(positions)) if samples == "all" else np.cumsum(counts) - 1
-        return Batch(
-            tokens=np.concatenate([np.array(t) for t, _, _ in parts]).astype(np.int32),
-            positions=positions,
-            slots=slots.astype(np.int32),
-            sequences=sequences,
-            block_tables=tables,
-            sample_rows=rows.astype(np.int32),
-            sampling=greedy(len(rows)),
-        )
+    greedy = staticmethod(steps.greedy)
+    batch = staticmethod(steps.step)
+    packed = staticmethod(random_packed)
+    weight = staticmethod(random_weight)
 
     @classmethod
     def compute(
@@ -116,27 +77,6 @@ class Helpers:
         logits = backend.capture(forward, cls.LIMITS).run(batch, logits=True).logits
         assert logits is not None
         return logits.copy()
-
-    @staticmethod
-    def packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
-        groups = group_count(columns)
-        scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(
-            np.float16
-        )
-        if form == "q8":
-            codes = rng.integers(-128, 128, (rows, groups, 32)).astype(np.int8)
-            return Packed("q8", (rows, columns), codes, scales)
-        codes = rng.integers(0, 256, (rows, groups, 16)).astype(np.uint8)
-        return Packed("q4", (rows, columns), codes, scales, (scales * np.float16(-7)).astype(np.float16))
-
-    @classmethod
-    def weight(cls, rng: np.random.Generator, form: str, rows: int, columns: int) -> Weight:
-        if form in ("q4", "q8"):
-            return cls.packed(rng, form, rows, columns)
-        values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(0.1)
-        if form == "bf16":
-            return Plain((values.view(np.uint32) >> 16).astype(np.uint16), "bf16")
-        return Plain(values.astype(np.float16) if form == "f16" else values, form)
 
     @staticmethod
     def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from anchors import COUNT_IDS, COUNT_REPLY, FACES_IDS
 from engine.loading.checkpoint import open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.spec import ModelSpec, RopeSpec
@@ -8,133 +9,7 @@ from engine.models.weights import place
 from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
-from kernels.weights import Plain
-
-A1 = [
-    *(
-        1,
-        9690,
-        198,
-        2683,
-        359,
-        253,
-        5356,
-        5646,
-        11173,
-        3365,
-        3511,
-        308,
-        34519,
-        28,
-        7018,
-        411,
-        407,
-        19712,
-        8182,
-    ),
-    *(2, 198, 1, 4093, 198, 9825, 429, 216, 33, 288, 216, 33, 32, 30, 2, 198, 1, 520, 9531, 198),
-]
-A1_REPLY = [
-    *(
-        33,
-        30,
-        216,
-        33,
-        198,
-        34,
-        30,
-        216,
-        34,
-        198,
-        35,
-        30,
-        216,
-        35,
-        198,
-        36,
-        30,
-        216,
-        36,
-        198,
-        37,
-        30,
-        216,
-        37,
-        198,
-    ),
-    *(
-        38,
-        30,
-        216,
-        38,
-        198,
-        39,
-        30,
-        216,
-        39,
-        198,
-        40,
-        30,
-        216,
-        40,
-        198,
-        41,
-        30,
-        216,
-        41,
-        198,
-        33,
-        32,
-        30,
-        216,
-        33,
-        32,
-    ),
-]
-A2 = [10813, 121, 250] * 8
-
-
-class RandomTensors:
-    """Weights of a random model by canonical name; matrices in the given formats by turns."""
-
-    def __init__(self, spec, helpers, forms, *, tied, biases, seed=0):
-        rng = np.random.default_rng(seed)
-        self.tensors = {}
-
-        def vector(name, n):
-            self.tensors[name] = Plain((1 + 0.1 * rng.standard_normal(n)).astype(np.float32), "f32")
-
-        def matrix(name, rows, columns):
-            form = forms[len(self.tensors) % len(forms)]
-            self.tensors[name] = helpers.weight(rng, form, rows, columns)
-
-        matrix("embedding", spec.vocabulary, spec.width)
-        vector("norm", spec.width)
-        if not tied:
-            matrix("head", spec.vocabulary, spec.width)
-        for i in range(spec.layers):
-            vector(f"{i}.attention_norm", spec.width)
-            vector(f"{i}.mlp_norm", spec.width)
-            matrix(f"{i}.q", spec.q_columns, spec.width)
-            matrix(f"{i}.k", spec.kv_columns, spec.width)
-            matrix(f"{i}.v", spec.kv_columns, spec.width)
-            matrix(f"{i}.output", spec.width, spec.q_columns)
-            matrix(f"{i}.gate", spec.feed_forward, spec.width)
-            matrix(f"{i}.up", spec.feed_forward, spec.width)
-            matrix(f"{i}.down", spec.width, spec.feed_forward)
-            if spec.qk_norm:
-                vector(f"{i}.q_norm", spec.head_dim)
-                vector(f"{i}.k_norm", spec.head_dim)
-            if biases:
-                vector(f"{i}.q_bias", spec.q_columns)
-                vector(f"{i}.v_bias", spec.kv_columns)
-                vector(f"{i}.output_bias", spec.width)
-
-    def has(self, name):
-        return name in self.tensors
-
-    def get(self, name):
-        return self.tensors.get(name)
+from random_weights import RandomTensors
 
 
 def tiny(**changes):
@@ -195,7 +70,7 @@ def divergence(p_logits, q_logits):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_whole_decoder_equals_its_twin(native, isas, helpers, name):
     spec, forms, tied, biases = VARIANTS[name]
-    tensors = RandomTensors(spec, helpers, forms, tied=tied, biases=biases)
+    tensors = RandomTensors(spec, forms, tied=tied, biases=biases)
     tokens = np.random.default_rng(1).integers(0, spec.vocabulary, 60).tolist()
     steps = [
         [(tokens[:40], 0, [5, 9]), (tokens[:3], 0, [11])],
@@ -212,7 +87,7 @@ def test_a_whole_decoder_equals_its_twin(native, isas, helpers, name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_close_to_the_float_reference(native, helpers, name):
     spec, forms, tied, biases = VARIANTS[name]
-    tensors = RandomTensors(spec, helpers, forms, tied=tied, biases=biases)
+    tensors = RandomTensors(spec, forms, tied=tied, biases=biases)
     tokens = np.random.default_rng(2).integers(0, spec.vocabulary, 50).tolist()
     part = [(tokens, 0, [3, 4])]
     expected = Model(
@@ -227,7 +102,7 @@ def test_close_to_the_float_reference(native, helpers, name):
 
 def test_B031_alone_batched_chunked_and_on_any_threads_the_bits_are_the_same(native, isas, helpers):
     spec, forms, tied, biases = VARIANTS["mixed"]
-    tensors = RandomTensors(spec, helpers, forms, tied=tied, biases=biases)
+    tensors = RandomTensors(spec, forms, tied=tied, biases=biases)
     rng = np.random.default_rng(3)
     prompts = [rng.integers(0, spec.vocabulary, n).tolist() for n in (1, 31, 32, 33, 70)]
     blocks = [[10 * i + j for j in range(1, 4)] for i in range(5)]
@@ -276,9 +151,9 @@ def test_B089_the_default_model_counts_to_ten(native, isas, helpers, default_ten
     for isa in isas:
         model = Model(native(isa), checkpoint.spec, checkpoint.tensors, helpers)
         count = 51 if isa == isas[0] else 6
-        assert greedy_reply(model, A1, [1, 2, 3], count) == A1_REPLY[:count], isa
+        assert greedy_reply(model, COUNT_IDS, [1, 2, 3], count) == COUNT_REPLY[:count], isa
 
 
 def test_B001_the_default_model_repeats_the_melting_face(native, helpers, default_tensors):
     model = Model(native(), default_tensors.spec, default_tensors.tensors, helpers)
-    assert greedy_reply(model, A2, [1, 2, 3], 24) == A2
+    assert greedy_reply(model, FACES_IDS, [1, 2, 3], 24) == FACES_IDS

@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from termchat.cli.batch_lines import BadLine, Job, ResultFile, finished_ids, parse_line, read_lines
+from termchat.cli.batch.lines import BadLine, Job, ResultFile, finished_ids, parse_line, read_lines
 from termchat.cli.console import Console
 from termchat.cli.errors import CliError
 from termchat.cli.main import run
@@ -267,7 +267,7 @@ class EndlessLines(io.RawIOBase):
 def test_lines_are_read_as_needed_and_a_signal_keeps_what_is_done(scripted, tmp_path, monkeypatch, number):
     scripted(*(["word " * 3] * 5000), step_seconds=0.002)
     source = EndlessLines()
-    monkeypatch.setattr("termchat.cli.batching._open", lambda *_: source)
+    monkeypatch.setattr("termchat.cli.batch.run._open", lambda *_: source)
     target = tmp_path / "out.jsonl"
     ahead = []
 
@@ -344,7 +344,7 @@ def test_standard_input_must_hold_something(scripted):
 
 
 def test_lines_that_are_too_long_are_passed_over(monkeypatch):
-    monkeypatch.setattr("termchat.cli.batch_lines.LIMIT_BYTES", 32)
+    monkeypatch.setattr("termchat.cli.batch.lines.LIMIT_BYTES", 32)
     file = io.BytesIO(
         b'{"prompt": "a"}\n' + b"x" * 100 + b"\n\n" + b'{"prompt": "b"}\n' + b"y" * 32 + b"\nlast"
     )

@@ -371,7 +371,7 @@ def test_bench_baseline(termchat, scripted, baseline):
     ],
 )
 def test_bench_modes(monkeypatch, mode, order):
-    from termchat.cli import benchmark
+    from termchat.cli.bench import run as benchmark
 
     log = []
 

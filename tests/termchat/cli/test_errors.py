@@ -20,7 +20,7 @@ from engine.runner import LOST
 from engine.testing import ScriptedModel
 from engine.types import EngineError, ErrorCode
 from kernels.cuda import Obstacle
-from termchat.cli import errors, limits
+from termchat.cli import errors
 from termchat.cli.errors import CODES, EXIT_CODES
 from termchat.store import Store, StoreError
 from termchat.thinking import ThinkingStyle
@@ -178,7 +178,7 @@ def input_breaks(s):
             pass
 
     s.scripted("x")
-    s.patch("termchat.cli.batching._open", lambda *_: Broken())
+    s.patch("termchat.cli.batch.run._open", lambda *_: Broken())
     return s.termchat("batch", "in.jsonl")
 
 
@@ -209,7 +209,7 @@ def full_write(fd, data):
 
 
 def busy_result_file(s):
-    from termchat.cli.batch_lines import ResultFile
+    from termchat.cli.batch.lines import ResultFile
 
     first = ResultFile(s.home / "out.jsonl")
     try:
@@ -420,9 +420,9 @@ PRODUCERS = {
     ("store", "{file} is damaged or no database ({reason}); {advice}"): foreign_database,
     ("path", "cannot create the folder {path}: {reason}"): lambda s: file_for_folder(s, "history", "list"),
     ("path", "there is no home folder; set HOME"): no_home,
-    ("limits", limits.FILES): lambda s: refused(s, OSError(24, "Too many open files")),
-    ("limits", limits.THREADS): lambda s: refused(s, RuntimeError("can't start new thread")),
-    ("limits", limits.MEMORY): lambda s: refused(s, MemoryError()),
+    ("limits", errors.FILES): lambda s: refused(s, OSError(24, "Too many open files")),
+    ("limits", errors.THREADS): lambda s: refused(s, RuntimeError("can't start new thread")),
+    ("limits", errors.MEMORY): lambda s: refused(s, MemoryError()),
     ("limits", "the system refuses {file}: {reason}"): lambda s: refused(
         s, OSError(5, "I/O error", "/disk/f")
     ),
@@ -444,7 +444,7 @@ def test_each_error_of_the_table(situation, monkeypatch, row):
     code, message = row
     seen = []
     failure_of = errors.failure_of
-    for module in ("main", "oneshot", "batching"):
+    for module in ("main", "oneshot", "batch.run"):
         __import__(f"termchat.cli.{module}")
         monkeypatch.setattr(
             f"termchat.cli.{module}.failure_of", lambda error: seen.append(failure_of(error)) or seen[-1]
@@ -469,7 +469,7 @@ def test_each_error_of_the_table(situation, monkeypatch, row):
 
 
 def test_every_code_is_in_the_table():
-    source = "".join(path.read_text() for path in (ROOT / "termchat" / "cli").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "termchat" / "cli").rglob("*.py"))
     written = set(re.findall(r'CliError\(\s*"(\w+)"', source))
     engine = set(get_args(ErrorCode)) - NEVER_ON_THE_COMMAND_LINE
     listed = {code for code, _ in ERRORS}

@@ -13,8 +13,7 @@ from contextlib import suppress
 import pytest
 
 from termchat.cli.recording import Recording
-from termchat.messages import prompt_of, said_now
-from termchat.outcome import Outcome, outcome_of
+from termchat.messages import Outcome, outcome_of, prompt_of, said_now
 from termchat.store import ConversationBusyError, Store, StoreError
 
 DONE = Outcome("done", "stop", {})

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 
-from termchat.cli.batch_lines import ResultFile
+from termchat.cli.batch.lines import ResultFile
 from termchat.cli.console import Console
 from termchat.cli.destination import stream_of
 from termchat.cli.main import run

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from termchat.session import starts_thinking, thinking_style
+from termchat.setup import starts_thinking, thinking_style
 from termchat.store import Store
 from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking
 

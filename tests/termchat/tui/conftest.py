@@ -16,15 +16,15 @@ from engine.tokenization import load_tokenizer
 from termchat.config import Config
 from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import LocalSource, ModelEntry
-from termchat.tui.chat import Chat
-from termchat.tui.chats import Chats
-from termchat.tui.engines import Engines
-from termchat.tui.history import History
-from termchat.tui.loader import Loader
-from termchat.tui.monitor import Monitor
-from termchat.tui.relay import Relay
-from termchat.tui.reply import LiveReply
-from termchat.tui.turns import Turns
+from termchat.tui.conversations.collection import Chats
+from termchat.tui.conversations.conversation import Chat
+from termchat.tui.conversations.live_reply import LiveReply
+from termchat.tui.conversations.store_thread import History
+from termchat.tui.conversations.streaming import Relay
+from termchat.tui.conversations.turns import Turns
+from termchat.tui.engines.loader import Loader
+from termchat.tui.engines.monitor import Monitor
+from termchat.tui.engines.pool import Engines
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from engine.testing import ScriptedModel
 from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.tui.commands import COMMANDS
-from termchat.tui.format import milliseconds
 from termchat.tui.screens.stats import StatsScreen
-from termchat.widgets.spark import Spark
+from termchat.tui.widgets.spark import Spark
+from termchat.units import milliseconds
 
 LONG = " ".join(str(number) for number in range(400))
 MARKUP = ["[/INST] done", "[bold", "[/]", "[red]x[/red] [link=a]b", "[@click=app.bell]x[/]"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from termchat.tui.attach import LARGEST, AttachError, block, gather, mentions, read
-from termchat.widgets.origin import all_from
+from termchat.tui.conversations.attachments import LARGEST, AttachError, block, gather, mentions, read
+from termchat.tui.widgets.origin import all_from
 
 
 @pytest.fixture

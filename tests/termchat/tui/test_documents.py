@@ -9,7 +9,7 @@ import pytest
 from textual.content import Content
 from textual.widgets import OptionList
 
-from termchat.tui.compact import next_title
+from termchat.tui.conversations.context_full import next_title
 from termchat.tui.screens.picker import Item, Picker
 
 LONG = " ".join(str(number) for number in range(60))

@@ -14,10 +14,10 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from termchat.tui.widgets.block import Block
-from termchat.widgets.message import Message
-from termchat.widgets.rows import RowView
-from termchat.widgets.transcript import Transcript
+from termchat.tui.widgets.kept_rows import RowView
+from termchat.tui.widgets.lines import Block
+from termchat.tui.widgets.message import Message
+from termchat.tui.widgets.transcript import Transcript
 
 SAID = (
     "# Title\n\nSome **bold** prose that wraps.\n\n- one\n- two\n\n```python\nx = 1\n```\n\n"

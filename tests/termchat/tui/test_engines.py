@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from termchat.tui.bridge import EngineUnavailableError
+from termchat.tui.engines.model_slot import EngineUnavailableError
 
 LONG = " ".join(str(number) for number in range(60))
 

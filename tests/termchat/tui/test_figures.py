@@ -10,11 +10,11 @@ import pytest
 from engine import ConversationRow, EngineSnapshot
 from engine.testing import ScriptedModel, ScriptedRunner
 from termchat.peaks import Peaks
+from termchat.tui.conversations.streaming import Relay
+from termchat.tui.engines.monitor import Monitor
+from termchat.tui.engines.stats import EngineStats, StatsHistory, derive
 from termchat.tui.glyphs import UNICODE
-from termchat.tui.monitor import Monitor
-from termchat.tui.relay import Relay
 from termchat.tui.screens.stats import StatsScreen
-from termchat.tui.stats import EngineStats, StatsHistory, derive
 from termchat.tui.widgets.figures import bandwidth_lines, speed_lines
 
 READY = EngineSnapshot(
@@ -151,7 +151,7 @@ async def test_B3_the_peak_is_measured_again_until_the_machine_was_quiet(
 ) -> None:
     read, busy = [], [True]
     monkeypatch.setattr("engine.bandwidth.others_run", lambda: busy[0])
-    monkeypatch.setattr("termchat.tui.monitor.MEASURE_SECONDS", 0.0)
+    monkeypatch.setattr("termchat.tui.engines.monitor.MEASURE_SECONDS", 0.0)
     monkeypatch.setattr(ScriptedRunner, "read_bandwidth", lambda self: read.append(1) or 1e10)
     async with stage(script("One.", "Two.")) as s:
         peaks = Peaks(tmp_path / "peaks.json")

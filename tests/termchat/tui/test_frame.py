@@ -21,10 +21,10 @@ from termchat.registry import Registry
 from termchat.registry_file import LocalSource, ModelEntry
 from termchat.sanitize import visible
 from termchat.store import Store
-from termchat.tui.driver import CLEAR, TerminalDriver
-from termchat.tui.frame import Frame
 from termchat.tui.screens.dialogs import AskLine, AskText, Choose
 from termchat.tui.screens.picker import Item, Picker
+from termchat.tui.terminal.driver import CLEAR, TerminalDriver
+from termchat.tui.terminal.frame import Frame
 
 NASTY = "a\x1b]0;owned\x07b\x1b[2Jc\x9b31md\u202ee\u2066f\U000e0041g\x08h"
 OURS = re.compile(r"\x1b\[[\d;]*[mHG]")

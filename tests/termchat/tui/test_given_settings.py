@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from termchat.cli.screen import screen
+from termchat.cli.fullscreen import screen
 from termchat.errors import UserError
 
 

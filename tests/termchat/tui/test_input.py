@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from textual import events
 
-from termchat.tui.driver import TerminalDriver
-from termchat.tui.input import PASTE_SECONDS, REST_SECONDS, Input, Token, lines
-from termchat.tui.reports import Reports
+from termchat.tui.terminal.driver import TerminalDriver
+from termchat.tui.terminal.input import PASTE_SECONDS, REST_SECONDS, Input, Token, lines
+from termchat.tui.terminal.reports import Reports
 
 BEGIN, END = b"\x1b[200~", b"\x1b[201~"
 LATER = 60.0

@@ -180,7 +180,7 @@ async def test_a_store_that_fails_at_the_start_is_a_notice(
     open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from termchat.store import StoreError
-    from termchat.tui.chats import Chats
+    from termchat.tui.conversations.collection import Chats
 
     async def load(self: Any) -> None:
         raise StoreError("the list cannot be read")

@@ -22,7 +22,8 @@ AS_BEFORE = {b"25": b"h", b"7": b"h"}
 
 BROKEN = """
 import asyncio, sys
-from termchat.tui import app, reports
+from termchat.tui import app
+from termchat.tui.terminal import reports
 from termchat.tui.screens import main as screen
 kind = sys.argv[1]
 

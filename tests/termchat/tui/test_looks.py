@@ -17,14 +17,14 @@ from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
-from termchat.tui.format import milliseconds_each, percent
+from termchat.tui.engines.stats import StatsHistory
 from termchat.tui.screens.picker import Picker
 from termchat.tui.screens.stats import Plot
-from termchat.tui.stats import StatsHistory
+from termchat.tui.terminal.ascii import Plain
 from termchat.tui.widgets import notices
 from termchat.tui.widgets.engine_panel import EnginePanel
 from termchat.tui.widgets.notices import Notices
-from termchat.widgets.plain import Plain
+from termchat.units import milliseconds_each, percent
 
 LONG = " ".join(map(str, range(300)))
 

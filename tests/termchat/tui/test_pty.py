@@ -19,7 +19,7 @@ import pyte
 import pytest
 
 from termchat.store import Store
-from termchat.tui.format import rate
+from termchat.units import rate
 
 ROWS, COLUMNS = 36, 120
 STORY = "Tell me a very long story about the sea."

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from termchat.store import Store, import_json
-from termchat.tui import history, saving
 from termchat.tui.background import ClosedError, Worker
+from termchat.tui.conversations import saving, store_thread
 
 
 @pytest.fixture(autouse=True)
@@ -218,10 +218,10 @@ async def test_an_exception_while_a_reply_streams_leaves_its_text(stage: Any, sc
 
 
 def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(store_thread, "CLOSE_SECONDS", 0.1)
     blocked = threading.Event()
     try:
-        kept = history.History(tmp_path / "t.db", lambda error: None)
+        kept = store_thread.History(tmp_path / "t.db", lambda error: None)
         kept.post(lambda store: blocked.wait(60))
         started = time.monotonic()
         kept.close()

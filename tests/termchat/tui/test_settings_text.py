@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from termchat.tui.screens.chat_settings import parse, written
+from termchat.tui.screens.conversation_settings import parse, written
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
 

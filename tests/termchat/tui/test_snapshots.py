@@ -17,8 +17,8 @@ from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.store import Store
 from termchat.tui.app import Options, TermchatApp
-from termchat.tui.reply import LiveReply
-from termchat.tui.stats import StatsHistory
+from termchat.tui.conversations.live_reply import LiveReply
+from termchat.tui.engines.stats import StatsHistory
 
 METRICS = {
     "prompt_tokens": 310,

@@ -7,8 +7,8 @@ from typing import Any
 
 from textual import events
 
-from termchat.tui.input import Input
-from termchat.tui.reports import Reports
+from termchat.tui.terminal.input import Input
+from termchat.tui.terminal.reports import Reports
 
 BEGIN, END = b"\x1b[200~", b"\x1b[201~"
 

@@ -14,8 +14,8 @@ import pytest
 
 from engine.testing import ScriptedRunner
 from termchat.store import Store, StoreError
-from termchat.tui.chat import Chat
-from termchat.tui.relay import LOOK_SECONDS, SAVE_SECONDS
+from termchat.tui.conversations.conversation import Chat
+from termchat.tui.conversations.streaming import LOOK_SECONDS, SAVE_SECONDS
 
 LONG = " ".join(str(number) for number in range(400))
 
@@ -267,12 +267,12 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
         from engine.tokenization import load_tokenizer
         from termchat.config import Config
         from termchat.registry import Registry
-        from termchat.tui.chats import Chats
-        from termchat.tui.engines import Engines
-        from termchat.tui.history import History
-        from termchat.tui.loader import Loader
-        from termchat.tui.relay import Relay
-        from termchat.tui.turns import Turns
+        from termchat.tui.conversations.collection import Chats
+        from termchat.tui.engines.pool import Engines
+        from termchat.tui.conversations.store_thread import History
+        from termchat.tui.engines.loader import Loader
+        from termchat.tui.conversations.streaming import Relay
+        from termchat.tui.conversations.turns import Turns
 
         folder, model = Path(sys.argv[1]), sys.argv[2]
         text = " ".join(map(str, range(500)))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from termchat.store import Store, save_draft
-from termchat.tui import turns
-from termchat.tui.chats import Chats
-from termchat.tui.history import History
+from termchat.tui.conversations import turns
+from termchat.tui.conversations.collection import Chats
+from termchat.tui.conversations.store_thread import History
 from termchat.tui.screens import main
 
 LONG = " ".join(str(number) for number in range(60))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from termchat.store import Store
-from termchat.tui.chats import Chats
+from termchat.tui.conversations.collection import Chats
 from termchat.tui.screens import main
 
 LONG = " ".join(str(number) for number in range(60))

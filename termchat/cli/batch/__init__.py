@@ -1,0 +1,1 @@
+"""`termchat batch`: many prompts from a file, answered together."""

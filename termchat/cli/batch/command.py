@@ -1,0 +1,71 @@
+"""`termchat batch`: many prompts from a file, answered together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...settings import SAMPLING_KEYS
+from ..console import Console
+from ..options import (
+    ENGINE,
+    SectionedCommand,
+    engine_options,
+    given,
+    model_options,
+    option,
+    raw_option,
+    sampling_options,
+    system_option,
+)
+
+
+@click.command(cls=SectionedCommand)
+@click.argument("source", metavar="IN.jsonl")
+@option(
+    "Batch",
+    "-o",
+    "--output",
+    metavar="OUT.jsonl",
+    default="-",
+    help="Where results go; - is standard output.",
+)
+@option(
+    "Batch",
+    "--concurrency",
+    type=click.IntRange(1, 4096),
+    default=16,
+    metavar="N",
+    help="Conversations computed at the same time (16).",
+)
+@model_options
+@system_option
+@raw_option
+@sampling_options
+@engine_options
+@click.pass_obj
+def batch(console: Console, /, **values: Any) -> int:
+    """Answer a file of prompts, all in one continuous batch.
+
+    A line is {"id": .., "prompt": ".."} or {"id": .., "messages": [{"role": .., "content": ..}]}, and may
+    hold sampling settings of its own ("temperature", "max_tokens", ...). Results come in order of completion,
+    one line each: {"index", "id", "text", ...} or {"index", "id", "error"}. Run it again with the same output
+    file to answer what is missing or failed. IN.jsonl can be - for standard input.
+    """
+    from .run import BatchRequest, run_batch
+
+    if values["raw"] and values["system"]:
+        raise click.UsageError("--raw and --system exclude each other")
+    request = BatchRequest(
+        source=values["source"],
+        output=values["output"],
+        concurrency=values["concurrency"],
+        model=values["model"],
+        yes=values["yes"],
+        system=values["system"] or "",
+        raw=values["raw"],
+        sampling=given(values, SAMPLING_KEYS),
+        engine=given(values, ENGINE),
+    )
+    return run_batch(console, request)

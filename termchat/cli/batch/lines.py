@@ -1,0 +1,228 @@
+"""Lines of a batch: what comes in, checked one by one, and the file of results that a rerun goes on with."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from engine import Message, SamplingParams
+
+from ...files import try_lock
+from ..errors import CliError
+
+LIMIT_BYTES = 64 << 20
+"""Length of a line; no model's context holds more."""
+
+LONGEST_NUMBER = 1000
+"""Digits; what any setting or id needs by far."""
+
+SAMPLING_FIELDS = tuple(name for name in SamplingParams.__dataclass_fields__ if name != "logprobs")
+FIELDS = ("id", "prompt", "messages", *SAMPLING_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A line that can be answered. id: from the line, else its index. sampling: fields of SamplingParams."""
+
+    index: int
+    id: Any
+    prompt: str | list[Message]
+    sampling: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that cannot, and why."""
+
+    index: int
+    id: Any
+    error: CliError
+
+
+def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Lines with their numbers from 0 on, blank ones left out; None for one that is too long."""
+    index = 0
+    while line := file.readline(LIMIT_BYTES):
+        long = len(line) == LIMIT_BYTES and not line.endswith(b"\n")
+        while long and (rest := file.readline(LIMIT_BYTES)) and not rest.endswith(b"\n"):
+            pass
+        if long or line.strip():
+            yield index, None if long else line
+        index += 1
+
+
+def parse_line(index: int, line: bytes | None, *, system: str = "", raw: bool = False) -> Job | BadLine:
+    """A line as a job. Nothing in it can stop the others."""
+    key: Any = index
+    try:
+        if line is None:
+            raise ValueError(f"the line has more than {LIMIT_BYTES >> 20} MiB")
+        content = _parse(line)
+        key = _id(content, index)
+        return Job(index, key, _prompt(content, system, raw), _sampling(content))
+    except CliError as error:
+        return BadLine(index, key, error)
+    except (ValueError, RecursionError) as error:
+        message = "the line is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return BadLine(index, key, CliError("invalid_request", message))
+
+
+def key_of(id: Any) -> str:
+    """An id as a key: the number 1 and the text "1" are two ids."""
+    return json.dumps(id)
+
+
+def finished_ids(path: Path) -> set[str]:
+    """Ids that have a result without error in a file of results. Other lines count for nothing."""
+    done = set()
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                result = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(result, dict) and "id" in result and "text" in result and "error" not in result:
+                done.add(key_of(result["id"]))
+    return done
+
+
+class ResultFile:
+    """Results appended to a regular file, each in one write. A last line that a crash has torn goes first."""
+
+    def __init__(self, path: Path) -> None:
+        """CliError: it cannot be written, or another batch is writing it."""
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise self._failed(error) from error
+        if not try_lock(self._fd):
+            os.close(self._fd)
+            raise CliError("output", f"another batch is writing to {path}")
+        self._remove_torn_line()
+        self.done = finished_ids(path)
+
+    def append(self, line: str) -> None:
+        """Add a line."""
+        data = memoryview(f"{line}\n".encode("utf-8", "replace"))
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._fd)
+
+    def _failed(self, error: OSError) -> CliError:
+        return CliError("output", f"cannot write {self.path}: {error.strerror}")
+
+    def _remove_torn_line(self) -> None:
+        end = size = os.fstat(self._fd).st_size
+        while end:
+            start = max(0, end - (1 << 16))
+            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            os.ftruncate(self._fd, end)
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the line is not valid UTF-8 at byte offset {error.start}") from error
+    try:
+        content = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the line is no JSON: {error.msg} at column {error.colno}") from error
+    if not isinstance(content, dict):
+        raise ValueError("the line must be a JSON object")
+    return content
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits is no number for this")
+    return int(digits)
+
+
+def _id(content: Mapping[str, Any], index: int) -> Any:
+    value = content.get("id", index)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError("id must be a text or an integer")
+    return _text(value, "id") if isinstance(value, str) else value
+
+
+def _prompt(content: Mapping[str, Any], system: str, raw: bool) -> str | list[Message]:
+    for name in content:
+        if name not in FIELDS:
+            near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
+            raise ValueError(f"unknown field {name[:100]!r}; did you mean {near!r}?")
+    if ("prompt" in content) == ("messages" in content):
+        raise ValueError("a line has either a prompt or messages")
+    if "prompt" in content:
+        text = _text(content["prompt"], "prompt")
+        if not text.strip():
+            raise CliError("empty_prompt", "the prompt is empty")
+        if raw:
+            return text
+        messages = [Message("user", text)]
+    else:
+        if raw:
+            raise ValueError("messages need the chat template, which --raw leaves out")
+        messages = _messages(content["messages"])
+    if system and messages[0].role != "system":
+        messages.insert(0, Message("system", system))
+    return messages
+
+
+def _messages(value: Any) -> list[Message]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("messages must be a list of messages")
+    messages = []
+    for number, item in enumerate(value):
+        where = f"messages[{number}]"
+        if not isinstance(item, dict) or set(item) != {"role", "content"}:
+            raise ValueError(f"{where} must be an object with role and content")
+        if item["role"] not in ("system", "user", "assistant", "tool"):
+            raise ValueError(f"{where}.role must be system, user, assistant or tool")
+        messages.append(Message(item["role"], _text(item["content"], f"{where}.content")))
+    return messages
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} holds half of a surrogate pair at position {error.start}") from error
+    return value
+
+
+def _sampling(content: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {name: content[name] for name in SAMPLING_FIELDS if content.get(name) is not None}
+    bias = settings.get("logit_bias")
+    if isinstance(bias, dict):
+        if not all(token.isdecimal() and len(token) < 12 for token in bias):
+            raise ValueError("logit_bias must have token ids as its keys")
+        settings["logit_bias"] = {int(token): value for token, value in bias.items()}
+    try:
+        SamplingParams(**settings)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a sampling setting has the wrong form: {error}") from error
+    return settings

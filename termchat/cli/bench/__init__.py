@@ -1,0 +1,1 @@
+"""`termchat bench`: how fast a model answers, alone and together with others."""

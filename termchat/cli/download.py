@@ -1,0 +1,116 @@
+"""The model that was asked for, downloaded if that is wanted, with the progress on standard error."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from .. import units
+from ..download.progress import Progress, format_progress
+from ..registry import NotDownloadedError, Registry, ResolvedModel
+from ..registry_file import ModelEntry
+from .console import Console
+from .errors import CliError
+
+if TYPE_CHECKING:
+    from ..download import Checked
+
+BAR_CELLS = 20
+LINE_SECONDS = 5.0
+"""Where standard error is no terminal, progress is a line now and then."""
+
+
+class ProgressLine:
+    """One line that changes on a terminal, else lines every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._messages = console.messages
+        self._phase: str | None = None
+        self._shown = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Show an event."""
+        if self._messages.is_terminal:
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be drawn over
+            self._messages.progress(format_progress(progress, bar=BAR_CELLS)[:room])
+            return
+        now = time.monotonic()
+        if progress.phase == self._phase and now - self._shown < LINE_SECONDS:
+            return
+        self._phase, self._shown = progress.phase, now
+        self._messages.note(format_progress(progress))
+
+    def close(self) -> None:
+        """Leave the line."""
+        if self._messages.is_terminal:
+            self._messages.progress("")
+
+
+def downloaded(console: Console, registry: Registry, name: str | None, *, yes: bool) -> ResolvedModel:
+    """The model of that name or path. UnknownModelError, NotDownloadedError, DownloadError, PathError."""
+    try:
+        return registry.resolve(name)
+    except NotDownloadedError as error:
+        if registry.target(error.entry) is None:  # a file of the user's own that is missing
+            raise
+        if not yes and not _wanted(console, registry, error.entry):
+            raise CliError("model_not_downloaded", f"{error}, or add --yes") from error
+        download(console, registry, error.entry)
+    return registry.resolve(name)
+
+
+def _wanted(console: Console, registry: Registry, entry: ModelEntry) -> bool:
+    """Ask on a terminal; without one only the default model comes unasked."""
+    if console.stdin_kind == "terminal" and console.messages.is_terminal:
+        return console.ask(f"{described(entry)} is not downloaded yet. Download it?")
+    return entry.name == registry.default
+
+
+def download(console: Console, registry: Registry, entry: ModelEntry) -> None:
+    """Download a model, showing its progress. DownloadError, PathError, NotDownloadedError."""
+    from ..download import ensure, origin_of
+
+    line = ProgressLine(console)
+    console.messages.note(f"{described(entry)} comes to {registry.models / entry.name}")
+    try:
+        path = ensure(registry, entry.name, line)
+    finally:
+        line.close()
+    console.messages.note(f"{entry.name} is ready: {path}")
+    origin = origin_of(path)
+    if origin is not None and not origin.checked:
+        known = "neither models.toml nor its server says what it must be"
+        console.messages.note(
+            f"{entry.name} could not be checked: {known}; what came has sha256 {origin.sha256}"
+        )
+
+
+def check(console: Console, registry: Registry, name: str) -> Checked:
+    """Read a model's file and compare it with what is known. NotDownloadedError, DownloadError."""
+    from ..download import check
+
+    line = ProgressLine(console)
+    try:
+        return check(registry, name, line if console.messages.is_terminal else None)
+    finally:
+        line.close()
+
+
+def repair(console: Console, registry: Registry, name: str) -> None:
+    """Bring a damaged model again, showing the progress. DownloadError, PathError."""
+    from ..download import repair
+
+    line = ProgressLine(console)
+    try:
+        path = repair(registry, name, line)
+    finally:
+        line.close()
+    console.messages.note(f"{name} is ready: {path}")
+
+
+def described(entry: ModelEntry) -> str:
+    """The model with what one wants to know before downloading it."""
+    known = [units.size(entry.size) if entry.size is not None else "", entry.licence]
+    details = ", ".join(part for part in known if part)
+    return f"the model {entry.name} ({details})" if details else f"the model {entry.name}"

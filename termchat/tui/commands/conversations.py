@@ -1,0 +1,215 @@
+"""Commands for whole conversations."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from ...store import search
+from ..command import Command, CommandError
+from ..conversations.context_full import drop_oldest, summarise
+from ..screens.dialogs import AskLine, AskText, Choose
+from ..screens.picker import Item, Picker
+from .loading import model_answers
+from .sending import submit
+
+if TYPE_CHECKING:
+    from ..screens.main import MainScreen
+
+
+async def new(ui: MainScreen, argument: str) -> None:
+    """Begin a conversation; the argument is its first message."""
+    ui.keep_draft()
+    await ui.switch_to(ui.app.chats.new())
+    if argument:
+        submit(ui, argument)
+
+
+async def move(step: int, ui: MainScreen, argument: str) -> None:
+    """Go to the conversation below or above in the list."""
+    chats = ui.app.chats.all
+    await ui.switch_to(chats[(chats.index(ui.chat) + step) % len(chats)])
+
+
+async def go_to(index: int, ui: MainScreen, argument: str) -> None:
+    """Go to the conversation at a place in the list; those without a message do not count."""
+    chats = [chat for chat in ui.app.chats.all if chat.messages or chat.id is not None]
+    if index < len(chats):
+        await ui.switch_to(chats[index])
+
+
+async def title(ui: MainScreen, argument: str) -> None:
+    """Rename the conversation."""
+    chat = ui.chat
+    if chat.id is None:
+        raise CommandError("this conversation has no message yet, so it has no title")
+    if not argument:
+        answer = await ui.app.push_screen_wait(
+            AskLine("Rename", "Empty: the title is made of the first message.", chat.title)
+        )
+        if answer is None:
+            return
+        argument = answer
+    await ui.app.chats.rename(chat, argument)
+
+
+async def delete(ui: MainScreen, argument: str) -> None:
+    """Delete the conversation; it can be brought back."""
+    chats, chat = ui.app.chats, ui.chat
+    at = chats.all.index(chat)
+    ui.keep_draft()
+    ui.give_back(chat, ui.app.turns.stop(chat))
+    await chats.delete(chat)
+    await ui.switch_to(chats.all[min(at, len(chats.all) - 1)] if chats.all else chats.new())
+    if chat.id is not None:
+        ui.notify_user(f"{chat.title}: deleted; /undelete brings it back")
+
+
+async def undelete(ui: MainScreen, argument: str) -> None:
+    """Bring back what was deleted last."""
+    await ui.switch_to(await ui.app.chats.undelete())
+
+
+async def fork(ui: MainScreen, argument: str) -> None:
+    """Copy the conversation, up to the message the keys are at, into a new one."""
+    focused = ui.conversation.focused
+    if ui.chat.held:
+        raise CommandError("this conversation is not stored yet, so it cannot be copied")
+    copy = await ui.app.chats.fork(ui.chat, focused.id if focused is not None else None)
+    await ui.switch_to(copy)
+    ui.notify_user("this is the copy")
+
+
+async def find(ui: MainScreen, argument: str) -> None:
+    """Search titles and messages of all conversations."""
+    chats = ui.app.chats
+
+    async def items(query: str) -> list[Item]:
+        if not query.strip():
+            return [Item(Content(chat.title), (chat, None)) for chat in chats.all if chat.id]
+        hits = await ui.app.history.read(partial(search, query=query))
+        if any(chats.find(hit.conversation_id) is None for hit in hits):
+            await chats.windows.refresh()  # another window or program has written it
+        found = []
+        for hit in hits:
+            chat = chats.find(hit.conversation_id)
+            if chat is not None:
+                detail = Content(f"  {hit.snippet}").stylize("$chat-muted")
+                for start, end in hit.matches:
+                    detail = detail.stylize("bold underline $accent", start + 2, end + 2)
+                found.append(Item(Content(hit.title), (chat, hit.message_id), detail))
+        words = query.lower().split()
+        titles = [
+            Item(Content(chat.title), (chat, None))
+            for chat in chats.all
+            if chat.id and all(word in chat.title.lower() for word in words)
+        ]
+        return [*titles, *found]
+
+    chosen = await ui.app.push_screen_wait(Picker("Conversations", items, query=argument))
+    if chosen is None:
+        return
+    chat, message_id = chosen
+    await ui.switch_to(chat)
+    if message_id is not None:
+        await chats.select(chat, message_id)
+        ui.go_to_message(message_id)
+
+
+async def system(ui: MainScreen, argument: str) -> None:
+    """Set the conversation's system prompt."""
+    if not argument:
+        answer = await ui.app.push_screen_wait(
+            AskText(
+                "System prompt", "How the model should behave. Empty: as it does by itself.", ui.chat.system
+            )
+        )
+        if answer is None:
+            return
+        argument = answer
+    await ui.app.chats.set_system(ui.chat, argument.strip())
+
+
+async def compact(ui: MainScreen, argument: str) -> None:
+    """Go on in a new conversation with room in its context."""
+    chat = ui.chat
+    if chat.busy:
+        raise CommandError("a reply is being made; Esc stops it")
+    if not chat.messages:
+        raise CommandError("this conversation has no message yet")
+    answer = await ui.app.push_screen_wait(
+        Choose(
+            "Make room in the context",
+            "The conversation stays as it is. A new one goes on:",
+            ["without the oldest messages", "with a summary of what was said", "cancel"],
+        )
+    )
+    if answer in (None, 2):
+        return
+    if not await model_answers(ui, chat):
+        return
+    last, turns = "", ui.app.turns
+    with turns.occupied(chat) as stopped:
+        bridge = await ui.app.engines.ready(chat.model)
+        if answer == 0:
+            goes_on = await drop_oldest(ui.app.chats, bridge, chat)
+        else:
+            stop = ui.app.keys.hint("reply.stop")
+            ui.notify_user(f"the model is summarising the conversation; {stop} stops it")
+            goes_on, last = await summarise(ui.app.chats, bridge, chat, stopped)
+        queued = turns.take_back(chat)
+    await ui.switch_to(goes_on)
+    if goes_on.ending == "unanswered":
+        turns.regenerate(goes_on, goes_on.messages[-1])
+    for text in [last, *queued] if last else queued:
+        turns.submit(goes_on, text)
+
+
+async def purge(ui: MainScreen, argument: str) -> None:
+    """Remove all deleted conversations for good."""
+    answer = await ui.app.push_screen_wait(
+        Choose(
+            "Remove all deleted conversations for good?",
+            "They cannot be brought back then, and nothing of them stays in the database.",
+            ["remove them", "cancel"],
+        )
+    )
+    if answer == 0:
+        count = await ui.app.chats.purge()
+        ui.notify_user(f"deleted conversations removed for good: {count}")
+
+
+CHATS = (
+    Command("chat.new", new, "new conversation", "Conversations", "new", "[MESSAGE]", "ctrl+n"),
+    Command("chat.find", find, "search all conversations", "Conversations", "search", "[WORDS]", "ctrl+o"),
+    Command(
+        "chat.next", partial(move, 1), "next conversation", "Conversations", key="ctrl+pagedown,ctrl+down"
+    ),
+    Command(
+        "chat.previous",
+        partial(move, -1),
+        "previous conversation",
+        "Conversations",
+        key="ctrl+pageup,ctrl+up",
+    ),
+    *(
+        Command(
+            f"chat.{number}",
+            partial(go_to, number - 1),
+            f"conversation {number} of the list",
+            "Conversations",
+            key=f"alt+{number}",
+            palette=False,
+        )
+        for number in range(1, 10)
+    ),
+    Command("chat.title", title, "rename", "Conversations", "title", "[TITLE]"),
+    Command("chat.delete", delete, "delete", "Conversations", "delete"),
+    Command("chat.undelete", undelete, "bring back the one deleted last", "Conversations", "undelete"),
+    Command("chat.purge", purge, "remove what was deleted for good", "Conversations", "purge"),
+    Command("chat.fork", fork, "copy into a new conversation", "Conversations", "branch"),
+    Command("chat.compact", compact, "make room in the context", "Conversations", "compact"),
+    Command("chat.system", system, "system prompt", "Conversations", "system", "[TEXT]"),
+)

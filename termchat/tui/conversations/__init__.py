@@ -1,0 +1,1 @@
+"""The conversations: begun, answered, saved, brought back. Knows no widgets."""

@@ -1,0 +1,1 @@
+"""The models in use: found, loaded, watched."""

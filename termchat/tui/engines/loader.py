@@ -1,0 +1,77 @@
+"""Finding models and making engines, by the user's settings. What takes time is for a background thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...config import Config
+
+if TYPE_CHECKING:
+    from engine import Engine, EngineConfig, MemoryPlan
+
+    from ...registry import Registry, ResolvedModel
+
+
+class Loader:
+    """What all models of the application share. registry: None until `read` was called."""
+
+    def __init__(
+        self,
+        config: Config,
+        read_registry: Callable[[], Registry],
+        flags: Mapping[str, Any] | None = None,
+        *,
+        engine_config: Callable[[ResolvedModel], EngineConfig] | None = None,
+        plan: Callable[[EngineConfig], MemoryPlan] | None = None,
+    ) -> None:
+        """flags: engine options of the command line. engine_config, plan: for tests, instead of these."""
+        self.config = config
+        self.registry: Registry | None = None
+        self._read_registry = read_registry
+        self._flags = dict(flags or {})
+        self._engine_config = engine_config
+        self._plan = plan
+
+    def read(self) -> None:
+        """Read the registry. Blocks."""
+        self.registry = self._read_registry()
+
+    def resolve(self, name: str | None) -> ResolvedModel:
+        """The model of a name or path (None: the user's default). UnknownModelError, NotDownloadedError."""
+        assert self.registry is not None, "it was read"
+        chosen = self.config.options["model"] if name is None else name
+        return self.registry.resolve(chosen if isinstance(chosen, str) else None)
+
+    def reference(self, name: str) -> str:
+        """How to find the model of a name or path again, whether it is here or not. UnknownModelError."""
+        from ...registry import NotDownloadedError
+
+        try:
+            return reference_of(self.resolve(name))
+        except NotDownloadedError as error:
+            return error.entry.name
+
+    def make(self, model: ResolvedModel) -> Engine:
+        """An engine that is not entered yet. Imports what computes, so it blocks."""
+        from engine import AsyncEngine
+
+        return AsyncEngine(self._config_of(model))
+
+    def plan(self, model: ResolvedModel) -> MemoryPlan:
+        """What the model would take of the memory. Reads its files' headers. EngineError."""
+        from engine import plan_memory
+
+        return (self._plan or plan_memory)(self._config_of(model))
+
+    def _config_of(self, model: ResolvedModel) -> EngineConfig:
+        if self._engine_config is not None:
+            return self._engine_config(model)
+        from ...setup import engine_config
+
+        return engine_config(model, self.config, self._flags)
+
+
+def reference_of(model: ResolvedModel) -> str:
+    """How to find a model again: its registered name, or its path."""
+    return model.reference

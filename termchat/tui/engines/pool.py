@@ -1,0 +1,146 @@
+"""The models in use: one engine each, as many as the memory holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...units import size
+from ..background import in_background
+from .loader import Loader
+from .model_slot import EngineBridge, EngineUnavailableError
+
+IDLE_CHECK_SECONDS = 0.1
+_IN_MEMORY = ("loading", "ready")
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a model cannot be loaded beside others. needed, free: bytes; None: not even its cache fits."""
+
+    needed: int | None
+    free: int
+    loaded: tuple[EngineBridge, ...]
+
+    def sentence(self, title: str) -> str:
+        """What is lacking for the model of this title."""
+        wish = "more memory than there is" if self.needed is None else size(self.needed)
+        beside = " and ".join(bridge.title for bridge in self.loaded)
+        return f"{title} needs {wish}; {size(self.free)} are free beside {beside}"
+
+
+class Engines:
+    """A bridge for each model that some conversation asked for. default: the one of new conversations."""
+
+    def __init__(self, loader: Loader, changed: Callable[[], None]) -> None:
+        """changed: called on the event loop when a model's state has changed."""
+        self.default = EngineBridge(loader, changed)
+        self._bridges = [self.default]
+        self._loader = loader
+        self._changed = changed
+
+    @property
+    def known(self) -> list[EngineBridge]:
+        """One for each model that some conversation asked for."""
+        return list(self._bridges)
+
+    async def start(self, name: str | None, *, fetch: bool = False, first: str = "") -> None:
+        """Read the registry and load the default model, or instead of it the `first` conversation's.
+
+        name: the default from now on. fetch: bring what is absent.
+        """
+        self.default.name = name
+        try:
+            await in_background(self._loader.read)
+        except Exception as error:
+            self.default.fail(error)
+            return
+        for bridge in self._bridges:
+            bridge.look()
+        bridge = self.of(first)
+        registry, entry = self._loader.registry, bridge.entry
+        bridge.load()
+        if fetch and registry is not None and entry is not None and registry.target(entry) is not None:
+            bridge.download()
+
+    def of(self, model: str) -> EngineBridge:
+        """The bridge of a conversation's model; "" is the default."""
+        if not model:
+            return self.default
+        found = next((bridge for bridge in self._bridges if bridge.reference == model), None)
+        if found is None:
+            found = EngineBridge(self._loader, self._changed, model)
+            self._bridges.append(found)
+            if self._loader.registry is not None:
+                found.look()
+        return found
+
+    @property
+    def loaded(self) -> list[EngineBridge]:
+        """Those with an engine."""
+        return [bridge for bridge in self._bridges if bridge.engine is not None]
+
+    @property
+    def loading(self) -> bool:
+        """Whether a load is at a point where it cannot be stopped."""
+        return any(bridge.loading for bridge in self._bridges)
+
+    async def shortage(self, bridge: EngineBridge) -> Shortage | None:
+        """What keeps a model from being loaded beside the others; None if nothing does.
+
+        Without others it is the engine that says whether the memory is enough.
+        """
+        others = [other for other in self._bridges if other is not bridge and other.state in _IN_MEMORY]
+        model = bridge.model
+        if not others or model is None:
+            return None
+        loaded = tuple(self.loaded)
+        from engine import EngineError
+
+        try:
+            plan = await in_background(lambda: self._loader.plan(model))
+            reserved = [await self._reserved(other) for other in others]
+        except EngineError as error:
+            return Shortage(None, 0, loaded) if error.code == "out_of_memory" else None
+        needed, free = plan.weight_bytes + plan.kv_bytes, max(0, plan.free_bytes - sum(reserved))
+        return Shortage(needed, free, loaded) if needed > free else None
+
+    async def _reserved(self, bridge: EngineBridge) -> int:
+        """Bytes that a model has not taken yet but will: all while it loads, then its cache's free blocks."""
+        model, snapshot = bridge.model, bridge.snapshot()
+        assert model is not None, "it is loaded, or being loaded"
+        plan = await in_background(lambda: self._loader.plan(model))
+        if snapshot is None:
+            return plan.weight_bytes + plan.kv_bytes
+        return snapshot.blocks_free * snapshot.block_size * plan.kv_bytes_per_token
+
+    async def ready(self, model: str) -> EngineBridge:
+        """The bridge of a conversation's model with its engine, loaded if it was not and there is room.
+
+        EngineUnavailableError.
+        """
+        bridge = self.of(model)
+        if bridge.state == "unloaded":
+            lack = await self.shortage(bridge)
+            if lack is not None:
+                raise EngineUnavailableError(f"{lack.sentence(bridge.title)}; /unload frees some")
+            bridge.load()
+        await bridge.ready()
+        return bridge
+
+    def load_instead(self, bridge: EngineBridge, other: EngineBridge) -> None:
+        """Load a model when another one has nothing to answer any more and is unloaded."""
+
+        async def freed() -> None:
+            while not other.idle:
+                await asyncio.sleep(IDLE_CHECK_SECONDS)
+            await other.unload()
+
+        if self.default is other:
+            self.default = bridge
+        bridge.load(first=freed())
+
+    async def close(self) -> None:
+        """End all engines."""
+        await asyncio.gather(*(bridge.close() for bridge in self._bridges))

@@ -1,0 +1,162 @@
+"""The settings of one conversation: its system prompt and its own sampling values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Grid
+from textual.widgets import Input, Static, TextArea
+
+from ...settings import SAMPLING_KEYS, check_sampling
+from ..widgets.text_box import TextBox
+from .dialogs import Dialog
+
+HELP = {
+    "temperature": "0 always takes the most likely token",
+    "top_k": "keep the k most likely tokens; 0 keeps all",
+    "top_p": "keep the smallest set with this probability",
+    "min_p": "keep tokens with this share of the best one's",
+    "repetition_penalty": "above 1: less of what was said, once each",
+    "presence_penalty": "subtracted once for tokens of the reply",
+    "frequency_penalty": "subtracted for each occurrence",
+    "seed": "the same seed gives the same reply",
+    "max_tokens": "longest reply, in tokens",
+    "stop": "texts that end the reply: a|b, \\n is a new line",
+}
+
+_WHOLE = ("top_k", "seed", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """What can be set."""
+
+    system: str
+    sampling: Mapping[str, Any]
+
+
+def parse(name: str, text: str) -> Any:
+    """The value of a setting as typed. ValueError names setting and value."""
+    text = text.strip()
+    if name == "stop":
+        return tuple(_unescaped(part) for part in _divided(text))
+    try:
+        return int(text) if name in _WHOLE else float(text)
+    except ValueError:
+        kind = "a whole number" if name in _WHOLE else "a number"
+        raise ValueError(f"{name} must be {kind}, not {text[:40]!r}") from None
+
+
+def written(name: str, value: Any) -> str:
+    """A value as it is typed."""
+    if name == "stop":
+        texts = value if isinstance(value, (list, tuple)) else [value]
+        return "|".join(_escaped(str(text)) for text in texts)
+    return str(value)
+
+
+_ESCAPES = {"\\": "\\\\", "|": "\\|", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
+
+
+def _escaped(text: str) -> str:
+    """A text that ends the reply, as it is typed: also with blanks at its ends, and in one line."""
+    ends = {0, len(text) - 1}
+    parts = []
+    for place, char in enumerate(text):
+        if char in _ESCAPES:
+            parts.append(_ESCAPES[char])
+        elif char == " ":
+            parts.append("\\s" if place in ends else " ")
+        elif char.isprintable() or ord(char) > 0xFFFF:
+            parts.append(char)
+        else:
+            parts.append(f"\\u{ord(char):04x}")
+    return "".join(parts)
+
+
+def _unescaped(written: str) -> str:
+    """What a backslash stands before is itself, but for the names."""
+
+    def sign(found: re.Match[str]) -> str:
+        return chr(int(found[1], 16)) if found[1] is not None else _NAMED.get(found[2], found[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", sign, written)
+
+
+def _divided(written: str) -> list[str]:
+    """The parts between bars that stand behind no backslash."""
+    parts, behind = [""], False
+    for char in written:
+        if char == "|" and not behind:
+            parts.append("")
+            continue
+        parts[-1] += char
+        behind = char == "\\" and not behind
+    return parts
+
+
+class ChatSettingsScreen(Dialog[ChatSettings]):
+    """A form. An empty field takes the default, which it shows dimly."""
+
+    BINDINGS = [Binding("ctrl+s", "save", "save", show=False, priority=True)]
+    DEFAULT_CSS = """
+    ChatSettingsScreen .dialog { width: 88; }
+    ChatSettingsScreen Grid {
+        grid-size: 3; grid-columns: 20 14 1fr; grid-rows: 1; grid-gutter: 0 1; height: auto;
+    }
+    ChatSettingsScreen Grid Static { height: 1; }
+    ChatSettingsScreen .help { color: $chat-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    ChatSettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 20 1fr; }
+    ChatSettingsScreen.-narrow .help { display: none; }
+    ChatSettingsScreen .dialog TextArea { height: 5; margin-bottom: 1; }
+    ChatSettingsScreen.-low .dialog TextArea { height: 2; }
+    ChatSettingsScreen #problem { color: $error; height: auto; display: none; }
+    """
+
+    def __init__(self, title: str, settings: ChatSettings, defaults: Mapping[str, Any]) -> None:
+        super().__init__(f"Settings of: {title}")
+        self._settings = settings
+        self._defaults = defaults
+
+    def content(self) -> ComposeResult:
+        """System prompt, then one row for each setting."""
+        yield Static("System prompt", markup=False)
+        yield TextBox(self._settings.system, soft_wrap=True, tab_behavior="focus")
+        with Grid():
+            for name in SAMPLING_KEYS:
+                value, default = self._settings.sampling.get(name), self._defaults.get(name)
+                yield Static(name, markup=False)
+                yield Input(
+                    "" if value is None else written(name, value),
+                    placeholder="" if default is None else written(name, default),
+                    id=name,
+                )
+                yield Static(HELP[name], classes="help", markup=False)
+        yield Static("", id="problem", markup=False)
+        yield Static("^S save   tab next   esc cancel", classes="dialog-hint", markup=False)
+
+    def action_save(self) -> None:
+        """Answer, if all values are allowed."""
+        try:
+            sampling = {
+                name: parse(name, field.value)
+                for name in SAMPLING_KEYS
+                if (field := self.query_one(f"#{name}", Input)).value.strip()
+            }
+            check_sampling(sampling)
+        except ValueError as error:
+            problem = self.query_one("#problem", Static)
+            problem.update(str(error))
+            problem.display = True
+            return
+        self.dismiss(ChatSettings(self.query_one(TextArea).text.strip(), sampling))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter saves too."""
+        self.action_save()

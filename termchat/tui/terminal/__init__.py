@@ -1,0 +1,1 @@
+"""The terminal: what it sends, and what may be drawn on it."""

@@ -1,0 +1,270 @@
+"""The terminal of the full-screen interface: what it sends, drawing on it, and leaving it as it was.
+
+Textual's driver, but for the input, which is read by `Input` and `Reports`, for the file that is drawn on,
+and for the ways out: by the job control's keys, by a fault, and by the last signal.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import select
+import signal
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+from .input import LONGEST_TYPED, Input
+from .reports import Reports
+
+if TYPE_CHECKING:
+    from ..app import TermchatApp
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 65_536
+MOST_AT_ONCE = 16 * 1024 * 1024
+LOOK_SECONDS = 0.1
+REST_OF_PASTE_SECONDS = 0.05
+"""More than can be typed at once is followed by the rest within this time."""
+LEAVING_SECONDS = 0.5
+"""So long a terminal that takes nothing more is waited for when the program must end."""
+
+KITTY_FLAGS = 1 | 4 | 8 | 16
+"""Of the kitty keyboard protocol: unambiguous, also the key at its place, all keys, with their text."""
+
+LEAVE = (
+    "\x1b[?2026l\x1b[?2004l\x1b[?7h\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l"
+    "\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m"
+)
+"""Ends every mode that the interface may have begun."""
+CLEAR = "\x1b[0m\x1b[H\x1b[2J"
+"""Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
+
+
+class Paper(io.TextIOBase):
+    """A terminal to draw on: all of a text is written, or, where the terminal is gone, none of it."""
+
+    def __init__(self, fileno: int) -> None:
+        self._fileno = fileno
+        self._waiting: list[str] = []
+        self._gone = False
+
+    def fileno(self) -> int:
+        """The terminal."""
+        return self._fileno
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Take a text, to be drawn by `flush`."""
+        self._waiting.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Draw what was written, also on a terminal that another program has made non-blocking."""
+        data, self._waiting = memoryview("".join(self._waiting).encode("utf-8", "replace")), []
+        while data and not self._gone:
+            try:
+                data = data[os.write(self._fileno, data) :]
+            except BlockingIOError:
+                _room(self._fileno, 1.0)
+            except OSError:
+                self._gone = True  # nothing can be seen any more; the program ends by its signal
+
+
+class TerminalDriver(LinuxDriver):
+    """Of the application on a terminal."""
+
+    if TYPE_CHECKING:
+        _app: TermchatApp
+
+    def __init__(self, app: TermchatApp, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._drawn = _drawn_on()
+        self._file = Paper(self._drawn)  # type: ignore[assignment]
+        self._modes = _modes(self.fileno)
+        self._input, self._reports = Input(), Reports()
+        self._active = False
+        self._more = select.poll()
+        self._more.register(self.fileno, select.POLLIN)
+
+    # Entering and leaving
+
+    def start_application_mode(self) -> None:
+        """Take the terminal."""
+        self._input = Input()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._active = self._writer_thread is not None
+        if self._active:
+            self.write("\x1b[?2004$p")  # whether it marks pastes
+
+    def write(self, data: str) -> None:
+        """Draw; the kitty protocol is asked for with the keys' places, too."""
+        if data.startswith("\x1b[>") and data.endswith("u"):
+            data = f"\x1b[>{KITTY_FLAGS}u"
+        super().write(data)
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal itself; COLUMNS and LINES where it does not know them."""
+        with suppress(OSError):
+            size = os.get_terminal_size(self._drawn)
+            if size.columns and size.lines:
+                return size
+        return super()._get_terminal_size()
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back."""
+        if self._active:
+            self.write(CLEAR)
+        self._active = False
+        super().stop_application_mode()
+
+    def restore(self) -> None:
+        """Leave the terminal as it was found, at once and whatever else is going on."""
+        restore(self.fileno, self._drawn, self._modes, clear=self._active)
+
+    # Job control
+
+    def _sigtstp_application(self, *_: object) -> None:
+        """The shell wants the terminal."""
+        self.pause(os.getpid())
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Go on after a stop without notice: the shell may have set the terminal otherwise."""
+        if self._active and self._auto_restart:
+            self._loop.call_soon_threadsafe(self._take_again)
+
+    def _take_again(self) -> None:
+        if self._active:
+            self.suspend_application_mode()
+            self.resume_application_mode()
+            self._app.refresh(layout=True)
+
+    def pause(self, process: int = 0) -> None:
+        """Stop until the shell lets the program go on. process: 0 for all of its job, as the key does.
+
+        Where no shell could let it go on, the system ignores it.
+        """
+        active = self._active and self._auto_restart
+        if active:
+            self.suspend_application_mode()
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTSTP, signal.SIGCONT)}
+        for number in handlers:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(process, signal.SIGTSTP)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if active:
+            self.resume_application_mode()
+            self._app.refresh(layout=True)
+
+    # Input
+
+    def _run_input_thread(self) -> None:
+        try:
+            self.run_input_thread()
+        except BaseException as error:
+            with suppress(RuntimeError):  # the loop is closed: it is over anyway
+                self._loop.call_soon_threadsafe(self._app.fail, error)
+
+    def run_input_thread(self) -> None:
+        """Read until the terminal is given back or gone."""
+        while not self.exit_event.is_set():
+            wait = LOOK_SECONDS
+            if (deadline := self._input.deadline) is not None:
+                wait = min(wait, max(0.0, deadline - time.monotonic()))
+            data = self._read() if self._more.poll(wait * 1000 + 1) else b""
+            if data is None:
+                self._loop.call_soon_threadsafe(self._app.terminal_gone)
+                return
+            now = time.monotonic()
+            tokens = self._input.feed(data, now) if data else self._input.tick(now)
+            for message in self._reports.messages(tokens):
+                self.process_message(message)
+
+    def _read(self) -> bytes | None:
+        """Everything that has come; None if there is no terminal any more.
+
+        Of a paste that is not marked, the rest is waited for: in pieces it would be lines that were typed.
+        """
+        parts: list[bytes] = []
+        size, plain = 0, True
+        while size < MOST_AT_ONCE and not self.exit_event.is_set():
+            try:
+                part = os.read(self.fileno, READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                part = b""
+            if not part:
+                return b"".join(parts) or None
+            parts.append(part)
+            size += len(part)
+            plain = plain and b"\x1b" not in part
+            if not self._more.poll(REST_OF_PASTE_SECONDS * 1000 if plain and size > LONGEST_TYPED else 0):
+                break
+        return b"".join(parts)
+
+
+@contextmanager
+def unharmed() -> Iterator[None]:
+    """Within the block the keys that end a program end the one that has the terminal, and not this one.
+
+    A handler that does nothing, rather than none: a program that is started gets the usual ones back.
+    """
+    numbers = (signal.SIGINT, signal.SIGQUIT)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _drawn_on() -> int:
+    """The terminal that is drawn on, whatever of the standard streams was led elsewhere."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with suppress(ValueError, OSError):
+            assert stream is not None
+            if stream is not None and os.isatty(number := stream.fileno()):
+                return number
+    return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+
+
+def _modes(fileno: int) -> list[Any] | None:
+    try:
+        return termios.tcgetattr(fileno)
+    except termios.error:
+        return None
+
+
+def restore(read: int, drawn: int, modes: list[Any] | None, *, clear: bool = False) -> None:
+    """Write what ends all modes of a terminal and set it as it was. Waits for nothing and raises nothing.
+
+    clear: our own screen is the one shown.
+    """
+    with suppress(OSError, ValueError):
+        if _room(drawn, LEAVING_SECONDS):
+            os.write(drawn, (CLEAR * clear + LEAVE).encode())
+    if modes is not None:
+        with suppress(termios.error, OSError):
+            termios.tcsetattr(read, termios.TCSANOW, modes)
+
+
+def _room(fileno: int, seconds: float) -> bool:
+    """Whether a terminal takes something, within a time."""
+    poll = select.poll()
+    poll.register(fileno, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))

@@ -1,0 +1,302 @@
+"""The conversation on screen: the transcript of its messages, and what goes below the last one."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static
+
+from ...registry import model_title
+from ...store import StoredMessage
+from ...units import count, milliseconds, percent, rate
+from ..conversations.context_full import summary_in
+from ..conversations.conversation import Chat
+from ..conversations.live_reply import LiveReply
+from ..engines.model_slot import EngineBridge
+from ..glyphs import ASCII, Glyphs
+from ..keymap import Keys
+from .kept_rows import Rows, Still
+from .message import Message
+from .transcript import Transcript
+
+MOST_DRAWN = 100_000
+"""Characters of a message that was not generated."""
+
+_FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
+
+
+class Tail(Still, Static):
+    """Below the last message: what is queued, what went wrong, what can be done."""
+
+    DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 3; color: $chat-muted; }"
+
+
+class ConversationView(Rows):
+    """Shows one conversation and follows its end until the user scrolls up."""
+
+    DEFAULT_CSS = """
+    ConversationView { background: $background; }
+    ConversationView Transcript {
+        height: 1fr; background: $background; padding: 1 0 0 1; scrollbar-size-vertical: 1;
+    }
+    """
+
+    def __init__(self, glyphs: Glyphs, keys: Keys) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+        self._keys = keys
+        self._chat: Chat | None = None
+        self._known: dict[int, Message] = {}
+        self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
+        self._summary: tuple[str, Message] | None = None
+        self._dirty = False
+        self._unseen = False  # text came while the end was not on screen
+        self._tail_shown = ""
+        self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
+        self.thinking_folded: bool | None = None
+        self.transcript = Transcript(ascii=glyphs is ASCII)
+        self._tail_lines = Tail("", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Messages, and the lines below them."""
+        yield self.transcript
+        yield self._tail_lines
+
+    @property
+    def focused(self) -> StoredMessage | None:
+        """The message the keys are at."""
+        at = self.transcript.cursor
+        if at is None or self._chat is None or not self.transcript.has_focus:
+            return None
+        messages, above = self._chat.messages, len(self._lead(self._chat))
+        return messages[at - above] if above <= at < above + len(messages) else None
+
+    @property
+    def unseen(self) -> bool:
+        """Whether there is new text below the screen."""
+        self._unseen = self._unseen and not self.transcript.following
+        return self._unseen
+
+    def show(self, chat: Chat) -> None:
+        """Show a conversation as it is now; only what has changed is made again."""
+        if chat is not self._chat:
+            self._chat, self._known, self._stored, self._unseen = chat, {}, {}, False
+        versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
+        for id, stored in sorted((chat.tree or {}).items()):
+            versions.setdefault(stored.parent_id, []).append(id)
+        branch = (self._message(chat, stored, versions[stored.parent_id]) for stored in chat.messages)
+        wanted = [*self._lead(chat), *branch]
+        shown = list(self.transcript.messages)
+        if wanted[: len(shown)] != shown or not shown:
+            self.transcript.show(wanted)
+        else:
+            for message in wanted[len(shown) :]:
+                self.transcript.add(message)
+            self.transcript.flush()
+
+    def show_tail(self, chat: Chat, bridge: EngineBridge) -> None:
+        """Draw the lines below the last message, if they have changed. bridge: the conversation's model."""
+        tail = self._tail(chat, bridge)
+        if tail.plain != self._tail_shown:
+            self._tail_shown = tail.plain
+            self._tail_lines.update(tail)
+
+    def grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+        """Take in new text of a reply; `flush` shows it."""
+        message = self._known.get(reply.message_id)
+        if chat is self._chat and message is not None and not message.complete:
+            message.append(answer, thinking)
+            self._dirty = True
+
+    def flush(self) -> None:
+        """Show what came since the last time."""
+        if self._dirty:
+            self._dirty = False
+            self._unseen = True  # while the end is on screen it is seen
+            self.transcript.flush()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.transcript.follow()
+
+    def step(self, rows: int) -> bool:
+        """Move the keys to the message above (-1) or below (1); False: there is none below."""
+        transcript = self.transcript
+        last = len(transcript.messages) - 1
+        if last < 0 or (rows > 0 and transcript.cursor in (None, last)):
+            transcript.cursor = None
+            return False
+        transcript.move_cursor(rows)
+        transcript.focus()
+        return True
+
+    def mark(self, message_id: int | None) -> None:
+        """Mark a message, or none, while the keys are elsewhere."""
+        self.transcript.cursor = self._place(message_id)
+
+    def go_to(self, message_id: int) -> None:
+        """Put the keys at a message."""
+        ids = [stored.id for stored in self._chat.messages] if self._chat is not None else []
+        if message_id in ids:
+            above = len(self._lead(self._chat)) if self._chat is not None else 0
+            self.transcript.reveal(above + ids.index(message_id))
+            self.transcript.focus()
+
+    def code_blocks(self, message_id: int) -> list[str]:
+        """The code blocks of a message."""
+        message = self._known.get(message_id)
+        return message.code_blocks() if message is not None else []
+
+    def next_code(self, message_id: int) -> int:
+        """Which of a message's code blocks to copy: the last one, then with each call the one before."""
+        count = len(self.code_blocks(message_id))
+        known, before = self._code
+        at = (before - 1) % count if known == message_id else count - 1
+        self._code = (message_id, at)
+        return at
+
+    def fold_thinking(self, message_id: int) -> None:
+        """Fold or unfold the thinking of a message."""
+        if (place := self._place(message_id)) is not None:
+            self.transcript.fold_thinking(place)
+
+    def fold_all(self, folded: bool) -> None:
+        """Fold or unfold the thinking of all messages."""
+        self.thinking_folded = folded
+        for message in self._known.values():
+            message.fold_thinking(folded)
+        self.transcript.flush()
+
+    def _place(self, message_id: int | None) -> int | None:
+        """The number of a message among those that are drawn."""
+        ids = [message.id for message in self.transcript.messages]
+        return ids.index(str(message_id)) if str(message_id) in ids else None
+
+    def _lead(self, chat: Chat) -> list[Message]:
+        """What stands above the first message: the summary of the conversation that this one goes on from."""
+        text = summary_in(chat.system)
+        if self._summary is None or self._summary[0] != text:
+            self._summary = text, Message("summary", "system", text, label="summary of what was said before")
+        return [self._summary[1]] if text else []
+
+    def _message(self, chat: Chat, stored: StoredMessage, versions: list[int]) -> Message:
+        """The message as it is drawn; the one that is there already, if it can still grow or need not.
+
+        versions: the ids of the message and its alternatives.
+        """
+        live = chat.live.get(stored.id)
+        label, note = self._label(stored, versions), self._note(chat, stored)
+        known = self._known.get(stored.id)
+        if known is None or (live is not None and known.complete) or self._written_elsewhere(chat, stored):
+            known = Message(
+                str(stored.id),
+                stored.role if stored.role != "tool" else "system",
+                live.text if live is not None else _drawn(stored),
+                thinking=live.thinking if live is not None else stored.thinking,
+                complete=live is None,
+                between=self._glyphs.between,
+            )
+            if self.thinking_folded is not None:
+                known.fold_thinking(self.thinking_folded)
+            self._known[stored.id] = known
+            self._stored[stored.id] = stored
+        elif live is None and not known.complete:
+            known.finish()
+            self._stored[stored.id] = stored
+        known.label, known.note = label, note
+        return known
+
+    def _written_elsewhere(self, chat: Chat, stored: StoredMessage) -> bool:
+        """Whether another window has gone on with a message that was unfinished when it was drawn."""
+        drawn = self._stored[stored.id]
+        unfinished = drawn.status in ("streaming", "interrupted") and stored.id not in chat.live
+        other = (drawn.text, drawn.thinking) != (stored.text, stored.thinking)
+        return unfinished and other and self._known[stored.id].complete
+
+    def _label(self, message: StoredMessage, versions: list[int]) -> str:
+        who = {"user": "you", "assistant": model_title(message.model) or "assistant"}
+        label = who.get(message.role, message.role)
+        if len(versions) > 1:
+            at = versions.index(message.id) + 1
+            label += f"  {self._glyphs.left}{at}/{len(versions)}{self._glyphs.right}"
+        return label
+
+    def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
+        if message.role != "assistant" or message.id in chat.live:
+            return []
+        metrics = message.metrics
+        ends = {
+            "length": "token limit reached",
+            "context": "context full",
+            "capacity": "KV cache full",
+            "aborted": "stopped",
+        }
+        end = ends.get(message.finish_reason or "") or {"interrupted": "stopped", "error": "failed"}.get(
+            message.status
+        )
+        parts = [end] if end else []
+        if (speed := _number(metrics.get("tokens_per_second"))) is not None:
+            parts.append(f"{rate(speed)} tok/s")
+        if (first := _number(metrics.get("ttft_ms"))) is not None:
+            parts.append(f"first token {milliseconds(first)}")
+        if (tokens := _number(metrics.get("completion_tokens"))) is not None:
+            parts.append(f"{count(tokens)} tokens")
+        if cached := _number(metrics.get("cached_tokens")):
+            parts.append(f"{count(cached)} cached")
+        return parts
+
+    def _tail(self, chat: Chat, bridge: EngineBridge) -> Content:
+        lines: list[Content] = []
+        last = chat.messages[-1] if chat.messages else None
+        if chat.sending and not chat.live:
+            other = "waiting for the reply that another termchat makes here"
+            waiting = other if chat.busy_elsewhere else self._waiting(bridge)
+            lines.append(Content.styled(waiting, "italic"))
+        if chat.error:
+            sign = self._glyphs.states["error"]
+            lines.append(Content.styled(f"{sign} {chat.error}", "$error"))
+            hint = f"{self._keys.hint('reply.again')} tries again"
+            if chat.full:
+                alone = len(chat.messages) == 1  # a new conversation would not have more room for it
+                hint = f"{self._keys.hint('reply.stop')} twice edits it" if alone else _FULL
+            lines.append(Content(hint))
+        elif chat.full:
+            lines.append(Content(_FULL))
+        elif last is not None and last.status == "interrupted" and not chat.busy:
+            lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
+        elif chat.ending == "unanswered" and not chat.busy:
+            why = "stopped before the first token" if chat.cut else "not answered"
+            lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
+        for text in chat.queue:
+            first, *more = text.split("\n")
+            lines.append(
+                Content.assemble(
+                    ("queued  ", "$chat-muted italic"),
+                    (first[:200] + (f"  (+{len(more)} lines)" if more else ""), "$chat-muted"),
+                )
+            )
+        return Content("\n").join(lines)
+
+    def _waiting(self, bridge: EngineBridge) -> str:
+        """What a message waits for."""
+        if bridge.state == "absent":
+            stop = self._keys.hint("reply.stop")
+            return f"{bridge.error}: enter fetches it, {stop} stops waiting"
+        if bridge.state == "downloading":
+            share = bridge.fetched_share
+            return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")
+        words = {"starting": "loading the model", "loading": f"loading {bridge.title}"}
+        words["waiting"] = f"{bridge.title} waits until there is memory for it"
+        return words.get(bridge.state, "waiting for the engine")
+
+
+def _drawn(stored: StoredMessage) -> str:
+    """What is drawn of a message's text: laying out megabytes that were pasted would stop the interface."""
+    more = len(stored.text) - MOST_DRAWN
+    if stored.role == "assistant" or more <= 0:
+        return stored.text
+    return f"{stored.text[:MOST_DRAWN]}\n… {more} more characters, which were sent and are stored"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

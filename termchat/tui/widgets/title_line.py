@@ -1,0 +1,68 @@
+"""The line above the conversation: its title, its model, and how full the context is."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from ...units import count
+from ..conversations.conversation import Chat
+from ..glyphs import UNICODE, Glyphs
+from .figures import MUTED, bar, cut
+from .lines import Block
+
+NEARLY_FULL = 0.8
+"""Share of the context above which the user is told."""
+
+_CELLS = 8
+
+
+def warning(chat: Chat, context: int | None) -> str:
+    """What to say before the context is full; "" while there is room. context: the model's most tokens."""
+    used = chat.tokens_used
+    if context is None or used is None or used < NEARLY_FULL * context:
+        return ""
+    return (
+        f"{used} of {context} tokens of the context are used in {chat.title!r}; /compact makes room "
+        "in a new conversation. Nothing is cut by itself."
+    )
+
+
+class TitleLine(Block):
+    """Title on the left; model, own settings and the context meter on the right."""
+
+    DEFAULT_CSS = """
+    TitleLine { height: 2; padding: 1 2 0 2; background: $background; color: $foreground; }
+    """
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+
+    def show(self, chat: Chat, model: str, context: int | None) -> None:
+        """context: the model's most tokens. None is not known."""
+        width = self.size.width
+        if width < 1:
+            return
+        right = Content.assemble(*self._right(chat, model, context, width))
+        room = max(0, width - right.cell_length - 1)
+        self.show_lines([Content.assemble((cut(chat.title, room), "bold"), " ", right)])
+
+    def _right(self, chat: Chat, model: str, context: int | None, width: int) -> list[Content]:
+        parts: list[Content] = []
+        used = chat.tokens_used
+        if width >= 50:
+            own = [
+                name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given
+            ]
+            words = [word for word in (cut(model, min(len(model), 28, width // 4)), *own) if word]
+            parts.append(Content.styled(f"{self._glyphs.between.join(words)}  ", MUTED))
+        if context and used is not None:
+            share = used / context
+            style = "$warning" if share >= NEARLY_FULL else "$primary"
+            if width >= 40:
+                parts.append(bar(share, _CELLS, self._glyphs, style))
+            sign = "!" if share >= NEARLY_FULL else " "
+            parts.append(
+                Content.styled(f"{sign}{count(used)}/{count(context)}", style if sign == "!" else MUTED)
+            )
+        return parts

@@ -1,0 +1,83 @@
+"""Weights of random models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.models.spec import ModelSpec
+from kernels.weights import Packed, Plain, Weight, group_count
+
+
+def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
+    """A matrix of random codes."""
+    groups = group_count(columns)
+    scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(np.float16)
+    if form == "q8":
+        codes = rng.integers(-128, 128, (rows, groups, 32)).astype(np.int8)
+        return Packed("q8", (rows, columns), codes, scales)
+    codes = rng.integers(0, 256, (rows, groups, 16)).astype(np.uint8)
+    return Packed("q4", (rows, columns), codes, scales, (scales * np.float16(-7)).astype(np.float16))
+
+
+def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, scale: float = 0.1) -> Weight:
+    """A matrix in a format; scale: standard deviation of plain values."""
+    if form in ("q4", "q8"):
+        return random_packed(rng, form, rows, columns)
+    values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(scale)
+    if form == "bf16":
+        return Plain((values.view(np.uint32) >> 16).astype(np.uint16), "bf16")
+    return Plain(values.astype(np.float16) if form == "f16" else values, form)
+
+
+class RandomTensors(dict[str, Weight]):
+    """Weights of a random model by canonical name; matrices in the given formats by turns.
+
+    scale: standard deviation of plain matrices; spread: that of norms (around 1) and biases (around 0).
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        forms: Sequence[str] = ("f32",),
+        *,
+        tied: bool = True,
+        biases: bool = False,
+        scale: float = 0.1,
+        spread: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+
+        def vector(name: str, length: int) -> None:
+            values = rng.standard_normal(length) * spread + (0 if name.endswith("bias") else 1)
+            self[name] = Plain(values.astype(np.float32), "f32")
+
+        def matrix(name: str, rows: int, columns: int) -> None:
+            self[name] = random_weight(rng, forms[len(self) % len(forms)], rows, columns, scale)
+
+        matrix("embedding", spec.vocabulary, spec.width)
+        vector("norm", spec.width)
+        if not tied:
+            matrix("head", spec.vocabulary, spec.width)
+        for i in range(spec.layers):
+            vector(f"{i}.attention_norm", spec.width)
+            vector(f"{i}.mlp_norm", spec.width)
+            matrix(f"{i}.q", spec.q_columns, spec.width)
+            matrix(f"{i}.k", spec.kv_columns, spec.width)
+            matrix(f"{i}.v", spec.kv_columns, spec.width)
+            matrix(f"{i}.output", spec.width, spec.q_columns)
+            matrix(f"{i}.gate", spec.feed_forward, spec.width)
+            matrix(f"{i}.up", spec.feed_forward, spec.width)
+            matrix(f"{i}.down", spec.width, spec.feed_forward)
+            if spec.qk_norm:
+                vector(f"{i}.q_norm", spec.head_dim)
+                vector(f"{i}.k_norm", spec.head_dim)
+            if biases:
+                vector(f"{i}.q_bias", spec.q_columns)
+                vector(f"{i}.k_bias", spec.kv_columns)
+                vector(f"{i}.v_bias", spec.kv_columns)
+                vector(f"{i}.output_bias", spec.width)
+
+    has = dict.__contains__

@@ -1,0 +1,98 @@
+"""Where settings come from: option, user, registry, the model's own, the fallback."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from engine import SamplingParams
+from termchat.cli.options import ENGINE
+from termchat.config import Config
+from termchat.registry import ResolvedModel
+from termchat.registry_file import ModelEntry
+from termchat.settings import SAMPLING_KEYS
+from termchat.setup import engine_config, sampling_params
+
+VALUES = {
+    "temperature": 0.5,
+    "top_k": 5,
+    "top_p": 0.9,
+    "min_p": 0.1,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.2,
+    "frequency_penalty": 0.3,
+    "seed": 7,
+    "max_tokens": 9,
+    "stop": ("x",),
+}
+
+
+def model(sampling=None, quantization=None):
+    entry = ModelEntry("m", (), sampling=sampling or {}, quantization=quantization)
+    return ResolvedModel("m", Path("m.gguf"), entry)
+
+
+def config(**tables):
+    return Config(Path("config.toml"), {"model": None}, **tables)
+
+
+def test_every_sampling_option_reaches_the_engine():
+    assert set(VALUES) == set(SAMPLING_KEYS)
+    found = sampling_params(VALUES, config(), model(), {})
+    assert {name: getattr(found, name) for name in VALUES} == VALUES
+    default = SamplingParams()
+    assert all(getattr(default, name) != value for name, value in VALUES.items())
+
+
+def test_every_engine_option_reaches_the_engine():
+    flags = {
+        "quantization": "none",
+        "backend": "reference",
+        "device": "cpu",
+        "threads": 1,
+        "context_length": 99,
+        "kv_memory": 12345,
+    }
+    assert set(flags) == set(ENGINE)
+    found = engine_config(model(), config(), flags)
+    assert {name: getattr(found, name) for name in flags} == flags
+    assert found.model == Path("m.gguf")
+    default = engine_config(model(), config(), {})
+    assert all(getattr(default, name) != value for name, value in flags.items())
+
+
+@pytest.mark.parametrize(
+    ("flags", "user", "registry", "own", "expected"),
+    [
+        ({}, {}, {}, {}, (0.7, 0.95, 0)),
+        ({}, {}, {}, {"temperature": 0.6}, (0.6, 1.0, 0)),
+        ({}, {}, {"top_k": 3}, {"temperature": 0.6}, (1.0, 1.0, 3)),
+        ({}, {"top_k": 4}, {"top_k": 3, "top_p": 0.8}, {}, (1.0, 0.8, 4)),
+        ({"top_k": 5}, {"top_k": 4, "temperature": 0.1}, {"top_k": 3}, {"top_k": 2}, (0.1, 1.0, 5)),
+        ({"temperature": 0.1}, {"temperature": 0.0}, {}, {}, (0.1, 0.95, 0)),
+        ({"temperature": 0.0}, {"temperature": 0.1}, {"top_k": 3}, {}, (0.0, 1.0, 0)),
+    ],
+)
+def test_the_order_of_sampling_settings(flags, user, registry, own, expected):
+    found = sampling_params(flags, config(sampling=user), model(registry), own)
+    assert (found.temperature, found.top_p, found.top_k) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "user", "registry", "expected"),
+    [({}, {}, None, "auto"), ({}, {}, "int8", "int8"), ({}, {"quantization": "int4"}, "int8", "int4")],
+)
+def test_the_order_of_engine_settings(flags, user, registry, expected):
+    assert engine_config(model(quantization=registry), config(engine=user), flags).quantization == expected
+
+
+def test_a_file_without_an_entry_has_no_registry_settings():
+    found = ResolvedModel("x.gguf", Path("x.gguf"), None)
+    assert sampling_params({}, config(), found, {}).temperature == 0.7
+    assert engine_config(found, config(), {}).quantization == "auto"
+
+
+def test_no_option_is_missing_here():
+    assert set(SAMPLING_KEYS) <= {field.name for field in fields(SamplingParams)}
