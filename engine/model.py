@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .loading.checkpoint import Checkpoint
     from .roofline import Traffic
+    from .speculative.acceptance import Drafter
     from .tokenization import Tokenizer
 
 
@@ -26,7 +27,7 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
-    place: what the peak bandwidth depends on, see `ModelInfo`.
+    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
     """
 
     name: str
@@ -41,6 +42,7 @@ class LoadedModel:
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     place: str = ""
+    drafter: Drafter | None = None
 
 
 def load_model(config: EngineConfig) -> LoadedModel:
@@ -60,7 +62,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from .models.decoder import decoder
     from .models.weights import place_rotation, place_tensors
     from .roofline import Traffic
-    from .scheduler import SCORED_ROWS
+    from .scheduler import most_samples
     from .selection import select_backend
 
     checkpoint = open_checkpoint(config.model, config.quantization)
@@ -81,7 +83,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         backend.allocate_cache(shape)
         limits = Limits(
             rows=config.max_batch_tokens,
-            samples=config.sequences + SCORED_ROWS,
+            samples=most_samples(config.sequences),
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
