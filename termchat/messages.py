@@ -18,7 +18,7 @@ STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class StoredConversation:
     """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
 
     params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..errors import UserError
-from ..messages import Conversation
+from ..messages import StoredConversation
 from ..registry import Registry, RegistryError
 from ..settings import SAMPLING_KEYS
 from .console import Console
@@ -41,7 +41,7 @@ class Request:
 class Past(NamedTuple):
     """The conversation that goes on, as it was when the program started."""
 
-    conversation: Conversation | None = None
+    conversation: StoredConversation | None = None
 
     @property
     def params(self) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import json
 import sqlite3
 from contextlib import suppress
 
-from ..messages import ROLES, Conversation, Role, StoredMessage
-from .conversations import Conversations
+from ..messages import ROLES, Role, StoredConversation, StoredMessage
+from .conversations import ConversationTable
 from .errors import NotFoundError, StoreDamagedError, StoreError
 from .values import clean, message_of, title_of
 
 
-class Messages(Conversations):
+class MessageTable(ConversationTable):
     """The conversations of one database with what was said in them.
 
     damage: what could not be read, so far.
@@ -106,7 +106,7 @@ class Messages(Conversations):
                 (leaf, reply.conversation_id, message_id),
             )
 
-    def fork(self, conversation_id: str, message_id: int | None = None) -> Conversation:
+    def fork(self, conversation_id: str, message_id: int | None = None) -> StoredConversation:
         """A new conversation that holds a copy of the branch up to `message_id`, or up to the leaf."""
         with self.database.write():
             old = self.conversation(conversation_id)
@@ -160,7 +160,7 @@ class Messages(Conversations):
 
     def _add(
         self,
-        conversation: Conversation,
+        conversation: StoredConversation,
         role: Role,
         text: str,
         parent_id: int | None,
@@ -202,7 +202,7 @@ class Messages(Conversations):
 
 
 def _touch(
-    db: sqlite3.Connection, conversation: Conversation, leaf: int, now: float, model: str, text: str
+    db: sqlite3.Connection, conversation: StoredConversation, leaf: int, now: float, model: str, text: str
 ) -> None:
     """A message was added: it is the leaf, the conversation was used now, and may get its title."""
     title = conversation.title or (title_of(text) if conversation.title_auto else "")

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from ..messages import StoredMessage
 from .errors import StoreBusyError, StoreError
-from .messages import Messages
+from .messages import MessageTable
 from .values import clean
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class ReplyWriter:
 
     def __init__(
         self,
-        store: Messages,
+        store: MessageTable,
         message: StoredMessage,
         flush_every: float,
         monotonic: Callable[[], float] = time.monotonic,

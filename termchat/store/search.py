@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..messages import Role
 from ..sanitize import without_controls
-from .conversations import Conversations
+from .conversations import ConversationTable
 from .values import clean
 
 _BEFORE, _LENGTH = 40, 160
@@ -31,7 +31,7 @@ class Hit:
     matches: tuple[tuple[int, int], ...]
 
 
-def search(store: Conversations, query: str, limit: int = 50) -> list[Hit]:
+def search(store: ConversationTable, query: str, limit: int = 50) -> list[Hit]:
     """Messages that hold all words of the query, the newest first; nothing for an empty query.
 
     Nothing in the query is an operator: quotes, stars and dashes are searched for as they are.

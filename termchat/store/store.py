@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ..messages import Conversation, Role, StoredMessage
+from ..messages import Role, StoredConversation, StoredMessage
 from .database import Database
 from .errors import ConversationBusyError, StoreError, StoreUnavailableError
-from .messages import Messages
+from .messages import MessageTable
 from .reply_writer import FLUSH_SECONDS, ReplyWriter
 from .values import clean
 from .writers import Writer, is_alive, sweep
@@ -21,13 +21,13 @@ from .writers import Writer, is_alive, sweep
 class BegunTurn(NamedTuple):
     """A question that is stored, and the reply that will be its answer. branch: the messages above it."""
 
-    conversation: Conversation
+    conversation: StoredConversation
     branch: list[StoredMessage]
     question: StoredMessage
     reply: ReplyWriter
 
 
-class Store(Messages):
+class Store(MessageTable):
     """All conversations of this user. Methods may be called from any thread, and block until they are done.
 
     notice: why nothing can be written, None if all is well.
@@ -112,7 +112,7 @@ class Store(Messages):
                 parent = conversation.leaf_id if parent_id is None else parent_id
             return self._add(conversation, role, clean(text), parent, model)
 
-    def _being_written(self, conversation: Conversation, message_id: int) -> bool:
+    def _being_written(self, conversation: StoredConversation, message_id: int) -> bool:
         """Whether it is a reply that a dead process left unfinished. ConversationBusyError: a living one."""
         rows = self.database.query(
             "SELECT writer FROM message WHERE id = ? AND status = 'streaming'", message_id

@@ -7,15 +7,15 @@ import math
 import sqlite3
 from typing import Any
 
-from ..messages import ROLES, STATUSES, Conversation, StoredMessage, ending_of
+from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage, ending_of
 from ..sanitize import without_controls
 
 TITLE_LENGTH = 60
 
 
-def conversation_of(row: sqlite3.Row) -> Conversation:
+def conversation_of(row: sqlite3.Row) -> StoredConversation:
     """A row of conversation with its count, whatever a damaged database put there."""
-    return Conversation(
+    return StoredConversation(
         id=_text(row["id"]),
         title=_text(row["title"]),
         title_auto=bool(row["title_auto"]),

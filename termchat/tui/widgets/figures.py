@@ -55,12 +55,13 @@ def speed_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Content]
     ]
     shares = stats.shares[:MOST_SHARES] if len(stats.shares) > 1 else ()
     for share in shares:
-        state = share.chat.state
+        state = share.conversation.state
         sign = glyphs.of(state, unread=False)
         room = max(0, width - 2)
         lines.append(
             Content.assemble(
-                (f"{sign} ", STYLES[state]), pair(share.chat.title, rate(share.tokens_per_second), room)
+                (f"{sign} ", STYLES[state]),
+                pair(share.conversation.title, rate(share.tokens_per_second), room),
             )
         )
     if len(stats.shares) > MOST_SHARES:

@@ -16,15 +16,15 @@ from engine.tokenization import load_tokenizer
 from termchat.config import Config
 from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import LocalSource, ModelEntry
-from termchat.tui.conversations.collection import Chats
-from termchat.tui.conversations.conversation import Chat
+from termchat.tui.conversations.collection import Conversations
+from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.conversations.live_reply import LiveReply
-from termchat.tui.conversations.store_thread import History
-from termchat.tui.conversations.streaming import Relay
+from termchat.tui.conversations.store_thread import StoreThread
+from termchat.tui.conversations.streaming import Streaming
 from termchat.tui.conversations.turns import Turns
 from termchat.tui.engines.loader import Loader
 from termchat.tui.engines.monitor import Monitor
-from termchat.tui.engines.pool import Engines
+from termchat.tui.engines.pool import EnginePool
 
 
 @pytest.fixture(scope="session")
@@ -68,14 +68,14 @@ class Recorder:
         self.lasting = ""
         self.ended = 0
 
-    def chats_changed(self) -> None: ...
+    def conversations_changed(self) -> None: ...
 
-    def chat_changed(self, chat: Chat) -> None: ...
+    def conversation_changed(self, chat: Conversation) -> None: ...
 
-    def reply_grew(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+    def reply_grew(self, chat: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         self.grown.append(answer)
 
-    def reply_ended(self, chat: Chat) -> None:
+    def reply_ended(self, chat: Conversation) -> None:
         self.ended += 1
 
     def tell_lasting(self, text: str) -> None:
@@ -127,17 +127,17 @@ class Stage:
             engine_config=models.config,
             plan=models.plan,
         )
-        self.engines = Engines(loader, lambda: None)
+        self.engines = EnginePool(loader, lambda: None)
         models.loaded = lambda: len(self.engines.loaded)
-        self.history = History(self.database, lambda error: self.listener.notices.append(str(error)))
-        self.chats = Chats(self.history, self.listener)
-        relay = Relay(self.chats, self.history, self.listener)
-        self.turns = Turns(self.engines, self.chats, self.history, relay, self.listener)
-        self.monitor = Monitor(self.engines, self.chats, relay)
+        self.store = StoreThread(self.database, lambda error: self.listener.notices.append(str(error)))
+        self.conversations = Conversations(self.store, self.listener)
+        streaming = Streaming(self.conversations, self.store, self.listener)
+        self.turns = Turns(self.engines, self.conversations, self.store, streaming, self.listener)
+        self.monitor = Monitor(self.engines, self.conversations, streaming)
 
-    async def ask(self, text: str, chat: Chat | None = None) -> Chat:
+    async def ask(self, text: str, chat: Conversation | None = None) -> Conversation:
         """Send a text and wait for the reply."""
-        chat = chat or self.chats.new()
+        chat = chat or self.conversations.new()
         self.turns.submit(chat, text)
         await until(lambda: not chat.busy)
         return chat
@@ -148,8 +148,8 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
     @asynccontextmanager
     async def open_stage(model: Any, *, start: bool = True) -> AsyncIterator[Stage]:
         stage = Stage(Models(default_model, tmp_path, model), tmp_path)
-        await stage.history.open()
-        await stage.chats.load()
+        await stage.store.open()
+        await stage.conversations.load()
         if start:
             await stage.engines.start(None)
         try:
@@ -157,7 +157,7 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
         finally:
             await stage.turns.close()
             await stage.engines.close()
-            stage.history.close()
+            stage.store.close()
 
     return open_stage
 
@@ -200,7 +200,7 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
                 yield Driver(app, pilot, models)
             finally:
                 await app.action_quit()
-                app.history.close()
+                app.store.close()
 
     return start
 
@@ -220,8 +220,8 @@ class Driver:
         return self.app._main
 
     @property
-    def chat(self) -> Chat:
-        return self.app.chats.shown
+    def conversation(self) -> Conversation:
+        return self.app.conversations.shown
 
     @property
     def screen(self) -> str:
@@ -268,7 +268,7 @@ class Driver:
         def at_rest() -> bool:
             asking = len(self.app.screen_stack) > 2  # a dialog is open, and a command waits for it
             working = any(worker.is_running for worker in self.app.workers) and not asking
-            return not working and not any(chat.busy for chat in self.app.chats.all)
+            return not working and not any(chat.busy for chat in self.app.conversations.all)
 
         await until(at_rest)
         await self.pilot.pause(0.15)
