@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from engine import Finished
 
-from ...setup import seeded
+from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
