@@ -82,7 +82,7 @@ class ConversationTable:
         return next(iter(self.list_conversations(limit=1)), None)
 
     def list_conversations(self, limit: int = -1, offset: int = 0) -> list[StoredConversation]:
-        """Conversations, the one used last first. limit -1 is all."""
+        """ConversationTable, the one used last first. limit -1 is all."""
         rows = self.database.query(
             f"{_SELECT} WHERE deleted IS NULL ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?",
             limit,

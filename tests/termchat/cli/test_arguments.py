@@ -14,19 +14,6 @@ from termchat.cli.main import PROMPT_COMMAND, program, prompt
 from termchat.cli.request import Request
 
 
-@pytest.fixture
-def requests(monkeypatch):
-    """Catch what would be answered."""
-    seen: list[Request] = []
-
-    def answer(console, request):
-        seen.append(request)
-        return 0
-
-    monkeypatch.setattr("termchat.cli.oneshot.answer", answer)
-    return seen
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

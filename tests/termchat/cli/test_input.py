@@ -17,19 +17,6 @@ from termchat.cli.output import Messages, Output
 from termchat.cli.request import Request
 
 
-@pytest.fixture
-def requests(monkeypatch):
-    """Catch what would be answered."""
-    seen: list[Request] = []
-
-    def answer(console, request):
-        seen.append(request)
-        return 0
-
-    monkeypatch.setattr("termchat.cli.oneshot.answer", answer)
-    return seen
-
-
 @pytest.mark.parametrize(
     ("argument", "data", "text"),
     [
