@@ -6,26 +6,42 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.loading.convert import (
-    canonical_format,
-    read_rows,
-    to_float32,
-    to_packed,
-    to_vector,
-    to_weight,
-)
+from engine.loading import convert
+from engine.loading.convert import to_vector
 from engine.loading.gguf import read_gguf
-from engine.loading.stored import BLOCKS, GGUF_TYPES, StoredTensor
+from engine.loading.stored import GGUF_TYPES, StoredTensor
 from engine.quantization import dequantize
-from kernels.weights import Packed, Plain
+from kernels import stored
+from kernels.stored import canonical
+from kernels.weights import BLOCKS, Canonical, Packed, Plain, Stored
 
 ROWS, COLUMNS = 6, 512
+
+
+def to_weight(tensor: StoredTensor) -> Canonical:
+    """In its own format, as a backend without a way of its own makes it."""
+    return canonical(convert.to_weight(tensor, BLOCKS[tensor.type].format))
+
+
+def to_float32(tensor: StoredTensor) -> Plain:
+    weight = convert.to_weight(tensor, "f32")
+    assert isinstance(weight, Plain)
+    return weight
+
+
+def canonical_format(type: str) -> str:
+    return BLOCKS[type].format
+
+
+def read_rows(tensor: StoredTensor, rows: slice) -> np.ndarray:
+    data = tensor.data.reshape(tensor.shape[0], -1)
+    return stored.read_rows(Stored(tensor.type, (ROWS, COLUMNS), data, tensor.name), rows)
 
 
 def blocks_of(type: str, scale_at: tuple[int, ...], seed: int = 0) -> StoredTensor:
     """Random bytes as blocks, with sane float16 numbers at the given offsets."""
     rng = np.random.default_rng(seed)
-    values, width = BLOCKS[type]
+    values, width, _ = BLOCKS[type]
     data = rng.integers(0, 256, (ROWS, COLUMNS // values, width), np.uint8)
     for at in scale_at:
         scales = (rng.standard_normal(data.shape[:2]) * 0.01).astype(np.float16)
@@ -68,7 +84,7 @@ def test_block_sizes_are_those_of_the_gguf_package() -> None:
     for number, name in GGUF_TYPES.items():
         kind = gguf.GGMLQuantizationType(number)
         assert kind.name == name
-        assert gguf.GGML_QUANT_SIZES[kind] == BLOCKS[name]
+        assert gguf.GGML_QUANT_SIZES[kind] == BLOCKS[name][:2]
     assert set(BLOCKS) == set(GGUF_TYPES.values())
 
 
@@ -180,10 +196,10 @@ def test_wide_matrices_are_converted_in_pieces_like_whole_ones() -> None:
     values = rng.standard_normal((40, 8192)).astype(np.float32)
     tensor = StoredTensor("w", values.shape, "F32", values.reshape(-1).view(np.uint8))
     for format in ("q8", "q4"):
-        whole = to_packed(tensor, format)
+        whole = convert.to_weight(tensor, format)
         for row in (0, 15, 16, 39):
             one = StoredTensor("w", (1, 8192), "F32", values[row].view(np.uint8))
-            piece = to_packed(one, format)
+            piece = convert.to_weight(one, format)
             assert np.array_equal(piece.codes[0], whole.codes[row])
             assert np.array_equal(piece.scales[0], whole.scales[row])
 
