@@ -183,9 +183,10 @@ class Program(Protocol):
     """
 
     def launch(self, step: Step, *, logits: bool = False) -> Pending:
-        """Begin a step; logits: whether they are wanted. It may be computed before this returns.
+        """Begin a step; logits: whether they are wanted.
 
-        ValueError: the step exceeds the limits or points outside tables and cache; nothing was computed.
+        ValueError: the step exceeds the limits or points outside tables and cache; nothing was computed. A
+        program that computes before this returns raises here what `result` would.
         """
 
 
