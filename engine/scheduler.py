@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .blocks import BlockPool, BlockTable, Key
 from .chunking import ChunkBudget
-from .sampling import SamplerState
+from .sampler import SamplerState
 from .sequence import Sequence
 
 SCORED_ROWS = 64
