@@ -24,6 +24,7 @@ _ATANH = tuple(np.float32(c) for c in (2 / 9, 2 / 7, 2 / 5, 2 / 3, 2))
 
 _LARGEST_UNIFORM = np.float32(1 - 2**-24)
 
+
 def splitmix64(x: UInt64) -> UInt64:
     """One output of the SplitMix64 generator (Steele, Lea and Flood 2014) with state x: a bijection."""
     x = x + np.uint64(0x9E3779B97F4A7C15)

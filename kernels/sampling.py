@@ -42,7 +42,7 @@ def sample(logits: Float32, step: Step) -> Int32:
 
 
 def process(logits: Float32, step: Step) -> Float32:
-    """What `sample` draws from: logits [samples, vocabulary] after rules 1 to 3 and divided by the temperature.
+    """What `sample` draws from: logits [samples, vocabulary] after mask, penalties and bias, by temperature.
 
     -inf where a token was removed. A greedy temperature counts as 1. A bad row loses no tokens to rule 6.
     """

@@ -1,15 +1,16 @@
 """The arrays of one step in one buffer, so that one copy takes them to a device or to another process.
 
-The buffer begins with the counts, int32 each, in the order of `Counts`. The arrays follow in the order in which
-`Step` declares them, each at the next multiple of ALIGNMENT bytes. So whoever has the buffer has the step; C++,
-too: step.hpp has the same list, and names, types and shapes are compared when the library is loaded.
+The buffer begins with the counts, int32 each, in the order of `Counts`. The arrays follow in the order in
+which `Step` declares them, each at the next multiple of ALIGNMENT bytes. So whoever has the buffer has the
+step; C++, too: step.hpp has the same list, and names, types and shapes are compared when the library is
+loaded.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,11 +42,6 @@ class Counts(NamedTuple):
     mask_words: int = 0
 
 
-def _array(*shape: str, more: int = 0) -> Any:
-    """An array of this shape, in names of counts; one of a single dimension may have some values more."""
-    return field(metadata={"shape": shape, "more": more})
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """`rows` tokens of some sequences, the rows of a sequence side by side in order, and how to sample.
@@ -53,7 +49,7 @@ class Step:
     tokens, positions, slots: position counts from 0 in the sequence; slot = block * block_size + offset is
     where the row's keys and values go. sequences: the row's line in block_tables, which hold the physical
     block of each block_size positions; entries past a sequence's end are 0. sample_rows: the rows whose next
-    token is wanted.
+    token is wanted. Each array's shape stands beside its type, in names of counts.
 
     What the rules of sampling mean is defined in kernels/sampling.py. top_k 0 is off. draw_positions: index
     in its sequence of the token to be drawn. Sample i has seen the tokens seen_ids[seen_offsets[i] :
@@ -65,28 +61,28 @@ class Step:
 
     memory: Bytes
     counts: Counts
-    temperature: Float32 = _array("samples")
-    top_k: Int32 = _array("samples")
-    top_p: Float32 = _array("samples")
-    min_p: Float32 = _array("samples")
-    repetition: Float32 = _array("samples")
-    presence: Float32 = _array("samples")
-    frequency: Float32 = _array("samples")
-    seeds: UInt64 = _array("samples")
-    draw_positions: Int64 = _array("samples")
-    sample_rows: Int32 = _array("samples")
-    tokens: Int32 = _array("rows")
-    positions: Int32 = _array("rows")
-    slots: Int32 = _array("rows")
-    sequences: Int32 = _array("rows")
-    block_tables: Int32 = _array("tables", "table_width")
-    seen_offsets: Int32 = _array("samples", more=1)
-    seen_ids: Int32 = _array("seen")
-    seen_counts: Int32 = _array("seen")
-    bias_offsets: Int32 = _array("samples", more=1)
-    bias_ids: Int32 = _array("biased")
-    bias_values: Float32 = _array("biased")
-    mask: UInt32 = _array("samples", "mask_words")
+    temperature: Annotated[Float32, "samples"]
+    top_k: Annotated[Int32, "samples"]
+    top_p: Annotated[Float32, "samples"]
+    min_p: Annotated[Float32, "samples"]
+    repetition: Annotated[Float32, "samples"]
+    presence: Annotated[Float32, "samples"]
+    frequency: Annotated[Float32, "samples"]
+    seeds: Annotated[UInt64, "samples"]
+    draw_positions: Annotated[Int64, "samples"]
+    sample_rows: Annotated[Int32, "samples"]
+    tokens: Annotated[Int32, "rows"]
+    positions: Annotated[Int32, "rows"]
+    slots: Annotated[Int32, "rows"]
+    sequences: Annotated[Int32, "rows"]
+    block_tables: Annotated[Int32, "tables", "table_width"]
+    seen_offsets: Annotated[Int32, "samples + 1"]
+    seen_ids: Annotated[Int32, "seen"]
+    seen_counts: Annotated[Int32, "seen"]
+    bias_offsets: Annotated[Int32, "samples + 1"]
+    bias_ids: Annotated[Int32, "biased"]
+    bias_values: Annotated[Float32, "biased"]
+    mask: Annotated[UInt32, "samples", "mask_words"]
 
     @classmethod
     def within(cls, memory: Bytes, counts: Counts) -> Step:
@@ -115,8 +111,8 @@ class Step:
         sizes: dict[str, int] = {}
         for array in ARRAYS:
             if array.name in given:
-                for count, size in zip(array.shape, given[array.name].shape, strict=True):
-                    sizes.setdefault(count, size - array.more)
+                sizes = dict(zip(array.shape, given[array.name].shape, strict=True)) | sizes
+        sizes.pop("samples + 1", None)
         counts = Counts(**sizes)
         step = cls.within(np.zeros(size_of(counts), np.uint8), counts)
         step.top_p[:], step.repetition[:] = 1, 1
@@ -129,21 +125,24 @@ class Step:
 
 
 class ArrayOfStep(NamedTuple):
-    """Name, type and shape of an array of a step; `more` is added to the only dimension."""
+    """Name, type and shape of an array of a step; its dimensions are counts, or "samples + 1"."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[str, ...]
-    more: int
 
 
-_TYPES = {"Float32": np.float32, "Int32": np.int32, "Int64": np.int64, "UInt32": np.uint32, "UInt64": np.uint64}
+def _arrays() -> tuple[ArrayOfStep, ...]:
+    arrays = []
+    for name, hint in get_type_hints(Step, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            _, dtype = get_args(hint.__origin__)
+            arrays.append(ArrayOfStep(name, np.dtype(*get_args(dtype)), hint.__metadata__))
+    return tuple(arrays)
 
-ARRAYS = tuple(
-    ArrayOfStep(f.name, np.dtype(_TYPES[str(f.type)]), f.metadata["shape"], f.metadata["more"])
-    for f in fields(Step)
-    if f.metadata
-)
+
+ARRAYS = _arrays()
+"""Those that `Step` declares, in their order."""
 
 
 class Place(NamedTuple):
@@ -159,10 +158,11 @@ class Place(NamedTuple):
 def layout(counts: Counts) -> list[Place]:
     """The places of the arrays of such a step, in order."""
     sizes = counts._asdict()
+    sizes["samples + 1"] = counts.samples + 1
     places: list[Place] = []
     end = 4 * len(counts)
-    for name, dtype, shape, more in ARRAYS:
-        sized = tuple([sizes[count] + more for count in shape])
+    for name, dtype, shape in ARRAYS:
+        sized = tuple([sizes[count] for count in shape])
         begin = end + -end % ALIGNMENT
         end = begin + math.prod(sized) * dtype.itemsize
         places.append(Place(name, dtype, sized, begin, end))

@@ -165,9 +165,8 @@ def _interface() -> str:
             place = getattr(structure, field)
             lines.append(f"{name}.{field} {place.offset} {place.size}\n")
     lines += [f"Step {ALIGNMENT}\n", *(f"Step.{count}\n" for count in Counts._fields)]
-    for array in ARRAYS:
-        size = " * ".join(array.shape) + (f" + {array.more}" if array.more else "")
-        lines.append(f"Step.{array.name} {array.dtype.str[1:]} {size}\n")
+    for name, dtype, shape in ARRAYS:
+        lines.append(f"Step.{name} {dtype.str[1:]} {' * '.join(shape)}\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
     lines += [f"Format.{form} {number}\n" for form, number in FORMATS.items()]
     return "".join(lines)

@@ -249,5 +249,4 @@ def test_a_window_touches_only_the_keys_it_needs():
 
 def test_no_rows_need_no_work():
     case = make_case([5])
-    empty = np.zeros(0, np.int32)
     assert work_of(Step.of(block_tables=case.tables), case.cache, case.heads, None, CPU) == []
