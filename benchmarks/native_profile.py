@@ -230,7 +230,7 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     write_cache(programs["whole step"], 16, context, spec.vocabulary)
     sizes = {f"{rows} x decode": (rows, False) for rows in (1, 4, 8, 16)} | {"prefill of 512": (512, True)}
     columns: dict[str, dict[str, float]] = {}
-    peaks = [backend.read_bandwidth(checkpoint.weight_bytes)]
+    peaks = [backend.read_bandwidth(checkpoint.tensors.nbytes())]
     for size, (rows, prefill) in sizes.items():
         batch = step_batch(rows, context, spec.vocabulary, prefill=prefill)
         seconds: dict[str, list[float]] = {name: [] for name in programs}
@@ -239,7 +239,7 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
                 started = time.perf_counter()
                 program.launch(batch).result()
                 seconds[name].append(time.perf_counter() - started)
-        peaks.append(backend.read_bandwidth(checkpoint.weight_bytes))
+        peaks.append(backend.read_bandwidth(checkpoint.tensors.nbytes()))
         found = {name: min(values) * 1e3 for name, values in seconds.items()}
         empty, whole = found.pop("empty"), found.pop("whole step")
         columns[size] = {name: value - empty for name, value in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernels.interface import CacheShape
 
@@ -66,8 +67,8 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     from .loading.checkpoint import open_checkpoint
     from .selection import select_backend
 
-    assert not hasattr(config.model, "load"), "a plan is for a model with files"
-    checkpoint = open_checkpoint(str(config.model), config.quantization)
+    assert isinstance(config.model, (str, Path)), "a plan is for a model with files"
+    checkpoint = open_checkpoint(config.model, config.quantization)
     context = checkpoint.context_length(config.context_length)
     try:
         selection = select_backend(config)
@@ -77,8 +78,8 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     shape = size_kv_cache(config, checkpoint.spec, context, free)
     return MemoryPlan(
         model=checkpoint.name,
-        quantization=checkpoint.quantization,
-        weight_bytes=checkpoint.weight_bytes,
+        quantization=checkpoint.tensors.label(),
+        weight_bytes=checkpoint.tensors.nbytes(),
         kv_bytes_per_token=shape.bytes_per_token,
         kv_bytes=shape.nbytes,
         blocks=shape.blocks,

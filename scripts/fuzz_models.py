@@ -208,7 +208,8 @@ def mutate_values(rng: random.Random, data: bytes) -> bytes:
 def start(path: Path) -> str | None:
     """The refusal of a model; None where it starts, takes a prompt, and gives the tokens' text back."""
     try:
-        tokenizer = tokenizer_of(open_checkpoint(path))
+        checkpoint = open_checkpoint(path)
+        tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
         for text in (TEXT, "a" * 3000, " " * 3000):
             tokenizer.decode(tokenizer.encode(text))
         config = EngineConfig(

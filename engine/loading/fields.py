@@ -122,11 +122,11 @@ class Fields(NamedTuple):
             self.fail(name, f"must be an object, not {shown(value)}")
         return Fields(self.path, {f"{name}.{key}": entry for key, entry in value.items()}, f"{name}.")
 
-    def token_ids(self, name: str, vocabulary: int) -> list[int]:
-        """One token id or a list of them; ids outside the vocabulary can never come up and are left out."""
+    def token_ids(self, name: str) -> tuple[int, ...]:
+        """One token id or a list of them; what can't be one, as it is negative, is left out."""
         value = self.get(name, [])
         ids = value if isinstance(value, list) else [value]
         for entry in ids:
             if type(entry) is not int:
                 self.fail(name, f"must hold token ids, not {shown(entry)}")
-        return [entry for entry in ids if 0 <= entry < vocabulary]
+        return tuple(entry for entry in ids if entry >= 0)

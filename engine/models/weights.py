@@ -71,7 +71,7 @@ def _vector(tensors: Tensors, name: str, length: int) -> Float32 | None:
         raise EngineError(
             "model_invalid", f"tensor {name}: expected {length} values, found shape {weight.shape}"
         )
-    if weight.dtype == "bf16":
+    if weight.format == "bf16":
         return (weight.values.astype(np.uint32) << 16).view(np.float32)
     return np.ascontiguousarray(weight.values, np.float32)
 

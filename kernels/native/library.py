@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..step import ALIGNMENT, ARRAYS, Counts
+from ..weights import FORMATS
 
 Kind = Literal[
     "embedding",
@@ -41,7 +42,7 @@ Kind = Literal[
 
 KINDS = get_args(Kind)
 
-FORMATS = {"q4": 0, "q8": 1, "f32": 2, "f16": 3, "bf16": 4}
+FORMAT_NUMBERS = {name: number for number, name in enumerate(FORMATS)}
 """`Format` of formats.hpp."""
 
 
@@ -168,7 +169,9 @@ def _interface() -> str:
     for name, dtype, shape in ARRAYS:
         lines.append(f"Step.{name} {dtype.str[1:]} {' * '.join(shape)}\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
-    lines += [f"Format.{form} {number}\n" for form, number in FORMATS.items()]
+    for number, form in enumerate(FORMATS.values()):
+        figures = (form.group, int(form.minima), form.low) if form.packed else ()
+        lines.append(f"Format.{form.name} {' '.join(map(str, (number, form.bits, *figures)))}\n")
     return "".join(lines)
 
 

@@ -109,24 +109,24 @@ def get(checkpoint: Checkpoint, name: str) -> Weight:
 def formats(checkpoint: Checkpoint) -> dict[str, str]:
     """Format of each tensor as it is loaded."""
     weights = {name: get(checkpoint, name) for name in checkpoint.tensors.bound}
-    return {name: w.dtype if isinstance(w, Plain) else w.format for name, w in weights.items()}
+    return {name: w.format for name, w in weights.items()}
 
 
 def test_default_model(default_model: Path) -> None:
     checkpoint = open_checkpoint(default_model)
     assert checkpoint.name == "SmolLM2-135M-Instruct.Q4_1"
-    assert checkpoint.quantization == "Q4_1"
-    assert checkpoint.weight_bytes == 96_576_768
-    assert checkpoint.end_ids == (2,)
-    assert checkpoint.bos_id == 1
-    assert checkpoint.chat_template is not None
-    assert checkpoint.chat_template.startswith("{% for message in messages %}")
+    assert checkpoint.tensors.label() == "Q4_1"
+    assert checkpoint.tensors.nbytes() == 96_576_768
+    assert checkpoint.generation.end_ids == (2,)
+    assert checkpoint.generation.bos_ids == (1,)
+    assert checkpoint.generation.chat_template is not None
+    assert checkpoint.generation.chat_template.startswith("{% for message in messages %}")
     assert checkpoint.tensors.get("head") is None, "tied"
     assert checkpoint.tensors.get("0.q_bias") is None
     assert get(checkpoint, "29.down").shape == (576, 1536)
     norm = get(checkpoint, "29.mlp_norm")
     assert isinstance(norm, Plain)
-    assert (norm.dtype, norm.shape) == ("f32", (576,))
+    assert (norm.format, norm.shape) == ("f32", (576,))
 
 
 def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Pa
         for quantization in ("auto", "int8", "int4"):
             checkpoint = open_checkpoint(path, quantization)
             total = sum(get(checkpoint, name).nbytes for name in checkpoint.tensors.bound)
-            assert total == checkpoint.weight_bytes
+            assert total == checkpoint.tensors.nbytes()
 
 
 def test_kinds_of_paths(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_labels(tmp_path: Path) -> None:
     }
     for (type, quantization), label in labels.items():
         file = write_gguf(tmp_path / f"{type}.gguf", type)
-        assert open_checkpoint(file, quantization).quantization == label  # type: ignore[arg-type]
+        assert open_checkpoint(file, quantization).tensors.label() == label  # type: ignore[arg-type]
 
 
 def test_weights_that_can_not_be_held_name_file_and_tensor(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_tensors_can_be_read_from_two_threads(tmp_path: Path) -> None:
 def test_generation_config(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", eos_token_id=5, bos_token_id=1)
     plain = open_checkpoint(folder)
-    assert (plain.defaults, plain.end_ids, plain.bos_id, plain.chat_template) == ({}, (5,), 1, None)
+    assert plain.generation == ({}, (1,), (5,), (), None)
 
     def declare(**generation: Any) -> Checkpoint:
         (folder / "generation_config.json").write_text(json.dumps(generation))
@@ -299,12 +299,18 @@ def test_generation_config(tmp_path: Path) -> None:
         repetition_penalty=1.05,
         max_length=9,
     )
-    assert checkpoint.end_ids == (7, 5, 8), "in order, once each, inside the vocabulary"
-    assert checkpoint.defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.05}
-    assert declare(do_sample=False).defaults == {"temperature": 0.0}
-    assert declare(temperature=None, do_sample=True).defaults == {}
-    assert declare(top_k=40.0).defaults == {"top_k": 40}
-    assert [declare(top_k=off).defaults for off in (-1, -1.0)] == [{"top_k": 0}] * 2
+    inside = checkpoint.generation.within(checkpoint.spec.vocabulary)
+    assert inside.end_ids == (7, 5, 8), "in order, once each, inside the vocabulary"
+    assert checkpoint.generation.defaults == {
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "top_k": 20,
+        "repetition_penalty": 1.05,
+    }
+    assert declare(do_sample=False).generation.defaults == {"temperature": 0.0}
+    assert declare(temperature=None, do_sample=True).generation.defaults == {}
+    assert declare(top_k=40.0).generation.defaults == {"top_k": 40}
+    assert [declare(top_k=off).generation.defaults for off in (-1, -1.0)] == [{"top_k": 0}] * 2
     for broken, reason in (
         ({"temperature": -1}, "temperature must be in"),
         ({"temperature": 10**400}, "temperature must be in"),
@@ -327,21 +333,21 @@ def test_chat_templates(tmp_path: Path) -> None:
         (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": value}))
 
     declare("T")
-    assert open_checkpoint(folder).chat_template == "T"
+    assert open_checkpoint(folder).generation.chat_template == "T"
     declare([{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}])
-    assert open_checkpoint(folder).chat_template == "B"
+    assert open_checkpoint(folder).generation.chat_template == "B"
     declare([{"name": ["x"], "template": "A"}, {"name": "default", "template": "B"}])
-    assert open_checkpoint(folder).chat_template == "B"
+    assert open_checkpoint(folder).generation.chat_template == "B"
     declare(5)
     assert "chat_template" in refuse(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": "C"}))
     for empty in ("", None, [], [{"name": "tool_use", "template": "A"}]):
         declare(empty)
-        assert open_checkpoint(folder).chat_template == "C"
+        assert open_checkpoint(folder).generation.chat_template == "C"
     (folder / "chat_template.jinja").write_bytes(b"")
-    assert open_checkpoint(folder).chat_template == "C"
+    assert open_checkpoint(folder).generation.chat_template == "C"
     (folder / "chat_template.jinja").write_text("\u00e9")
-    assert open_checkpoint(folder).chat_template == "\u00e9"
+    assert open_checkpoint(folder).generation.chat_template == "\u00e9"
     (folder / "chat_template.jinja").write_bytes(b"\xff")
     assert "chat_template.jinja is not valid UTF-8" in refuse(folder)
 
@@ -358,17 +364,18 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
         "tokenizer.chat_template": "T",
     }
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **declared))
-    assert checkpoint.defaults == {"temperature": 0.6, "top_k": 30, "repetition_penalty": 1.1}
-    assert checkpoint.end_ids == (3, 4)
-    assert checkpoint.bos_id == 9
-    assert checkpoint.chat_template == "T"
+    assert checkpoint.generation.defaults == {"temperature": 0.6, "top_k": 30, "repetition_penalty": 1.1}
+    assert checkpoint.generation.end_ids == (3, 4)
+    assert checkpoint.generation.bos_ids == (9,)
+    assert checkpoint.generation.chat_template == "T"
     empty = {"tokenizer.chat_template": ""}
-    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).chat_template is None
+    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).generation.chat_template is None
     bad = {"general.sampling.top_p": 7.0}
     assert "top_p must be in [0, 1]" in refuse(write_gguf(tmp_path / "m.gguf", **bad))
     out = {"tokenizer.ggml.eos_token_id": 50, "tokenizer.ggml.bos_token_id": 2**32 - 1}
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **out))
-    assert (checkpoint.end_ids, checkpoint.bos_id) == ((), None)
+    inside = checkpoint.generation.within(checkpoint.spec.vocabulary)
+    assert (inside.end_ids, inside.bos_ids) == ((), ())
 
 
 def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:

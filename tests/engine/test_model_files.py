@@ -325,8 +325,8 @@ def test_N019_byte_order_marks_in_front_of_a_models_files(tmp_path: Path, name: 
     text = (folder / name).read_text()
     (folder / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
     checkpoint = open_checkpoint(folder)
-    assert checkpoint.defaults["temperature"] == 0.25
-    assert checkpoint.chat_template == "x"
+    assert checkpoint.generation.defaults["temperature"] == 0.25
+    assert checkpoint.generation.chat_template == "x"
     for encoding in ("utf-16", "utf-16-be", "utf-32", "utf-16-le"):
         (folder / name).write_text(f"\ufeff{text}" if encoding.endswith("e") else text, encoding)
         assert f"{name}: it is not valid JSON: it is UTF-16 or UTF-32 text; save" in refuse(folder)
