@@ -9,7 +9,7 @@ import numpy as np
 from kernels.interface import Backend, Float32, Program
 from kernels.native.mapped import MappedFiles
 
-from .models.rope import RotationTables
+from .models.rope import Rotations
 from .roofline import Traffic
 from .scheduler import StepPlan
 from .step_builder import StepBuilder
@@ -56,9 +56,9 @@ class ModelRunner:
         traffic: Traffic,
         block_size: int,
         files: MappedFiles | None = None,
-        tables: RotationTables | None = None,
+        rotations: Rotations | None = None,
     ) -> None:
-        """files: where the weights come from. tables: of the program, if they are made as positions come."""
+        """files: where the weights come from. rotations: of the program, made as positions come."""
         self.backend = backend.name
         self.exact = backend.exact
         self.traffic = traffic
@@ -66,7 +66,7 @@ class ModelRunner:
         self._backend = backend
         self._program = program
         self._files = files
-        self._tables = tables
+        self._rotations = rotations
         self._steps = StepBuilder(block_size)
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
@@ -77,8 +77,8 @@ class ModelRunner:
         if plan.copies:
             pairs = np.array(plan.copies, np.int32)
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
-        if self._tables is not None:
-            self._tables.reach(max(run.end for run in plan.runs))
+        if self._rotations is not None:
+            self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.launch(self._steps.build(plan), logits=logits).result()
         if self._files is not None and self._files.lost:
             raise EngineError("engine_failed", LOST)

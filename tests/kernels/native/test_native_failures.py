@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+HELPERS = HERE.parents[1] / "helpers"
 
 SETUP = """
 import ctypes, sys
@@ -17,7 +18,7 @@ import numpy as np
 from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.native.backend import NativeBackend
 from kernels.weights import Plain
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {helpers!r}]
 from conftest import Helpers
 
 hooks = ctypes.CDLL({hooks!r})
@@ -63,7 +64,7 @@ def run(hooks: Path, program: str) -> str:
             sys.executable,
             "-P",
             "-c",
-            SETUP.format(folder=str(HERE), hooks=str(hooks)) + textwrap.dedent(program),
+            SETUP.format(folder=str(HERE), helpers=str(HELPERS), hooks=str(hooks)) + textwrap.dedent(program),
         ],
         capture_output=True,
         text=True,
