@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .errors import UserError, shown
+from .errors import UserError, did_you_mean, shown
 from .files import Text, TextError, locked, parse_toml, private_folder, read_text, read_toml, write_private
 from .settings import (
     OPTIONS,
@@ -23,7 +23,6 @@ from .settings import (
     check_engine,
     check_sampling,
     engine_keys,
-    nearest,
 )
 
 Source = Literal["flag", "config", "registry", "model", "default"]
@@ -179,7 +178,7 @@ def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     if table == "engine":
         known += [f"engine.{name}" for name in engine_keys()]
     if key not in known and not (table == "keys" and name):
-        raise ConfigError(f"there is no setting {key!r}; did you mean {nearest(key, known)!r}?")
+        raise ConfigError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
     if name and not isinstance(content.get(table, {}), dict):
         raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
     if value is None:
@@ -242,5 +241,4 @@ class _Reader:
         return good
 
     def _unknown(self, key: str, known: list[str]) -> None:
-        near = nearest(key, known)
-        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; did you mean {near!r}?")
+        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; {did_you_mean(key, known)}")

@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kernels.weights import Packed, Plain, Weight, group_count
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
 from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
-from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
+from .convert import canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
@@ -25,12 +25,11 @@ Quantization = Literal["auto", "none", "int8", "int4"]
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
 _SENSITIVE = ("embedding", "head")
-_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
 
-def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> Format:
+def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> str:
     """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
 
     auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
@@ -41,17 +40,10 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
         return "f32"
     stored = canonical_format(tensor.type)
     if quantization == "none":
-        return "f32" if stored in ("q8", "q4") else stored
+        return "f32" if FORMATS[stored].packed else stored
     if quantization == "auto" or stored == "q4":
         return stored
     return "q4" if quantization == "int4" and spec.role not in _SENSITIVE else "q8"
-
-
-def _nbytes(shape: tuple[int, ...], format: Format) -> int:
-    if format in _BYTES:
-        return math.prod(shape) * _BYTES[format]
-    groups = math.prod(shape[:-1]) * group_count(shape[-1])
-    return groups * (32 + 2 if format == "q8" else 16 + 4)
 
 
 class CheckpointTensors(NamedTuple):
@@ -87,7 +79,7 @@ class CheckpointTensors(NamedTuple):
             if format == canonical_format(tensor.type):
                 weight = to_weight(tensor)
             else:
-                weight = to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
+                weight = to_packed(tensor, format) if FORMATS[format].packed else to_float32(tensor)
         except ValueError as error:
             raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
         values = weight.codes if isinstance(weight, Packed) else weight.values
@@ -98,7 +90,7 @@ class CheckpointTensors(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
         return sum(
-            _nbytes(spec.shape, planned_format(spec, tensor, self.quantization))
+            FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
             for spec, tensor in self.bound.values()
         )
 
@@ -109,7 +101,7 @@ class CheckpointTensors(NamedTuple):
             if spec.is_matrix and spec.role not in _SENSITIVE:
                 format = planned_format(spec, tensor, self.quantization)
                 kept = format == canonical_format(tensor.type)
-                own = tensor.type.lower() if format in _BYTES else tensor.type
+                own = tensor.type if FORMATS[format].packed else tensor.type.lower()
                 name = own if kept else {"q8": "int8", "q4": "int4"}.get(format, format)
                 sizes[name] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]

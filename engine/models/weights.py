@@ -79,7 +79,7 @@ def _vector(tensors: Tensors, name: str) -> Float32 | None:
     if weight is None:
         return None
     assert isinstance(weight, Plain), name
-    assert weight.dtype == "f32", name
+    assert weight.format == "f32", name
     return np.ascontiguousarray(weight.values, np.float32)
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..interface import Gate
+from ..weights import FORMATS
 
 Kind = Literal[
     "embedding",
@@ -45,7 +46,7 @@ Kind = Literal[
 KINDS = get_args(Kind)
 GATES = get_args(Gate)
 
-FORMATS = {"q4": 0, "q8": 1, "f32": 2, "f16": 3, "bf16": 4}
+FORMAT_NUMBERS = {name: number for number, name in enumerate(FORMATS)}
 """`Format` of formats.hpp."""
 
 
@@ -188,7 +189,9 @@ def _interface() -> str:
         lines.append(f"Step.{field} {4 * len(STEP_COUNTS) + 8 * index} 8\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
     lines += [f"Gate.{gate} {number}\n" for number, gate in enumerate(GATES)]
-    lines += [f"Format.{form} {number}\n" for form, number in FORMATS.items()]
+    for number, form in enumerate(FORMATS.values()):
+        figures = (form.group, int(form.minima), form.low) if form.packed else ()
+        lines.append(f"Format.{form.name} {' '.join(map(str, (number, form.bits, *figures)))}\n")
     return "".join(lines)
 
 

@@ -69,12 +69,9 @@ def product(x: Float32, weight: Weight, planes: int) -> Float32:
 
 
 def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
-    if weight.minima is None:
-        codes = weight.codes.astype(np.float64)
-    else:
-        codes = np.concatenate([weight.codes & 15, weight.codes >> 4], axis=2).astype(np.float64)
+    integers = weight.integers().astype(np.float64)
     # Below 2^53 float64 products and sums of integers are exact in any order.
-    dots = np.matmul(rows.integers.transpose(1, 0, 2).astype(np.float64), codes.transpose(1, 2, 0))
+    dots = np.matmul(rows.integers.transpose(1, 0, 2).astype(np.float64), integers.transpose(1, 2, 0))
     scales = weight.scales.astype(np.float32)
     acc = np.zeros((len(rows.scales), weight.shape[0]), np.float32)
     for g in range(scales.shape[1]):

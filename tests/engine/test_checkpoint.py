@@ -110,7 +110,7 @@ def get(checkpoint: Checkpoint, name: str) -> Weight:
 def formats(checkpoint: Checkpoint) -> dict[str, str]:
     """Format of each tensor as it is loaded."""
     weights = {name: get(checkpoint, name) for name in checkpoint.tensors.bound}
-    return {name: w.dtype if isinstance(w, Plain) else w.format for name, w in weights.items()}
+    return {name: w.format for name, w in weights.items()}
 
 
 def test_default_model(default_model: Path) -> None:
@@ -127,7 +127,7 @@ def test_default_model(default_model: Path) -> None:
     assert get(checkpoint, "29.down").shape == (576, 1536)
     norm = get(checkpoint, "29.mlp_norm")
     assert isinstance(norm, Plain)
-    assert (norm.dtype, norm.shape) == ("f32", (576,))
+    assert (norm.format, norm.shape) == ("f32", (576,))
 
 
 def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:

@@ -172,7 +172,8 @@ std::string letters(Result (*)(Arguments...)) {
 }
 
 // A line for each function: its result and arguments. One for each field of a structure, in order: where it lies and
-// how large it is. One for each number that has a name in Python.
+// how large it is. One for each number that has a name in Python, and
+// for each format with its figures.
 std::string interface() {
     std::string result;
 #define FUNCTION(name) result += #name " " + letters(name) + "\n"
@@ -208,9 +209,18 @@ std::string interface() {
     NUMBER(OpKind, gather), NUMBER(OpKind, quantize);
     NUMBERS_4(OpKind, linear, gated_linear, attention, sample);
     NUMBERS_4(Gate, silu, gelu_tanh, gelu, clamped);
-    NUMBERS_4(Format, q4, q8, f32, f16), NUMBER(Format, bf16);
 #undef NUMBERS_4
 #undef NUMBER
+    auto figures = [&](const char* format, std::initializer_list<int> numbers) {
+        result += std::string("Format.") + format;
+        for (int number : numbers) result += " " + std::to_string(number);
+        result += "\n";
+    };
+#define PACKED(name, ...) figures(#name, {(int)Format::name, __VA_ARGS__});
+#define PLAIN(name, type) figures(#name, {(int)Format::name, 8 * (int)sizeof(type)});
+    PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN)
+#undef PACKED
+#undef PLAIN
     return result;
 }
 

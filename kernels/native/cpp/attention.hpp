@@ -23,7 +23,7 @@ static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff
             next += step_values;
         }
         Vec lanes[Strips];
-        for (int s = 0; s < Strips; s++) lanes[s] = Format::load(b + s * b_strip);
+        for (int s = 0; s < Strips; s++) lanes[s] = Format::lanes(b + s * b_strip);
         for (int j = 0; j < Rows; j++) {
             Vec x = splat(a[j * a_stride + k]);
             for (int s = 0; s < Strips; s++) sums[j][s] = fma(x, lanes[s], sums[j][s]);
@@ -150,7 +150,7 @@ INLINE const typename Format::Type* run_at(const AttentionArgs& a, const void* b
 
 template <class Format>
 INLINE void widen(const typename Format::Type* from, ptrdiff_t count, float* to) {
-    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::load(from + i));
+    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::lanes(from + i));
 }
 
 // The keys of a span that a tile sees: `begin` to `end`, inclusive; `low` and `high` (exclusive) of one row.

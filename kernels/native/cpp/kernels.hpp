@@ -29,7 +29,7 @@ struct AttentionArgs {
     const float* q;          // first row, first query head of the group; [rows][q_stride]
     float* out;              // likewise
     ptrdiff_t q_stride, out_stride;
-    const void* keys;        // the layer's keys of block 0 and this key head; see cache.hpp
+    const void* keys;        // the layer's keys of block 0 and this key head; see paged_cache.hpp
     const void* values;
     const void* next_keys;   // null, or the first keys of the task that comes next
     const int32_t* table;    // block table of the sequence
@@ -84,8 +84,8 @@ struct GatedArgs : LinearArgs {
 
 struct Kernels {
     const char* name;
-    void (*linear[5][2])(const LinearArgs&);       // [format][planes - 1]
-    void (*gated_linear[2][2])(const GatedArgs&);  // [q4, q8][planes - 1]
+    void (*linear[kFormats][2])(const LinearArgs&);             // [format][planes - 1]
+    void (*gated_linear[kPackedFormats][2])(const GatedArgs&);  // likewise
     void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
     int32_t (*read)(const void* data, size_t bytes);  // all of it, 1,024 bytes at a time
     void (*round_to_half)(const float* x, int count, uint16_t* out);

@@ -17,14 +17,16 @@ from typing import Any, BinaryIO
 from engine import Finished
 
 from ...setup import seeded
+from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
 from ..errors import FAILED, OK, CliError, engine_failure, failure_of
 from ..output import Output
-from ..presenters import Reply
+from ..result import Result
 from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
 from ..stdin import PIECE, Input
-from .lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
+from .lines import BadLine, Job, parse_line, read_lines
+from .results import ResultFile, key_of
 
 Results = ResultFile | Output
 """Where results go: a file that a rerun goes on with, or a stream that is only written to."""
@@ -67,7 +69,7 @@ class Tally:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         return (
             f"{self.done} answered, {self.failed} failed{skipped}; "
-            f"{self.tokens} tokens in {elapsed:.1f} s ({self.tokens / elapsed:.1f} a second)"
+            f"{self.tokens} tokens in {number(elapsed)} s ({number(self.tokens / elapsed)} a second)"
         )
 
 
@@ -196,20 +198,20 @@ class _Batch:
         if finished.error is None:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
-            reply = self._reply(finished)
-            self._tally.thinking += bool(reply.thinking and not reply.text)
-            return {"index": job.index, **reply.as_dict(), "id": job.id}
+            result = self._result(finished)
+            self._tally.thinking += bool(result.thinking and not result.text)
+            return {"index": job.index, **result.as_dict(), "id": job.id}
         failure = engine_failure(finished.error, self._served.choice.model.name)
         if failure.code == "engine_failed":
             raise failure
         return self._bad(BadLine(job.index, job.id, failure))
 
-    def _reply(self, finished: Finished) -> Reply:
-        served = self._served
+    def _result(self, finished: Finished) -> Result:
+        served, model = self._served, self._served.choice.model.name
         thinking, text = "", finished.text
         if not self._request.raw:
             thinking, text = served.thinking.split(finished.text)
-        return Reply("", None, served.choice.model.name, text, thinking, finished, served.load_ms, self._peak)
+        return Result("", None, model, text, thinking, finished, served.load_ms, self._peak)
 
     def _bad(self, line: BadLine) -> dict[str, Any]:
         self._tally.failed += 1

@@ -44,7 +44,7 @@ class _DownloadStoppedError(Exception):
     """Raised inside a download to end it."""
 
 
-class EngineBridge:
+class ModelSlot:
     """One model and its engine.
 
     state: starting (nothing is known yet), absent (the model is not on this machine), downloading, unloaded,

@@ -11,7 +11,8 @@ from itertools import count
 
 import pytest
 
-from termchat.cli.batch.lines import BadLine, Job, ResultFile, finished_ids, parse_line, read_lines
+from termchat.cli.batch.lines import BadLine, Job, parse_line, read_lines
+from termchat.cli.batch.results import ResultFile, finished_ids
 from termchat.cli.console import Console
 from termchat.cli.errors import CliError
 from termchat.cli.main import run
