@@ -262,9 +262,13 @@ def test_all_that_a_family_can_be_is_computed_alike(tmp_path: Path, kind: str, q
 )  # fmt: skip
 def test_each_part_of_it_matters(tmp_path: Path, without: dict[str, Any]) -> None:
     folder = write_folder(tmp_path / "m")
-    expected = logits_of(QuantizedBackend(), open_checkpoint(folder), "float32")
+    expected = logits_of(
+        ReferenceBackend(BackendSettings("cpu", "float32", 1)), open_checkpoint(folder), "float32"
+    )
     (folder / "config.json").write_text(json.dumps({**CONFIG, **without}))
-    changed = logits_of(QuantizedBackend(), open_checkpoint(folder), "float32")
+    changed = logits_of(
+        ReferenceBackend(BackendSettings("cpu", "float32", 1)), open_checkpoint(folder), "float32"
+    )
     assert np.abs(changed - expected).max() > 1e-5
 
 
