@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from kernels.stored import mapping_of
-from kernels.weights import BLOCKS, FORMATS, Weight
+import numpy as np
 
-from ..models.families import Naming, TensorSpec, tensor_specs
+from kernels.stored import mapping_of
+from kernels.weights import BLOCKS, FORMATS, Plain, Weight
+
+from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import to_vector, to_weight
 from .declared import Declared
@@ -72,7 +74,10 @@ class CheckpointTensors(NamedTuple):
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
         try:
-            return to_weight(tensor, format) if spec.is_matrix else to_vector(tensor)
+            if spec.is_matrix:
+                return to_weight(tensor, format)
+            vector = to_vector(tensor)
+            return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
         except ValueError as error:
             raise invalid(self.path, str(error)) from None
 
@@ -107,7 +112,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
 
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
-    for spec in tensor_specs(declared.spec, naming):
+    for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
         tensor = stored.get(spec.stored_name)
         if spec.role == "head" and declared.tied is True:
@@ -118,17 +123,22 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor.type not in BLOCKS:
             raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
-        if tensor.shape != spec.shape:
-            raise refuse(
-                f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {spec.shape} is declared"
-            )
-        bound[spec.name] = (spec, tensor)
+        whole = (spec.stored_rows, *spec.shape[1:])
+        if tensor.shape != whole:
+            raise refuse(f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {whole} is declared")
+        bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        kind = f"a {declared.spec.architecture} model of {declared.spec.layers} layers"
+        kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise refuse(f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
+
+
+def _rows(tensor: StoredTensor, spec: TensorSpec) -> StoredTensor:
+    """The rows of a fused tensor that are one of the tensors the decoder takes."""
+    rows = tensor.data.reshape(spec.stored_rows, -1)[spec.first_row : spec.first_row + spec.shape[0]]
+    return tensor._replace(shape=spec.shape, data=rows.reshape(-1))
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:

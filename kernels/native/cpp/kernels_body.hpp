@@ -23,6 +23,8 @@ static const Kernels kKernels = {
     rms_norm,
     gated,
     add,
+    scale,
+    cap,
     {rotate_half, rotate_interleaved},
     {CACHE_FORMATS(ATTENTION)},
     join_spans,
