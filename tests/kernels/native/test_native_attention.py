@@ -51,7 +51,7 @@ def run(
     )
     outputs = []
     for parts in steps:
-        logits = program.run(helpers.batch(parts, block_size), logits=True).logits
+        logits = program.launch(helpers.batch(parts, block_size), logits=True).result().logits
         outputs.append(logits.copy())
     return outputs
 
@@ -249,8 +249,8 @@ def test_blocks_are_copied_in_all_layers(native, helpers):
     backend = native()
     backend.allocate_cache(helpers.cache())
     program = backend.capture(layer(backend, helpers, table, 2, 2, None), helpers.LIMITS)
-    program.run(helpers.batch(steps[0]))
+    program.launch(helpers.batch(steps[0])).result()
     # A cycle: every source is read before a target is written.
     backend.copy_blocks(np.array([4, 5], np.int32), np.array([5, 4], np.int32))
-    got = program.run(helpers.batch([([36], 35, [5, 4])]), logits=True).logits
+    got = program.launch(helpers.batch([([36], 35, [5, 4])]), logits=True).result().logits
     assert helpers.same_bits(got.copy(), expected[1])
