@@ -166,7 +166,8 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
 def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
     """The application on a terminal of a size, with a scripted engine."""
     from termchat.paths import Paths
-    from termchat.tui.app import Options, TermchatApp
+    from termchat.tui.app import TermchatApp
+    from termchat.tui.start import Options
 
     @asynccontextmanager
     async def start(
