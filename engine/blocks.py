@@ -155,10 +155,14 @@ class BlockPool:
 
     def release(self, table: BlockTable) -> None:
         """Give a table's blocks back; registered ones stay cached, the tail to be evicted first."""
-        for block in reversed(table.blocks):
-            self._drop(block)
-        del table.blocks[:]
         table.chain.clear()
+        self.shrink(table, 0)
+
+    def shrink(self, table: BlockTable, count: int) -> None:
+        """Give back the blocks of a table behind the first `count`; none of its chain is among them."""
+        assert len(table.chain) <= count, "a registered beginning is given back as a whole"
+        while len(table.blocks) > count:
+            self._drop(table.blocks.pop())
 
     def _take(self) -> int:
         """A block nobody uses: a free one, else the least recently used cached one."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
 from .runner import ModelRunner, Runner
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from .loading.checkpoint import Checkpoint
     from .roofline import Traffic
+    from .speculative.acceptance import Drafter
     from .tokenization import Tokenizer
 
 
@@ -25,7 +27,7 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
-    place: what the peak bandwidth depends on, see `ModelInfo`.
+    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
     """
 
     name: str
@@ -40,13 +42,7 @@ class LoadedModel:
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     place: str = ""
-
-
-class ModelSource(Protocol):
-    """Something other than a path that can be an EngineConfig's model."""
-
-    def load(self, config: EngineConfig) -> LoadedModel:
-        """Make the model; called on the engine thread."""
+    drafter: Drafter | None = None
 
 
 def load_model(config: EngineConfig) -> LoadedModel:
@@ -55,9 +51,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit).
     """
-    if hasattr(config.model, "load"):
-        source: ModelSource = config.model
-        return source.load(config)
+    if not isinstance(config.model, (str, Path)):
+        return config.model.load(config)
     from kernels.backends import open_backend
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
@@ -65,9 +60,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from .loading.checkpoint import open_checkpoint
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
-    from .models.weights import place_rotation, place_tensors
+    from .models.weights import place_rotations, place_tensors
     from .roofline import Traffic
-    from .scheduler import SCORED_ROWS
+    from .scheduler import most_samples
     from .selection import select_backend
 
     checkpoint = open_checkpoint(config.model, config.quantization)
@@ -84,11 +79,11 @@ def load_model(config: EngineConfig) -> LoadedModel:
         shape = size_kv_cache(config, spec, context, backend.free_bytes())
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
-        weights = place_rotation(spec, weights, backend, positions)
+        rotations = place_rotations(spec, weights, backend, positions)
         backend.allocate_cache(shape)
         limits = Limits(
             rows=config.max_batch_tokens,
-            samples=config.sequences + SCORED_ROWS,
+            samples=most_samples(config.sequences),
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
@@ -111,17 +106,15 @@ def load_model(config: EngineConfig) -> LoadedModel:
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, weights.tables),
+        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
         tokenizer=tokenizer,
         vocabulary=spec.vocabulary,
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(
-            token for token in (*tokenizer.end_ids, *checkpoint.end_ids) if token < spec.vocabulary
-        ),
-        chat_template=checkpoint.chat_template,
-        defaults=checkpoint.defaults,
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        chat_template=checkpoint.generation.chat_template,
+        defaults=checkpoint.generation.defaults,
         notes=selection.notes,
         place=_place(backend, traffic),
     )
@@ -139,6 +132,6 @@ def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer, with the chat template compiled."""
     from .tokenization import prepare_template, template_of, tokenizer_of
 
-    tokenizer = tokenizer_of(checkpoint)
-    prepare_template(template_of(tokenizer, checkpoint.chat_template))
+    tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
+    prepare_template(template_of(tokenizer, None))
     return tokenizer

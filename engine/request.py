@@ -12,6 +12,7 @@ from .commands import Answer, Outcome, Submit
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
 from .sampler import SamplerState
+from .scheduler import Run
 from .sequence import Sequence
 from .tokenization import StopMatcher, StreamDecoder
 from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, Usage
@@ -26,7 +27,7 @@ class Request:
     are wanted). sequence: there is one from `start` on.
     """
 
-    def __init__(self, submit: Submit, emit: Callable[[Outcome], None]) -> None:
+    def __init__(self, submit: Submit, model: LoadedModel, emit: Callable[[Outcome], None]) -> None:
         self.id = submit.id
         self.params = submit.params
         self.seed = submit.seed
@@ -43,19 +44,18 @@ class Request:
         self._new_tokens: list[int] = []
         self._new_logprobs: list[TokenLogprob] = []
         self._stop_match: str | int | None = None
-        self._end_ids: frozenset[int] = frozenset(submit.params.stop_token_ids)
+        self._model = model
+        self._decoder = StreamDecoder(model.tokenizer)
         self._matcher = StopMatcher(submit.params.stop)
 
-    def start(self, prompt: list[int], model: LoadedModel) -> None:
-        """Take in the prompt, and prepare what the tokens of the reply are looked at with."""
+    def start(self, prompt: list[int]) -> None:
+        """Take in the prompt: from now on there is something to compute."""
         if self.score is not None:
-            self._scores = Scores(prompt, model.vocabulary, self.score)
-        if not self.params.ignore_eos:
-            self._end_ids |= model.end_ids
-        self._context_length = model.context_length
-        self._decoder = StreamDecoder(model.tokenizer)
-        sampler = SamplerState(self.params, self.seed, prompt, model.end_ids)
-        self.sequence = Sequence(self.id, prompt, sampler, score=self.score is not None)
+            self._scores = Scores(prompt, self._model.vocabulary, self.score)
+        model_ends = frozenset() if self.params.ignore_eos else self._model.end_ids
+        ends = model_ends.union(self.params.stop_token_ids)
+        sampler = SamplerState(self.params, self.seed, prompt, ends)
+        self.sequence = Sequence(self.id, prompt, sampler, ends=ends, score=self.score is not None)
 
     @property
     def live(self) -> Sequence:
@@ -63,42 +63,54 @@ class Request:
         assert self.sequence is not None, "the request was started"
         return self.sequence
 
-    def take(self, start: int, tokens: list[int], logits: Float32 | None, now: float) -> FinishReason | None:
-        """Take in what a step brought; returns why the request is done, if it is.
+    @property
+    def wants_logits(self) -> bool:
+        """Whether the tokens are not enough."""
+        return self.score is not None or self.params.logprobs is not None
 
-        start: position of the first token computed. logits: a row for each sampled token, needed for scores
-        and logprobs only. Raises EngineError, MemoryError or anything else that ends this request alone.
+    @property
+    def room(self) -> int:
+        """Tokens the reply can still get: until the context is full, or max_tokens are out."""
+        most = self._model.context_length - self.live.prompt_length
+        if self.params.max_tokens is not None:
+            most = min(most, self.params.max_tokens)
+        return most - len(self.token_times)
+
+    def deliver(self, run: Run, tokens: list[int], logits: Float32 | None, now: float) -> FinishReason | None:
+        """Take in what a committed step brought; returns why the request is done, if it is.
+
+        logits: a row for each of the run's sample rows, needed for scores and logprobs only. What comes
+        behind a stop string is not taken. Raises EngineError, MemoryError or anything else that ends this
+        request alone.
         """
         if self._scores is not None:
             assert logits is not None, "a scored row asks for logits"
-            self._scores.add(start, logits)
+            self._scores.add(run.start, logits)
             return "stop" if self.live.remaining == 0 else None
-        for position, token in enumerate(tokens):
-            if token < 0:
-                message = "the model produced NaN, or every token is forbidden by the sampling settings"
-                raise EngineError("bad_logits", message)
-            reason = self._accept(token, now, None if logits is None else logits[position])
+        if run.samples and not tokens:
+            message = "the model produced NaN, or every token is forbidden by the sampling settings"
+            raise EngineError("bad_logits", message)
+        for index, token in enumerate(tokens):
+            reason = self._deliver(token, now, None if logits is None else logits[index])
             if reason is not None:
                 return reason
         self.emit_delta()
         return None
 
-    def _accept(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
-        sequence = self.live
-        sequence.append(token)
+    def _deliver(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
         self.token_times.append(now)
         self._new_tokens.append(token)
         if self.params.logprobs is not None and logits is not None:
             self._new_logprobs.append(token_logprob(logits, token, self.params.logprobs))
-        if token in self._end_ids:
+        if token in self.live.ends:
             self._stop_match = token
             return "stop"
         self._show(self._decoder.push([token]))
         if self._stop_match is not None:
             return "stop"
-        if sequence.output_length == self.params.max_tokens:
-            return "length"
-        return "context" if len(sequence.tokens) >= self._context_length else None
+        if self.room > 0:
+            return None
+        return "length" if len(self.token_times) == self.params.max_tokens else "context"
 
     def _show(self, text: str) -> None:
         shown, matched = self._matcher.push(text)
@@ -142,8 +154,10 @@ class Request:
             log.exception("the end of a reply could not be decoded")
             reason, error = "error", error or own_fault(fault)
         self.emit_delta(everything=True)
-        output = tuple(sequence.tokens[sequence.prompt_length :])
-        usage = Usage(sequence.prompt_length, sequence.cached, len(output))
+        output = tuple(sequence.tokens[sequence.prompt_length :][: len(self.token_times)])
+        usage = Usage(
+            sequence.prompt_length, sequence.cached, len(output), sequence.drafted, sequence.accepted
+        )
         traffic, seconds = decode_total[0] - self.decode_mark[0], decode_total[1] - self.decode_mark[1]
         bandwidth = traffic / seconds / 1e9 if len(output) > 1 and seconds > 0 else None
         timings = metrics.from_times(

@@ -1,10 +1,11 @@
-"""What the draws of one request depend on: settings, seed, and the tokens seen so far."""
+"""What a draw depends on: settings, seed, and the tokens seen before it."""
 
 from __future__ import annotations
 
 import os
 from array import array
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def check_params(params: SamplingParams, vocabulary: int) -> None:
 
 
 class SamplerState:
-    """What the draws of one request depend on: its settings, its seed, and the tokens seen so far.
+    """What a draw depends on: the request's settings and seed, and the tokens seen before it.
 
     seen: ids and how often each stands in the reply; kept only if a penalty is on. The prompt counts for the
     repetition penalty alone. end_ids: forbidden, as stop_token_ids are, until min_tokens are out.
@@ -86,6 +87,17 @@ class SamplerState:
             ids.append(token)
             counts.append(0)
         counts[place] += 1
+
+    def ahead(self, drafts: Sequence[int]) -> SamplerState:
+        """The state after these tokens, should they come; the same one where they make no difference."""
+        if not drafts or self.plain:
+            return self
+        state = copy(self)
+        state.seen = (self.seen[0][:], self.seen[1][:])
+        state._places = None if self._places is None else dict(self._places)
+        for token in drafts:
+            state.observe(token)
+        return state
 
     @property
     def bias(self) -> Pairs:

@@ -9,24 +9,34 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+from kernels.interface import Float32
 
 from .blocks import BlockPool, BlockTable, Key
 from .chunking import ChunkBudget
 from .sampler import SamplerState
 from .sequence import Sequence
 
+_Rows = TypeVar("_Rows", list[int], Float32)
+
 SCORED_ROWS = 64
 """Rows a step whose logits `score` may ask for: bounds the logits in memory."""
+
+
+def most_samples(sequences: int, drafts: int = 0) -> int:
+    """Sample rows of a step at most: the last token and the drafts of every sequence, and scored rows."""
+    return sequences * (1 + drafts) + SCORED_ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run of tokens of one sequence in a step: positions start to start + count - 1.
 
-    Each token is a row of the step. samples: how many of the last rows need logits (1 when the run reaches
-    the sequence's end, else 0).
+    Each token is a row of the step; drafts are behind the sequence's last token. samples: how many of the
+    last rows need logits: from the sequence's last token on, or all if they are to be scored.
     """
 
     sequence: Sequence
@@ -41,8 +51,14 @@ class Run:
 
     @property
     def tokens(self) -> array[int]:
-        """What its rows compute."""
-        return self.sequence.tokens[self.start : self.end]
+        """What its rows compute; before the step is committed."""
+        known = self.sequence.tokens[self.start : self.end]
+        return known + self.sequence.drafts[: self.count - len(known)]
+
+    @property
+    def decoding(self) -> bool:
+        """Whether all its rows are sampled: it goes on with a reply, by a token or more."""
+        return self.count == self.samples and not self.sequence.score
 
 
 class Sample(NamedTuple):
@@ -54,8 +70,8 @@ class Sample(NamedTuple):
 
     @property
     def sampler(self) -> SamplerState:
-        """What this draw depends on."""
-        return self.sequence.sampler
+        """What this draw depends on: the row has seen the drafts before it."""
+        return self.sequence.sampler.ahead(self.sequence.drafts[: self.position - len(self.sequence.tokens)])
 
 
 @dataclass(slots=True)
@@ -84,10 +100,17 @@ class StepPlan:
             found.extend(Sample(end - back, run.sequence, after - back) for back in range(run.samples, 0, -1))
         return found
 
+    def by_run(self, values: _Rows) -> Iterator[_Rows]:
+        """What there is for each sample row, cut into the shares of the runs."""
+        end = 0
+        for run in self.runs:
+            end += run.samples
+            yield values[end - run.samples : end]
+
     @property
     def prefill_tokens(self) -> int:
-        """Rows that are not those of a decode, a single token that is sampled."""
-        return sum(run.count for run in self.runs if not run.count == run.samples == 1)
+        """Rows of prompts, and of what is computed again."""
+        return sum(run.count for run in self.runs if not run.decoding)
 
 
 class Scheduler:
@@ -145,13 +168,27 @@ class Scheduler:
                 break
             else:
                 self._preempt(self.running.pop())  # the newest: it may be this very sequence
+        self._add_drafts(plan)
         return plan
 
-    def commit(self, plan: StepPlan) -> None:
-        """The step is done: its tokens are in the cache, and the blocks they filled may be shared."""
-        for run in plan.runs:
-            run.sequence.computed += run.count
-            self.pool.register(run.sequence.table, run.sequence.tokens, run.sequence.computed)
+    def commit(self, plan: StepPlan, accepted: list[list[int]]) -> None:
+        """The step is done. accepted: for each run the tokens that its sequence goes on with.
+
+        All rows but those of rejected drafts are in the cache, and the blocks they filled may be shared. What
+        else drafts took is given back, so that nothing is left of them.
+        """
+        for run, tokens in zip(plan.runs, accepted, strict=True):
+            sequence = run.sequence
+            if run.decoding:
+                sequence.drafted += run.count - 1
+                sequence.accepted += max(0, len(tokens) - 1)
+            rejected = 0 if sequence.score else run.samples - len(tokens)
+            sequence.drafts = array("i")
+            for token in tokens:
+                sequence.append(token)
+            sequence.computed = run.end - rejected
+            self.pool.register(sequence.table, sequence.tokens, sequence.computed)
+            self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
 
     def _admit(self, plan: StepPlan) -> None:
         """Move waiting sequences to the running ones while places and blocks last.
@@ -221,14 +258,14 @@ class Scheduler:
         return keys
 
     def _quotas(self) -> dict[int, int]:
-        """Tokens each running sequence gets: 1 in decode; prefills share the chunk budget.
+        """Tokens each running sequence gets: the last one in decode; prefills share the chunk budget.
 
         Half of the budget goes to the prefill admitted first (to the focused one, if it is among them), so
         that every prompt gets done; the rest to the shortest first, so that a short question does not wait
         for a long paste.
         """
-        prefills = [sequence for sequence in self.running if sequence.remaining > 1]
-        quotas = {sequence.id: 1 for sequence in self.running if sequence.remaining == 1}
+        prefills = [sequence for sequence in self.running if not sequence.decoding]
+        quotas = {sequence.id: 1 for sequence in self.running if sequence.decoding}
         if not prefills:
             return quotas
         budget = self.max_batch_tokens - len(quotas)
@@ -263,9 +300,19 @@ class Scheduler:
         self.pool.extend(table, missing)
         return True
 
+    def _add_drafts(self, plan: StepPlan) -> None:
+        """Let drafts have the rows and blocks that are left: nobody waits or is preempted for them."""
+        rows = self.max_batch_tokens - plan.tokens
+        for index, run in enumerate(plan.runs):
+            count = run.count + min(len(run.sequence.drafts), rows)
+            if count > run.count and self._reserve(plan, run.sequence, count):
+                plan.runs[index] = replace(run, count=count, samples=count)
+                rows -= count - run.count
+
     def _preempt(self, sequence: Sequence) -> None:
         """Take a sequence's blocks away; it comes back first and finds what is left of its own prefix."""
         self.pool.release(sequence.table)
+        sequence.drafts = array("i")
         sequence.computed = 0
         self.waiting.appendleft(sequence)
         self.preemptions += 1

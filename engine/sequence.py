@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 
 from .blocks import BlockTable
@@ -13,13 +14,18 @@ class Sequence:
     """Prompt and reply of one request, and how much of them is in the KV cache.
 
     `computed` catches up with `tokens`; there is no other difference between prefill and decode. With
-    `score`, the logits of every prompt token are wanted and nothing is sampled.
+    `score`, the logits of every prompt token are wanted and nothing is sampled. ends: ids that end the reply.
+    drafts: guesses at the tokens that come next, for one step; no part of `tokens` until they are accepted.
     """
 
     __slots__ = (
+        "accepted",
         "admitted",
         "cached",
         "computed",
+        "drafted",
+        "drafts",
+        "ends",
         "id",
         "prompt_length",
         "sampler",
@@ -28,9 +34,19 @@ class Sequence:
         "tokens",
     )
 
-    def __init__(self, id: int, prompt: Tokens[int], sampler: SamplerState, *, score: bool = False) -> None:
+    def __init__(
+        self,
+        id: int,
+        prompt: Tokens[int],
+        sampler: SamplerState,
+        *,
+        ends: Collection[int] = (),
+        score: bool = False,
+    ) -> None:
         self.id = id
         self.tokens = array("i", prompt)
+        self.drafts = array("i")
+        self.ends = ends
         self.prompt_length = len(self.tokens)
         self.sampler = sampler
         self.score = score
@@ -38,11 +54,20 @@ class Sequence:
         self.computed = 0
         self.admitted = False  # whether it ever was; it may have been preempted since
         self.cached = 0  # prompt tokens found in the prefix cache when first admitted
+        self.drafted = 0  # drafts that were computed so far
+        self.accepted = 0  # how many of them the reply went on with
 
     @property
     def remaining(self) -> int:
-        """Tokens whose keys and values are not computed yet: 1 in decode, more in prefill."""
+        """Tokens whose keys and values are not computed yet; drafts are no tokens."""
         return len(self.tokens) - self.computed
+
+    @property
+    def decoding(self) -> bool:
+        """Whether all but its last token is computed, so that the next step goes on with the reply, by
+        however many tokens. A prompt is not there yet, nor is what a preempted sequence computes again.
+        """
+        return self.remaining == 1 and not self.score
 
     @property
     def output_length(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
 
 from kernels.interface import Float32
 
@@ -22,6 +24,7 @@ from .request import Request, own_fault
 from .sampler import check_params
 from .scheduler import Run, Scheduler, StepPlan
 from .snapshot import State, take_snapshot
+from .speculative.acceptance import accept
 from .types import EngineError, EngineSnapshot, FinishReason
 
 log = logging.getLogger(__name__)
@@ -69,7 +72,7 @@ class Service:
 
     def submit(self, command: Submit) -> bool:
         """Take in a request; False if it was refused at once. Its prompt's ids come by `prepared`."""
-        request = Request(command, partial(self._emit, command.id))
+        request = Request(command, self.model, partial(self._emit, command.id))
         full = len(self.requests) >= self._most
         self.requests[request.id] = request
         self.changed = True
@@ -86,7 +89,7 @@ class Service:
         try:
             error = error or self._refusal(request, prompt)
             if error is None:
-                request.start(prompt, self.model)
+                request.start(prompt)
         except Exception as fault:
             log.exception("request %d could not be started", id)
             error = own_fault(fault)
@@ -102,31 +105,31 @@ class Service:
             self._finish(self.requests[id], "aborted")
 
     def step(self) -> None:
-        """Plan, run and commit one step and take in its tokens."""
+        """One step: draft, plan, run, accept, commit, deliver, and end what is done."""
         if not self.busy:
             return
         started = time.perf_counter()
+        self._draft()
         plan = self.scheduler.plan()
         for sequence in plan.exhausted:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
             return
-        runs = [(run, self.requests[run.sequence.id]) for run in plan.runs]
-        wants_logits = False
-        for run, request in runs:
+        requests = [self.requests[run.sequence.id] for run in plan.runs]
+        for request in requests:
             if request.scheduled is None:
                 request.scheduled = started
-            if run.samples and (request.score is not None or request.params.logprobs is not None):
-                wants_logits = True
+        wants_logits = any(
+            run.samples and request.wants_logits for run, request in zip(plan.runs, requests, strict=True)
+        )
         result = self.model.runner.run(plan, logits=wants_logits)
-        self.scheduler.commit(plan)
+        accepted = accept(plan, result.tokens)
+        self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
-        self._account(plan, now, now - started)
-        index = 0
-        for run, request in runs:
-            logits = None if result.logits is None else result.logits[index : index + run.samples]
-            self._take(run, request, result.tokens[index : index + run.samples], logits, now)
-            index += run.samples
+        self._account(plan, accepted, now, now - started)
+        logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
+        for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
+            self._deliver(request, run, tokens, share, now)
 
     def end(self, reason: FinishReason, error: EngineError | None) -> None:
         """The thread ends, whatever state things are in: every request gets its final event, nothing else."""
@@ -194,21 +197,31 @@ class Service:
             return EngineError("invalid_request", str(error))
         return None
 
-    def _account(self, plan: StepPlan, now: float, seconds: float) -> None:
-        sampled = sum(run.samples for run in plan.runs if not run.sequence.score)
+    def _draft(self) -> None:
+        """Ask the drafter, if there is one, how the replies that are being decoded go on."""
+        drafter = self.model.drafter
+        if drafter is None:
+            return
+        decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
+        for sequence, drafts in zip(decoding, drafter.propose(decoding), strict=True):
+            # The model's own token comes after the drafts: one fewer than there is room for can be of use.
+            most = min(drafter.window, self.requests[sequence.id].room - 1)
+            sequence.drafts = array("i", drafts[:most])
+
+    def _account(self, plan: StepPlan, accepted: list[list[int]], now: float, seconds: float) -> None:
         traffic = self.model.runner.traffic.step_bytes(plan)
-        prefill = plan.prefill_tokens
-        self.metrics.step(now, seconds, len(plan.runs), sampled, traffic, decode=prefill == 0)
+        tokens, prefill = sum(map(len, accepted)), plan.prefill_tokens
+        self.metrics.step(now, seconds, len(plan.runs), tokens, traffic, decode=prefill == 0)
         self.scheduler.chunks.observe(seconds, prefill)
 
-    def _take(
-        self, run: Run, request: Request, tokens: list[int], logits: Float32 | None, now: float
+    def _deliver(
+        self, request: Request, run: Run, tokens: list[int], logits: Float32 | None, now: float
     ) -> None:
-        """Give a request what its run brought."""
+        """Give a request what its run brought, and end it if that was all."""
         first = not request.token_times
         error: EngineError | None = None
         try:
-            reason = request.take(run.start, tokens, logits, now)
+            reason = request.deliver(run, tokens, logits, now)
         except Exception as fault:
             if not isinstance(fault, EngineError):
                 log.exception("request %d failed", request.id)

@@ -55,9 +55,10 @@ class ScriptedModel:
     def load(self, config: EngineConfig) -> LoadedModel:
         """Called by the engine."""
         tokenizer = load_tokenizer(self.tokenizer)
-        ends = sorted(tokenizer.end_ids) if self.eos is None else self.eos
+        known = range(tokenizer.vocab_size)
+        ends = sorted(tokenizer.end_ids.intersection(known)) if self.eos is None else self.eos
         for token in {token for output in self.outputs for token in output}:
-            if not 0 <= token < tokenizer.vocab_size:
+            if token not in known:
                 raise ValueError(f"token {token} of the script is outside 0 to {tokenizer.vocab_size - 1}")
         runner = ScriptedRunner(self, tokenizer.vocab_size, ends[0] if ends else 0)
         context = min(config.context_length or self.context_length, self.context_length)

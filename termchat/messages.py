@@ -92,7 +92,7 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
 
 
 def said_now(text: str, role: Role = "user") -> StoredMessage:
-    """A message as it will stand in the history."""
+    """A message as it will be stored."""
     return StoredMessage(0, "", None, role, "done", text, "", "", None, {}, 0.0)
 
 

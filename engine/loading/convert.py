@@ -8,39 +8,33 @@ to q8.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.dequantize import dequantize
 from kernels.interface import Float32
-from kernels.weights import Packed, Plain, Weight
+from kernels.quantize import quantize_rows, row_pieces
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
-from ..quantization.groups import PackedFormat, quantize_rows, row_pieces
 from .stored import BLOCKS, StoredTensor
 
-Format = Literal["f32", "f16", "bf16", "q8", "q4"]
-
-_PLAIN: dict[str, tuple[Literal["f32", "f16", "bf16"], str]] = {
-    "F32": ("f32", "<f4"),
-    "F16": ("f16", "<f2"),
-    "BF16": ("bf16", "<u2"),
-}
+_PLAIN = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 _LARGEST = float(np.finfo(np.float16).max)
 
 
-def canonical_format(type: str) -> Format:
+def canonical_format(type: str) -> str:
     """The format `to_weight` gives this stored type (but q8 to a Q4_0 or Q4_K that exceeds float16)."""
     if type in _PLAIN:
-        return _PLAIN[type][0]
+        return _PLAIN[type]
     return "q4" if type in ("Q4_0", "Q4_1", "Q4_K") else "q8"
 
 
 def _plain(tensor: StoredTensor) -> Plain:
-    dtype, code = _PLAIN[tensor.type]
+    format = _PLAIN[tensor.type]
+    values = tensor.data.view(np.dtype(FORMATS[format].dtype).newbyteorder("<")).reshape(tensor.shape)
     # A file may put its data at any address; arithmetic libraries count on multiples of the value's size.
-    return Plain(np.require(tensor.data.view(code).reshape(tensor.shape), requirements="A"), dtype)
+    return Plain(np.require(values, requirements="A"), format)
 
 
 def _blocks(tensor: StoredTensor) -> NDArray[np.uint8]:
@@ -149,7 +143,7 @@ _PACKERS: dict[str, Callable[[StoredTensor], Packed | None]] = {
 _EXACT = ("Q4_0", "Q4_1", "Q5_0", "Q8_0")
 
 
-def to_packed(tensor: StoredTensor, format: PackedFormat) -> Packed:
+def to_packed(tensor: StoredTensor, format: str) -> Packed:
     """A matrix of any type in a packed format. ValueError: values that can't be held, with row and group."""
     return quantize_rows(_matrix(tensor), format, lambda rows: read_rows(tensor, rows))
 

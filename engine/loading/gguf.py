@@ -1,7 +1,10 @@
-"""Reader for GGUF files, versions 2 and 3, little-endian (ggml's docs/gguf.md), over a memory map.
+"""Reader for GGUF files, versions 2 and 3, little-endian (ggml's docs/gguf.md), over memory maps.
 
 A file is untrusted: every count is compared with the bytes left before anything is allocated for it, so a
 damaged or hostile file ends in one sentence that names the file and the field, soon and without memory.
+
+A model may come in parts, as gguf-split makes them: NAME-00001-of-00003.gguf and so on. The first part holds
+the metadata; tensors lie in any of them.
 """
 
 from __future__ import annotations
@@ -38,6 +41,12 @@ class GGUFFile(NamedTuple):
     version: int
     metadata: dict[str, Any]
     tensors: dict[str, StoredTensor]
+
+    @property
+    def name(self) -> str:
+        """What to call the model: the file's name, without the number of its part."""
+        match = _PART.fullmatch(self.path.name)
+        return (f"{match[1]}{match[4]}" if match else self.path.name).removesuffix(".gguf")
 
 
 class _Entry(NamedTuple):
@@ -166,12 +175,6 @@ def read_gguf(path: str | Path) -> GGUFFile:
         for entry in entries
     }
     return GGUFFile(path, version, metadata, tensors)
-
-
-def whole_name(name: str) -> str:
-    """A file's name without the number of its part."""
-    match = _PART.fullmatch(name)
-    return f"{match[1]}{match[4]}" if match else name
 
 
 def first_part(names: list[str]) -> str | None:

@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kernels.weights import Packed, Weight, group_count
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
-from ..models.families import Naming, TensorSpec, tensor_specs
+from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
-from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
+from .convert import canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
@@ -25,12 +25,11 @@ Quantization = Literal["auto", "none", "int8", "int4"]
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
 _SENSITIVE = ("embedding", "head")
-_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
 
-def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> Format:
+def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> str:
     """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
 
     auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
@@ -41,17 +40,10 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
         return "f32"
     stored = canonical_format(tensor.type)
     if quantization == "none":
-        return "f32" if stored in ("q8", "q4") else stored
+        return "f32" if FORMATS[stored].packed else stored
     if quantization == "auto" or stored == "q4":
         return stored
     return "q4" if quantization == "int4" and spec.role not in _SENSITIVE else "q8"
-
-
-def _nbytes(shape: tuple[int, ...], format: Format) -> int:
-    if format in _BYTES:
-        return math.prod(shape) * _BYTES[format]
-    groups = math.prod(shape[:-1]) * group_count(shape[-1])
-    return groups * (32 + 2 if format == "q8" else 16 + 4)
 
 
 class CheckpointTensors(NamedTuple):
@@ -82,11 +74,12 @@ class CheckpointTensors(NamedTuple):
         format = planned_format(spec, tensor, self.quantization)
         try:
             if not spec.is_matrix:
-                return to_vector(tensor)
+                vector = to_vector(tensor)
+                return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
             if format == canonical_format(tensor.type):
                 weight = to_weight(tensor)
             else:
-                weight = to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
+                weight = to_packed(tensor, format) if FORMATS[format].packed else to_float32(tensor)
         except ValueError as error:
             raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
         values = weight.codes if isinstance(weight, Packed) else weight.values
@@ -97,7 +90,7 @@ class CheckpointTensors(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
         return sum(
-            _nbytes(spec.shape, planned_format(spec, tensor, self.quantization))
+            FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
             for spec, tensor in self.bound.values()
         )
 
@@ -108,7 +101,7 @@ class CheckpointTensors(NamedTuple):
             if spec.is_matrix and spec.role not in _SENSITIVE:
                 format = planned_format(spec, tensor, self.quantization)
                 kept = format == canonical_format(tensor.type)
-                own = tensor.type.lower() if format in _BYTES else tensor.type
+                own = tensor.type if FORMATS[format].packed else tensor.type.lower()
                 name = own if kept else {"q8": "int8", "q4": "int4"}.get(format, format)
                 sizes[name] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
@@ -125,7 +118,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
 
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
-    for spec in tensor_specs(declared.spec, naming):
+    for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
         tensor = stored.get(spec.stored_name)
         if spec.role == "head" and declared.tied is True:
@@ -136,17 +129,22 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor.type not in BLOCKS:
             raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
-        if tensor.shape != spec.shape:
-            raise refuse(
-                f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {spec.shape} is declared"
-            )
-        bound[spec.name] = (spec, tensor)
+        whole = (spec.stored_rows, *spec.shape[1:])
+        if tensor.shape != whole:
+            raise refuse(f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {whole} is declared")
+        bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        kind = f"a {declared.spec.architecture} model of {declared.spec.layers} layers"
+        kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise refuse(f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
+
+
+def _rows(tensor: StoredTensor, spec: TensorSpec) -> StoredTensor:
+    """The rows of a fused tensor that are one of the tensors the decoder takes."""
+    rows = tensor.data.reshape(spec.stored_rows, -1)[spec.first_row : spec.first_row + spec.shape[0]]
+    return tensor._replace(shape=spec.shape, data=rows.reshape(-1))
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:

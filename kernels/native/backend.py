@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
 from ..machine import free_memory, total_memory, usable_cpus
-from ..weights import GROUP, Packed, Plain, Weight, blocks_of_rows
+from ..weights import FORMATS, GROUP, Plain, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
-from .library import FORMATS, Message, Source, addressof, kernels, load
+from .library import FORMAT_NUMBERS, Message, Source, addressof, kernels, load
 from .program import NativeProgram
 from .recorder import Matrix, Rotation
 
-_PLAIN_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 _LARGEST_HEAD = 1024
 _LARGEST_PENDING = 1 << 24
 """Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
@@ -34,9 +33,8 @@ def _in_file(array: NDArray[Any]) -> bool:
 
 def _source(part: Weight) -> Source:
     """Where a weight lies: any strides will do but within a group (or a plain value)."""
-    form = FORMATS[part.format if isinstance(part, Packed) else part.dtype]
+    form = FORMAT_NUMBERS[part.format]
     if isinstance(part, Plain):
-        assert part.values.dtype == _PLAIN_TYPES[part.dtype], part.values.dtype
         fields = [addressof(part.values), *part.values.strides]
         return Source(form, part.shape[0], *fields, mapped=_in_file(part.values))
     assert part.codes.strides[2] == 1, part.codes.strides
@@ -104,16 +102,16 @@ class NativeBackend:
         )
         if self._pending_bytes > _LARGEST_PENDING:
             self.fill()
-        kinds = {(part.format, part.shape[0]) if isinstance(part, Packed) else None for part in parts}
+        packed = [FORMATS[part.format].packed for part in parts]
         return Matrix(
             address,
             rows=sum(part.shape[0] for part in parts),
             columns=columns,
-            quantized=any(isinstance(part, Packed) for part in parts),
-            plain=any(isinstance(part, Plain) for part in parts),
+            quantized=any(packed),
+            plain=not all(packed),
             halves=len(parts) == 2
-            and len(kinds) == 1
-            and None not in kinds
+            and all(packed)
+            and len({(part.format, part.shape[0]) for part in parts}) == 1
             and parts[0].shape[0] % GROUP == 0,
         )
 

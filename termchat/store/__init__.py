@@ -1,15 +1,18 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
 from ..messages import Role, Status, StoredConversation, StoredMessage, prompt_of
-from .conversations import (
+from .conversations import ConversationTable, checked_id
+from .database import Database
+from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
+from .errors import (
     ConversationBusyError,
     ConversationIdError,
-    ConversationTable,
     NotFoundError,
-    checked_id,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
 )
-from .database import Database, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
 from .export import (
     Format,
     conversation_as_dict,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..messages import StoredConversation
-from .database import Database, StoreError
+from .database import Database
+from .errors import ConversationIdError, NotFoundError, StoreError
 from .values import clean, conversation_of, title_of
 
 _SELECT = """SELECT conversation.*,
@@ -18,25 +19,6 @@ _SELECT = """SELECT conversation.*,
     (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS messages FROM conversation"""
 
 _KEEP_DELETED_S = 7 * 24 * 3600
-
-
-class ConversationIdError(StoreError):
-    """No conversation can have that id."""
-
-
-class NotFoundError(StoreError):
-    """There is no such conversation or message."""
-
-
-class ConversationBusyError(StoreError):
-    """Another process is writing a reply, `reply_id`, where a message was to be added."""
-
-    def __init__(self, conversation: str, reply_id: int) -> None:
-        super().__init__(
-            f"another termchat is still answering in the conversation {conversation!r}; "
-            "try again when it is done"
-        )
-        self.reply_id = reply_id
 
 
 class ConversationTable:
@@ -100,7 +82,7 @@ class ConversationTable:
         return next(iter(self.list_conversations(limit=1)), None)
 
     def list_conversations(self, limit: int = -1, offset: int = 0) -> list[StoredConversation]:
-        """Conversations, the one used last first. limit -1 is all."""
+        """ConversationTable, the one used last first. limit -1 is all."""
         rows = self.database.query(
             f"{_SELECT} WHERE deleted IS NULL ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?",
             limit,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..files import write_private
 from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage
-from .database import StoreError
+from .errors import StoreError
 from .store import Store
 from .values import clean, load_json
 

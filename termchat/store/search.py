@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from ..messages import Role
+from ..sanitize import without_controls
 from .conversations import ConversationTable
 from .values import clean
 
@@ -74,6 +75,5 @@ def _snippet(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], .
     first = pattern.search(text)
     start = max(0, first.start() - _BEFORE) if first is not None else 0
     end = start + _LENGTH
-    line = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", " ", text[start:end])
-    line = ("…" if start else "") + line + ("…" if end < len(text) else "")
+    line = ("…" if start else "") + without_controls(text[start:end]) + ("…" if end < len(text) else "")
     return line, tuple(match.span() for match in pattern.finditer(line))

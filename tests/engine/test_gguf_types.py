@@ -102,13 +102,13 @@ def test_float_types_are_views_of_the_file(type: str) -> None:
     tensor = StoredTensor("w", (3, 5), type, data)
     weight = to_weight(tensor)
     assert isinstance(weight, Plain)
-    assert weight.dtype == type.lower()
+    assert weight.format == type.lower()
     assert np.shares_memory(weight.values, data)
     exact = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
     assert np.array_equal(dequantize(weight), exact)
     assert np.array_equal(to_float32(tensor).values, exact)
     vector = to_vector(StoredTensor("v", (15,), type, data))
-    assert vector.dtype == "f32"
+    assert vector.format == "f32"
     assert np.array_equal(vector.values, exact.reshape(-1))
 
 

@@ -1,34 +1,38 @@
 """Any interleaving of requests on a real (tiny, random) model gives each the tokens it gets alone.
 
-Random submits, forks, aborts, ends, chunk lengths and preemptions over a small pool; the block audit after
-each step.
+Random submits, forks, aborts, ends, chunk lengths, drafts and preemptions over a small pool; the block audit
+after each step.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 import pytest
 
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.models.decoder import decoder
-from engine.models.spec import ModelSpec
-from engine.models.weights import place
+from engine.models.spec import LayerSpec, ModelSpec
+from engine.models.weights import Weights, place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.speculative.acceptance import accept
 from engine.types import SamplingParams
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.interface import BackendSettings, CacheShape, Inputs, Limits, Operations, Value
 from random_weights import RandomTensors
 
 SPEC = ModelSpec(
     architecture="llama",
-    layers=2,
+    layers=(LayerSpec(),) * 2,
     width=64,
     heads=4,
     kv_heads=2,
@@ -65,34 +69,43 @@ class Machine:
         )
         self.mixed = 0
 
-    def step(self) -> list[tuple[Sequence, int]]:
+    def step(self, guess: Callable[[Sequence], list[int]] | None = None) -> list[Sequence]:
+        """The sequences that got tokens. guess: drafts for those in decode."""
+        for sequence in self.scheduler.running:
+            if guess is not None and sequence.decoding:
+                sequence.drafts = array("i", guess(sequence))
         plan = self.scheduler.plan()
         assert not plan.exhausted
         if not plan.runs:
             return []
-        decodes = sum(run.count == 1 and run.sequence.output_length > 0 for run in plan.runs)
+        decodes = sum(run.decoding and run.sequence.output_length > 0 for run in plan.runs)
         self.mixed += 0 < decodes < len(plan.runs)
-        tokens = self.runner.run(plan, logits=False).tokens
-        self.scheduler.commit(plan)
-        sampled = [run.sequence for run in plan.runs if run.samples]
-        for sequence, token in zip(sampled, tokens, strict=True):
-            sequence.append(token)
+        accepted = accept(plan, self.runner.run(plan, logits=False).tokens)
+        self.scheduler.commit(plan, accepted)
         self.pool.audit(self.scheduler.tables)
-        return list(zip(sampled, tokens, strict=True))
+        return [run.sequence for run, tokens in zip(plan.runs, accepted, strict=True) if tokens]
 
 
 @pytest.fixture(params=[("reference", 16, 2), ("native", 16, 3), ("native", 32, 3)])
-def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[ModelRunner, int, int]]:
-    """A runner, its block size, and how many seeds it has the time for."""
+def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRunner], int, int]]:
+    """Two runners with caches of their own, their block size, and how many seeds they have the time for."""
     backend, size, seeds = request.param
-    owner = open_backend(backend, BackendSettings(device="cpu"))
-    weights = place(SPEC, RandomTensors(SPEC, tied=False, scale=0.4, spread=0, seed=5), owner)
-    shape = CacheShape(SPEC.layers, BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
-    owner.allocate_cache(shape)
-    limits = Limits(MAX_TOKENS, MAX_SEQUENCES, MAX_SEQUENCES, shape.blocks)
-    program = owner.capture(lambda ops, batch: decoder(ops, SPEC, weights, batch), limits)
-    yield ModelRunner(owner, program, Traffic(1, 1), size), size, seeds
-    owner.close()
+    shape = CacheShape(len(SPEC.layers), BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
+    limits = Limits(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, shape.blocks)
+    runners = []
+    for _ in range(2):
+        owner = open_backend(backend, BackendSettings(device="cpu"))
+        weights = place(SPEC, RandomTensors(SPEC, tied=False, scale=0.4, spread=0, seed=5), owner)
+        owner.allocate_cache(shape)
+        program = owner.capture(partial(decoded, weights), limits)
+        runners.append(ModelRunner(owner, program, Traffic(1, 1), size))
+    yield runners, size, seeds
+    for runner in runners:
+        runner.close()
+
+
+def decoded(weights: Weights, ops: Operations, batch: Inputs) -> Value:
+    return decoder(ops, SPEC, weights, batch)
 
 
 def params_of(rng: random.Random) -> SamplingParams:
@@ -108,52 +121,67 @@ def params_of(rng: random.Random) -> SamplingParams:
 
 
 def test_interleaved_requests_equal_the_same_requests_alone(
-    machine_parts: tuple[ModelRunner, int, int],
+    machine_parts: tuple[list[ModelRunner], int, int],
 ) -> None:
-    runner, size, seeds = machine_parts
+    runners, size, seeds = machine_parts
     first = random.randrange(10**6)
     print("seeds", first, "to", first + seeds - 1)
-    preemptions = hits = mixed = aborts = 0
+    counts: Counter[str] = Counter()
     for seed in range(first, first + seeds):
-        rng = random.Random(seed)
-        machine = Machine(runner, size, rng, prefix_cache=seed % 5 != 0)
-        common = [rng.randrange(SPEC.vocabulary) for _ in range(size * 2)]
-        wanted: dict[int, tuple[list[int], SamplingParams, int]] = {}
-        done: dict[int, list[int]] = {}
-        live: dict[int, Sequence] = {}
-        for number in range(1, 19):
-            fork = rng.choice(list(live.values())) if live and rng.random() < 0.3 else None
-            prompt = list(fork.tokens) if fork else common[: rng.randint(1, len(common))]
-            prompt = prompt[:120] + [rng.randrange(SPEC.vocabulary) for _ in range(rng.choice([0, 0, 7, 60]))]
-            params, length = params_of(rng), rng.choice([1, 2, 60, 70])  # long ones: else few preemptions
-            wanted[number] = (prompt, params, length)
-            live[number] = Sequence(number, prompt, SamplerState(params, number, prompt))
-            machine.scheduler.add(live[number])
-            if rng.random() < 0.15:
-                victim = rng.choice(list(live))
-                machine.scheduler.remove(live.pop(victim))
-                aborts += 1
-            for _ in range(rng.randint(0, 5) if number < 18 else 5000):
-                if not live:
-                    break
-                for sequence, _ in machine.step():
-                    if sequence.output_length == wanted[sequence.id][2]:
-                        done[sequence.id] = list(sequence.tokens)
-                        machine.scheduler.remove(live.pop(sequence.id))
-        assert not live
-        assert machine.pool.used == 0
-        preemptions += machine.scheduler.preemptions
-        hits += machine.scheduler.prefix_tokens_saved
-        mixed += machine.mixed
-        for number, tokens in done.items():
-            prompt, params, length = wanted[number]
-            alone = Machine(runner, size, rng, prefix_cache=False)
-            sequence = Sequence(number, prompt, SamplerState(params, number, prompt))
-            alone.scheduler.add(sequence)
-            while sequence.output_length < length:
-                alone.step()
-            assert list(sequence.tokens) == tokens, f"seed {seed}, request {number}, {params}"
-    assert preemptions > 0
-    assert hits > 0
-    assert mixed > 0
-    assert aborts > 0
+        interleave(runners, size, seed, counts)
+    for what in ("preemptions", "hits", "mixed", "aborts", "accepted", "rejected"):
+        assert counts[what] > 0, what
+
+
+def interleave(runners: list[ModelRunner], size: int, seed: int, counts: Counter[str]) -> None:
+    rng = random.Random(seed)
+    machine = Machine(runners[0], size, rng, prefix_cache=seed % 5 != 0)
+    common = [rng.randrange(SPEC.vocabulary) for _ in range(size * 2)]
+    wanted: dict[int, tuple[list[int], SamplingParams, int]] = {}
+    done: dict[int, list[int]] = {}
+    live: dict[int, Sequence] = {}
+
+    @cache
+    def alone(number: int) -> list[int]:
+        """Prompt and reply of a request by itself, without drafts."""
+        prompt, params, length = wanted[number]
+        quiet = Machine(runners[1], size, rng, prefix_cache=False)
+        sequence = Sequence(number, prompt, SamplerState(params, number, prompt))
+        quiet.scheduler.add(sequence)
+        while sequence.output_length < length:
+            quiet.step()
+        return list(sequence.tokens)
+
+    def guess(sequence: Sequence) -> list[int]:
+        """Some of the next tokens of a reply, all but the last, mostly right."""
+        following = alone(sequence.id)[len(sequence.tokens) : -1][: rng.choice([0, 1, 3, 9])]
+        return [token if rng.random() < 0.8 else rng.randrange(SPEC.vocabulary) for token in following]
+
+    for number in range(1, 19):
+        fork = rng.choice(list(live.values())) if live and rng.random() < 0.3 else None
+        prompt = list(fork.tokens) if fork else common[: rng.randint(1, len(common))]
+        prompt = prompt[:120] + [rng.randrange(SPEC.vocabulary) for _ in range(rng.choice([0, 0, 7, 60]))]
+        params, length = params_of(rng), rng.choice([1, 2, 60, 70])  # long ones: else few preemptions
+        wanted[number] = (prompt, params, length)
+        live[number] = Sequence(number, prompt, SamplerState(params, number, prompt))
+        machine.scheduler.add(live[number])
+        if rng.random() < 0.15:
+            victim = rng.choice(list(live))
+            machine.scheduler.remove(live.pop(victim))
+            counts["aborts"] += 1
+        for _ in range(rng.randint(0, 5) if number < 18 else 5000):
+            if not live:
+                break
+            for sequence in machine.step(guess):
+                if sequence.output_length == wanted[sequence.id][2]:
+                    done[sequence.id] = list(sequence.tokens)
+                    machine.scheduler.remove(live.pop(sequence.id))
+                    counts["accepted"] += sequence.accepted
+                    counts["rejected"] += sequence.drafted - sequence.accepted
+    assert not live
+    assert machine.pool.used == 0
+    counts["preemptions"] += machine.scheduler.preemptions
+    counts["hits"] += machine.scheduler.prefix_tokens_saved
+    counts["mixed"] += machine.mixed
+    for number, tokens in done.items():
+        assert alone(number) == tokens, f"seed {seed}, request {number}, {wanted[number][1]}"

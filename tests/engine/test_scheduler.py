@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import random
+from array import array
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.scheduler import Scheduler, StepPlan
 from engine.sequence import Sequence
+from engine.speculative.acceptance import accept
 
 
 class NoSampler:
@@ -46,32 +48,45 @@ class CacheModel:
         self.block_size = block_size
         self.slots: dict[int, tuple[int, ...]] = {}
 
-    def run(self, plan: StepPlan) -> list[tuple[Sequence, int]]:
+    def run(self, plan: StepPlan) -> list[int]:
+        """What is drawn at each sample row."""
         size = self.block_size
         for source, target in plan.copies:
             for offset in range(size):
                 self.slots[target * size + offset] = self.slots.get(source * size + offset, ())
-        sampled = []
         for run in plan.runs:
-            sequence, tokens = run.sequence, list(run.sequence.tokens)
-
-            def slot(position: int, sequence: Sequence = sequence) -> int:
-                return sequence.table.blocks[position // size] * size + position % size
-
-            assert run.start == sequence.computed
-            for position in range(run.start, run.start + run.count):
-                self.slots[slot(position)] = tuple(tokens[: position + 1])
+            assert run.start == run.sequence.computed
+            tokens = seen(run.sequence)
+            assert list(run.tokens) == tokens[run.start : run.end]
+            for position in range(run.start, run.end):
+                self.slots[self.slot(run.sequence, position)] = tuple(tokens[: position + 1])
         for run in plan.runs:
-            sequence, tokens = run.sequence, list(run.sequence.tokens)
-            for position in range(run.start + run.count):
-                here = sequence.table.blocks[position // size] * size + position % size
-                assert self.slots[here] == tuple(tokens[: position + 1]), (
+            tokens = seen(run.sequence)
+            for position in range(run.end):
+                assert self.slots[self.slot(run.sequence, position)] == tuple(tokens[: position + 1]), (
                     "another conversation's keys are read"
                 )
-            if run.samples:
-                assert run.start + run.count == len(tokens)
-                sampled.append((sequence, next_token(tokens)))
-        return sampled
+        return [next_token(seen(sequence)[:position]) for _, sequence, position in plan.samples()]
+
+    def slot(self, sequence: Sequence, position: int) -> int:
+        return sequence.table.blocks[position // self.block_size] * self.block_size + (
+            position % self.block_size
+        )
+
+
+def seen(sequence: Sequence) -> list[int]:
+    return [*sequence.tokens, *sequence.drafts]
+
+
+def take_step(scheduler: Scheduler, model: CacheModel, plan: StepPlan) -> list[Sequence]:
+    """The sequences that got tokens."""
+    accepted = accept(plan, model.run(plan))
+    scheduler.commit(plan, accepted)
+    scheduler.pool.audit(scheduler.tables)
+    for sequence in scheduler.running:
+        assert len(sequence.table.blocks) == scheduler.pool.blocks_for(sequence.computed)
+        assert not sequence.drafts
+    return [run.sequence for run, tokens in zip(plan.runs, accepted, strict=True) if tokens]
 
 
 def alone(prompt: list[int], length: int) -> list[int]:
@@ -89,6 +104,8 @@ class Counts:
     copies: int = 0
     aborted: int = 0
     finished: int = 0
+    accepted: int = 0
+    rejected: int = 0
 
 
 def simulate(seed: int, block_size: int, counts: Counts) -> None:
@@ -108,6 +125,7 @@ def simulate(seed: int, block_size: int, counts: Counts) -> None:
     prompts = [[rng.randrange(50) for _ in range(rng.randint(1, capacity // 2))] for _ in range(3)]
     whole_blocks = rng.randint(1, blocks // 2) * block_size
     prompts += [[rng.randrange(50) for _ in range(whole_blocks)] for _ in range(2)]
+    drafting = rng.choice([0.0, 0.3, 1.0])
     submitted, steps = 0, 0
     total = rng.randint(5, 25)
     while submitted < total or live:
@@ -135,6 +153,12 @@ def simulate(seed: int, block_size: int, counts: Counts) -> None:
             counts.aborted += 1
         if rng.random() < 0.1 and live:
             scheduler.focused = rng.choice(list(live))
+        for sequence in scheduler.running:
+            if sequence.decoding and rng.random() < drafting:
+                prompt, length = wanted[sequence.id]
+                right = alone(prompt, length)[len(sequence.tokens) : -1]
+                guessed = [token if rng.random() < 0.8 else 50 for token in right[: rng.randint(0, 40)]]
+                sequence.drafts = array("i", guessed)
         plan = scheduler.plan()
         for sequence in plan.exhausted:
             assert len(scheduler.running) <= 1, "others ran that could have made room"
@@ -145,20 +169,18 @@ def simulate(seed: int, block_size: int, counts: Counts) -> None:
         if not plan.runs:
             assert plan.exhausted or not live, f"seed {seed}: nothing runs, {len(live)} wait"
             continue
-        decodes = sum(run.count == 1 and run.start >= run.sequence.prompt_length for run in plan.runs)
+        decodes = sum(run.decoding and run.start >= run.sequence.prompt_length for run in plan.runs)
         counts.mixed += 0 < decodes < len(plan.runs)
         counts.copies += len(plan.copies)
-        sampled = model.run(plan)
-        scheduler.commit(plan)
-        for sequence, token in sampled:
-            sequence.append(token)
+        for sequence in take_step(scheduler, model, plan):
             prompt, length = wanted[sequence.id]
             if sequence.output_length == length:
                 assert list(sequence.tokens) == alone(prompt, length), f"seed {seed}"
                 scheduler.remove(sequence)
                 del live[sequence.id]
                 counts.finished += 1
-        pool.audit(scheduler.tables)
+                counts.accepted += sequence.accepted
+                counts.rejected += sequence.drafted - sequence.accepted
     assert pool.used == 0
     counts.preemptions += scheduler.preemptions
     counts.hits += scheduler.prefix_tokens_saved
@@ -172,7 +194,7 @@ def test_random_interleavings_give_each_request_its_own_tokens(block_size: int) 
     for seed in range(first, first + 120):
         simulate(seed, block_size, counts)
     assert min(counts.preemptions, counts.hits, counts.mixed, counts.copies, counts.aborted) > 10, counts
-    assert counts.finished > 500, counts
+    assert min(counts.finished, counts.accepted, counts.rejected) > 500, counts
 
 
 def drive(scheduler: Scheduler, model: CacheModel, lengths: dict[int, int], steps: int) -> list[list[int]]:
@@ -182,13 +204,11 @@ def drive(scheduler: Scheduler, model: CacheModel, lengths: dict[int, int], step
         plan = scheduler.plan()
         if not plan.runs:
             break
-        sampled = model.run(plan)
-        scheduler.commit(plan)
-        for sequence, token in sampled:
-            sequence.append(token)
+        sampled = take_step(scheduler, model, plan)
+        for sequence in sampled:
             if sequence.output_length == lengths[sequence.id]:
                 scheduler.remove(sequence)
-        history.append([sequence.id for sequence, _ in sampled])
+        history.append([sequence.id for sequence in sampled])
     return history
 
 
@@ -249,10 +269,7 @@ def test_equal_prompts_submitted_together_are_computed_once() -> None:
     while scheduler.running or scheduler.waiting:
         plan = scheduler.plan()
         computed += plan.tokens
-        sampled = model.run(plan)
-        scheduler.commit(plan)
-        for sequence, token in sampled:
-            sequence.append(token)
+        for sequence in take_step(scheduler, model, plan):
             if sequence.output_length == 3:
                 scheduler.remove(sequence)
     assert computed <= 200 + 8 * 16 + 8 * 3, "the prompt once, its last block and the replies for each"
@@ -272,11 +289,7 @@ def test_the_newest_is_preempted_and_the_last_runner_ends_with_capacity() -> Non
             scheduler.remove(sequence)
         if not plan.runs and not scheduler.waiting:
             break
-        sampled = model.run(plan)
-        scheduler.commit(plan)
-        for sequence, token in sampled:
-            sequence.append(token)
-        scheduler.pool.audit(scheduler.tables)
+        take_step(scheduler, model, plan)
     assert scheduler.preemptions >= 1
     assert exhausted == [1, 2], "the older one first; the other went on when it had the pool alone"
     assert not scheduler.running

@@ -9,7 +9,7 @@ from typing import Literal
 from textual.content import Content
 
 from ...config import set_value
-from ...settings import nearest
+from ...errors import did_you_mean
 from ..background import in_background
 from ..command import Command, CommandError
 from ..screens.picker import Item, Picker, matching
@@ -68,7 +68,7 @@ async def theme(ui: Ui, argument: str) -> None:
         app.theme = before
         return
     if name not in names:
-        raise CommandError(f"there is no theme {name[:40]!r}; did you mean {nearest(name, names)}?")
+        raise CommandError(f"there is no theme {name[:40]!r}; {did_you_mean(name, names, '{}')}")
     app.theme = name
     file = ui.app.config.file
     await in_background(lambda: set_value(file, "ui.theme", name))

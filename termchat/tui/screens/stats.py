@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ...units import NOT_YET, count, milliseconds, rate
+from ...units import NOT_YET, count, milliseconds, number, rate
 from ..engines.stats import HISTORY, EngineStats, Timeline
 from ..glyphs import ASCII, Glyphs
 from ..widgets.figures import (
@@ -108,7 +108,7 @@ class StatsScreen(ModalScreen[None]):
             with Vertical(id="plots"):
                 yield Plot("tokens a second", rate, self._glyphs)
                 yield Plot("between tokens", _wait, self._glyphs, spikes=True)
-                yield Plot("memory traffic, GB/s", _traffic, self._glyphs)
+                yield Plot("memory traffic, GB/s", number, self._glyphs)
                 yield Plot("conversations in the batch", count, self._glyphs)
                 yield Plot("KV blocks in use", count, self._glyphs)
             with VerticalScroll(id="figures"):
@@ -169,7 +169,3 @@ class StatsScreen(ModalScreen[None]):
 
 def _wait(value: float | None) -> str:
     return milliseconds(value or None)
-
-
-def _traffic(value: float | None) -> str:
-    return NOT_YET if value is None else f"{value:.1f}"

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...render.wrap import rows_of
-from ...units import size
+from ...units import number, size
 from ..engines.model_slot import ModelSlot
 from ..glyphs import Glyphs
 from .figures import MUTED, bar, cut
@@ -70,7 +70,7 @@ class Welcome(Static):
         assert slot.model is not None, "the engine is ready"
         hint, name = self._hint, slot.model.name
         width = max(1, self.content_size.width - len(" is ready"))
-        seconds = f"loaded in {slot.load_seconds:.1f} s" if slot.load_seconds is not None else ""
+        seconds = f"loaded in {number(slot.load_seconds)} s" if slot.load_seconds is not None else ""
         parts = [
             f"{hint('chat.new')} new conversation",
             f"{hint('help')} keys",

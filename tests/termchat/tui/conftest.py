@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from termchat.tui.conversations.turns import Turns
 from termchat.tui.engines.loader import Loader
 from termchat.tui.engines.monitor import Monitor
 from termchat.tui.engines.pool import EnginePool
+from waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -49,14 +49,6 @@ def script(default_model: Path, tokenizer: Any) -> Callable[..., ScriptedModel]:
         return ScriptedModel(outputs, default_model, step_seconds=step, context_length=context)
 
     return make
-
-
-async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait until a condition holds; fail if it does not within a time that only a hang needs."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.005)
 
 
 class Recorder:
@@ -163,11 +155,13 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
+def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The application on a terminal of a size, with a scripted engine."""
     from termchat.paths import Paths
     from termchat.tui.app import TermchatApp
     from termchat.tui.start import Options
+
+    monkeypatch.setattr("termchat.tui.screens.main.TICK_SECONDS", 0.05)  # what is waited for is there sooner
 
     @asynccontextmanager
     async def start(
@@ -240,10 +234,13 @@ class Driver:
             await self.settle()
 
     async def press(self, *keys: str) -> None:
-        """Press keys; unlike the pilot it does not wait until the processor has nothing to do."""
+        """Press keys, each when all that the one before it brought about is done.
+
+        Unlike the pilot it does not wait until the processor has nothing to do.
+        """
         for key in keys:
             self.type_ahead(key)
-            await asyncio.sleep(0.05)
+            await self.typed()
 
     def type_ahead(self, *keys: str) -> None:
         """Press keys before the application has looked at the first of them."""
@@ -272,11 +269,13 @@ class Driver:
             return not working and not any(chat.busy for chat in self.app.conversations.all)
 
         await until(at_rest)
-        await self.pilot.pause(0.15)
+        ticks = self.main._ticks
+        await until(lambda: self.main._ticks > ticks + 1 or not self.main.is_running)
+        await self.pilot.pause(0)
 
     async def shows(self, *texts: str) -> None:
         """Wait until all of these are on the screen."""
         try:
-            await until(lambda: all(text in self.screen for text in texts))
+            await until(lambda: all(text in self.screen for text in texts), longest=0.05)
         except AssertionError as error:
             raise AssertionError(f"{texts} not on the screen:\n{self.screen}") from error

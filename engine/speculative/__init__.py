@@ -1,0 +1,1 @@
+"""More than one token out of a step: drafts, and which of them are accepted."""
