@@ -15,6 +15,7 @@ from ..config import Config
 from ..store import StoredMessage
 from .conversations.collection import Conversations
 from .conversations.conversation import Conversation
+from .conversations.listener import Listener
 from .conversations.store_thread import StoreThread
 from .conversations.streaming import Streaming
 from .conversations.turns import Turns
@@ -89,7 +90,7 @@ class Program(Protocol):
         """Stop and save what runs, then leave."""
 
 
-class Ui(Protocol):
+class Ui(Listener, Protocol):
     """The main screen, or a test. sending: held by whoever prepares a message. escaped_at: the last Esc."""
 
     app: Program
@@ -117,9 +118,6 @@ class Ui(Protocol):
     def hint(self, id: str) -> str:
         """How to carry out a command: its first key, else how it is typed."""
 
-    def notify_user(self, text: str, *, error: bool = False) -> None:
-        """A sentence for the user."""
-
     def get_selected_text(self) -> str | None:
         """What is selected with the mouse."""
 
@@ -137,9 +135,6 @@ class Ui(Protocol):
 
     def swap_list(self) -> None:
         """Show or hide the list; on a narrow screen it takes the place of the conversation."""
-
-    def conversation_changed(self, conversation: Conversation) -> None:
-        """It is drawn again."""
 
     async def switch_to(self, conversation: Conversation) -> None:
         """Put a conversation on screen, with what was typed there."""

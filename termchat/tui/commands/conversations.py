@@ -32,13 +32,9 @@ async def move(step: int, ui: Ui, argument: str) -> None:
 
 async def go_to(index: int, ui: Ui, argument: str) -> None:
     """Go to the conversation at a place in the list; those without a message do not count."""
-    conversations = [
-        conversation
-        for conversation in ui.app.conversations.all
-        if conversation.messages or conversation.id is not None
-    ]
-    if index < len(conversations):
-        await ui.switch_to(conversations[index])
+    listed = [each for each in ui.app.conversations.all if each.messages or each.id is not None]
+    if index < len(listed):
+        await ui.switch_to(listed[index])
 
 
 async def title(ui: Ui, argument: str) -> None:
@@ -91,11 +87,7 @@ async def find(ui: Ui, argument: str) -> None:
 
     async def items(query: str) -> list[Item]:
         if not query.strip():
-            return [
-                Item(Content(conversation.title), (conversation, None))
-                for conversation in conversations.all
-                if conversation.id
-            ]
+            return [Item(Content(each.title), (each, None)) for each in conversations.all if each.id]
         hits = await ui.app.store.read(partial(search, query=query))
         if any(conversations.find(hit.conversation_id) is None for hit in hits):
             await conversations.windows.refresh()  # another window or program has written it
@@ -109,9 +101,9 @@ async def find(ui: Ui, argument: str) -> None:
                 found.append(Item(Content(hit.title), (conversation, hit.message_id), detail))
         words = query.lower().split()
         titles = [
-            Item(Content(conversation.title), (conversation, None))
-            for conversation in conversations.all
-            if conversation.id and all(word in conversation.title.lower() for word in words)
+            Item(Content(each.title), (each, None))
+            for each in conversations.all
+            if each.id and all(word in each.title.lower() for word in words)
         ]
         return [*titles, *found]
 

@@ -50,10 +50,10 @@ async def load(ui: Ui, slot: ModelSlot, others: list[Answer]) -> bool:
 def using(ui: Ui, slot: ModelSlot) -> list[Conversation]:
     """The conversations in which a model answers now."""
     return [
-        conversation
-        for conversation in ui.app.conversations.all
-        if any(reply.slot is slot for reply in conversation.live.values())
-        or (conversation.sending and not conversation.live and ui.app.engines.of(conversation.model) is slot)
+        each
+        for each in ui.app.conversations.all
+        if any(reply.slot is slot for reply in each.live.values())
+        or (each.sending and not each.live and ui.app.engines.of(each.model) is slot)
     ]
 
 

@@ -62,10 +62,7 @@ class OtherWindows:
 
     def _changed(self, store: Store) -> Sequence[StoredConversation] | None:
         """The conversations; None if nobody else has written."""
-        elsewhere = any(
-            conversation.ending == "streaming" and not conversation.busy
-            for conversation in self._conversations.all
-        )
+        elsewhere = any(each.ending == "streaming" and not each.busy for each in self._conversations.all)
         died = store.recover() if elsewhere else 0
         return self.all(store) if died or store.database.version() != self._version else None
 
@@ -78,11 +75,7 @@ class OtherWindows:
         self._listener.conversation_changed(conversation)
 
     async def _merge(self, rows: Sequence[StoredConversation]) -> None:
-        known = {
-            conversation.id: conversation
-            for conversation in self._conversations.all
-            if conversation.id is not None
-        }
+        known = {each.id: each for each in self._conversations.all if each.id is not None}
         for row in reversed(rows):
             conversation = known.pop(row.id, None)
             if conversation is None:

@@ -70,12 +70,8 @@ class Saving:
         What of the conversation is still unsent is stored with it.
         """
         await self.settle(conversation)
-        before, known, unsent, parent = (
-            conversation.row,
-            len(conversation.tree or {}),
-            conversation.unsent,
-            conversation.leaf_id,
-        )
+        before, known = conversation.row, len(conversation.tree or {})
+        unsent, parent = conversation.unsent, conversation.leaf_id
 
         def write(store: Store) -> tuple[StoredMessage, StoredConversation, list[StoredMessage]]:
             with store.database.write():
@@ -152,9 +148,8 @@ class Saving:
             return row
         self.well()
         if done is None and (reply.text or reply.thinking):
-            self._listener.notify_user(
-                f"{conversation.title}: the conversation was purged elsewhere", error=True
-            )
+            title = conversation.title
+            self._listener.notify_user(f"{title}: the conversation was purged elsewhere", error=True)
             return row
         return done
 
@@ -210,11 +205,8 @@ class Saving:
         if not self._held:
             return ""
         left = [
-            (
-                replace(conversation.row, id=conversation.id or os.urandom(6).hex()),
-                list((conversation.tree or {}).values()),
-            )
-            for conversation in self._held
+            (replace(each.row, id=each.id or os.urandom(6).hex()), list((each.tree or {}).values()))
+            for each in self._held
         ]
         for folder in folders:
             path = folder / f"termchat-unsaved-{os.urandom(4).hex()}.json"

@@ -12,7 +12,7 @@ from ...store import StoredMessage
 from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit
-from ..conversations.context_full import summary_in
+from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
@@ -23,7 +23,7 @@ from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.notices import Notices
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import Place, StatusLine
-from ..widgets.title_line import TitleLine, warning
+from ..widgets.title_line import TitleLine
 from ..widgets.welcome import Welcome
 from .folding import FoldingScreen
 from .help import HelpScreen
@@ -177,9 +177,8 @@ class MainScreen(FoldingScreen):
     def _draw_list(self) -> None:
         self._list_stale = False
         app = self.app
-        self.query_one(ConversationList).update(
-            app.conversations.all, app.conversations.shown, app.monitor.speeds
-        )
+        known = app.conversations
+        self.query_one(ConversationList).update(known.all, known.shown, app.monitor.speeds)
 
     def _tick(self) -> None:
         self.app.streaming.look()

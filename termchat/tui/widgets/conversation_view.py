@@ -86,10 +86,8 @@ class ConversationView(Stack):
         versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
         for id, stored in sorted((conversation.tree or {}).items()):
             versions.setdefault(stored.parent_id, []).append(id)
-        branch = (
-            self._message(conversation, stored, versions[stored.parent_id])
-            for stored in conversation.messages
-        )
+        messages = conversation.messages
+        branch = (self._message(conversation, each, versions[each.parent_id]) for each in messages)
         wanted = [*self._lead(conversation), *branch]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
