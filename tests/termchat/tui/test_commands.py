@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from termchat.tui.command import CommandError, find
 from termchat.tui.commands import COMMANDS
 from termchat.tui.ui import Program, Ui
