@@ -69,7 +69,7 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 def groups(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Tensor names of the matrices by the products they take part in."""
-    layers = range(checkpoint.spec.layers)
+    layers = range(len(checkpoint.spec.layers))
     head = "head" if checkpoint.tensors.has("head") else "embedding"
     return {
         "q, k, v": [f"{i}.{name}" for i in layers for name in "qkv"],
@@ -110,8 +110,8 @@ def print_costs(checkpoint: Checkpoint, peak: float, measured: dict[str, float])
     ]
     print_table(header, rows)
     spec = checkpoint.spec
-    shape = CacheShape(spec.layers, 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
-    attention = 2 * spec.layers * spec.heads * spec.head_dim
+    shape = CacheShape(len(spec.layers), 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+    attention = 2 * len(spec.layers) * spec.heads * spec.head_dim
     print(
         f"KV cache: {shape.bytes_per_token:,} bytes a token; attention: {attention:,} MACs for each earlier "
         f"token.\nPeak: plain reads of a buffer of the weights' size, {peak / 1e9:.1f} GB/s.\n"
@@ -166,35 +166,36 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
 
     def q_columns(ops: Operations, x: Value) -> Value:
         columns = (spec.q_columns, spec.kv_columns, spec.kv_columns)
-        return ops.split(ops.linear(x, layers[0].qkv, planes=2), columns)
+        return ops.split(ops.linear(x, layers[0].qkv.matrix, planes=2), columns)
 
     def qkv(ops: Operations, x: Value, batch: Inputs) -> None:
         for layer in layers:
-            ops.linear(x, layer.qkv, planes=2)
+            ops.linear(x, layer.qkv.matrix, planes=2)
 
     def output(ops: Operations, x: Value, batch: Inputs) -> None:
         q = q_columns(ops, x)[0]
         for layer in layers:
-            ops.linear(q, layer.output)
+            ops.linear(q, layer.output.matrix)
 
     def gate_up(ops: Operations, x: Value, batch: Inputs) -> None:
         for layer in layers:
-            ops.linear(x, layer.gate_up)
+            ops.linear(x, layer.gate_up.matrix)
 
     def down(ops: Operations, x: Value, batch: Inputs) -> None:
-        gated = ops.gated(ops.linear(x, layers[0].gate_up))
+        gated = ops.gated(ops.linear(x, layers[0].gate_up.matrix))
         for layer in layers:
-            ops.linear(gated, layer.down)
+            ops.linear(gated, layer.down.matrix)
 
     def attention(ops: Operations, x: Value, batch: Inputs) -> None:
         q, k, v = q_columns(ops, x)
-        q, k = (ops.rope(part, batch.positions, weights.rotation) for part in (q, k))
+        (rotation,) = weights.rotations.values()
+        q, k = (ops.rope(part, batch.positions, rotation) for part in (q, k))
         for layer in layers:
             ops.kv_write(layer.index, k, v, batch.slots)
             ops.paged_attention(layer.index, q, batch, scale=spec.head_dim**-0.5)
 
     def norms(ops: Operations, x: Value, batch: Inputs) -> None:
-        wide = ops.linear(x, layers[0].gate_up)
+        wide = ops.linear(x, layers[0].gate_up.matrix)
         for layer in layers:
             ops.rms_norm(x, layer.attention_norm, spec.norm_eps)
             ops.rms_norm(x, layer.mlp_norm, spec.norm_eps)
@@ -223,7 +224,7 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     weights = place(spec, checkpoint.tensors, backend)
     width = -(-max(context + 1, 512) // BLOCK)
     backend.allocate_cache(
-        CacheShape(spec.layers, 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+        CacheShape(len(spec.layers), 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
     )
     limits = Limits(rows=max(512, context), samples=16, sequences=16, blocks_per_sequence=width)
     programs = {

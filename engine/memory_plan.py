@@ -45,7 +45,7 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
     fits.
     """
     dtype = "float16" if config.kv_dtype == "auto" else config.kv_dtype
-    one = CacheShape(spec.layers, 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    one = CacheShape(len(spec.layers), 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
     blocks = config.kv_blocks
     if blocks is None:
         memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
@@ -57,7 +57,7 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
                 f"the KV cache needs at least {one.nbytes:,} bytes for one block, "
                 f"but kv_memory is {memory:,} bytes",
             )
-    return CacheShape(spec.layers, blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    return CacheShape(len(spec.layers), blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
 
 
 def plan_memory(config: EngineConfig) -> MemoryPlan:

@@ -60,7 +60,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from .loading.checkpoint import open_checkpoint
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
-    from .models.weights import place_rotation, place_tensors
+    from .models.weights import place_rotations, place_tensors
     from .roofline import Traffic
     from .scheduler import most_samples
     from .selection import select_backend
@@ -79,7 +79,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         shape = size_kv_cache(config, spec, context, backend.free_bytes())
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
-        weights = place_rotation(spec, weights, backend, positions)
+        rotations = place_rotations(spec, weights, backend, positions)
         backend.allocate_cache(shape)
         limits = Limits(
             rows=config.max_batch_tokens,
@@ -106,7 +106,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, weights.tables),
+        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
         tokenizer=tokenizer,
         vocabulary=spec.vocabulary,
         context_length=context,

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.interface import Backend, Batch, Float32, Program
 from kernels.native.mapped import MappedFiles
 
-from .models.rope import RotationTables
+from .models.rope import Rotations
 from .roofline import Traffic
 from .scheduler import StepPlan
 from .step_builder import SamplingBatchBuilder
@@ -57,9 +57,9 @@ class ModelRunner:
         traffic: Traffic,
         block_size: int,
         files: MappedFiles | None = None,
-        tables: RotationTables | None = None,
+        rotations: Rotations | None = None,
     ) -> None:
-        """files: where the weights come from. tables: of the program, if they are made as positions come."""
+        """files: where the weights come from. rotations: of the program, made as positions come."""
         self.backend = backend.name
         self.exact = backend.exact
         self.traffic = traffic
@@ -68,7 +68,7 @@ class ModelRunner:
         self._program = program
         self._block_size = block_size
         self._files = files
-        self._tables = tables
+        self._rotations = rotations
         self._sampling = SamplingBatchBuilder()
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
@@ -79,8 +79,8 @@ class ModelRunner:
         if plan.copies:
             pairs = np.array(plan.copies, np.int32)
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
-        if self._tables is not None:
-            self._tables.reach(max(run.end for run in plan.runs))
+        if self._rotations is not None:
+            self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.run(self._batch(plan), logits=logits)
         if self._files is not None and self._files.lost:
             raise EngineError("engine_failed", LOST)

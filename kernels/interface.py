@@ -35,6 +35,9 @@ Handle = Any
 RopeLayout = Literal["half", "interleaved"]
 """Which columns of a head rotate together: (i, i + head_dim / 2), or (2 i, 2 i + 1)."""
 
+Gate = Literal["silu", "gelu_tanh", "gelu", "clamped"]
+"""What becomes of a gate before it multiplies; see `kernels.arithmetic.gated`."""
+
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
@@ -167,25 +170,42 @@ class Operations(Protocol):
     def split(self, x: Value, columns: tuple[int, ...]) -> tuple[Value, ...]:
         """Side-by-side parts of x with these numbers of columns."""
 
-    def rope(self, x: Value, positions: Value, rotation: Handle) -> Value:
+    def rope(self, x: Value, positions: Value, rotation: Handle, *, head_dim: int | None = None) -> Value:
         """Rotary embedding (arXiv 2104.09864) of each head of x by the table's angles at int32 positions
         [rows].
+
+        The first columns of a head turn, as many as the tables have angles for; those behind them stay.
+        head_dim: None if all turn.
         """
 
     def kv_write(self, layer: int, k: Value, v: Value, slots: Value) -> None:
         """Store k and v [rows, kv_heads * head_dim] of a layer into the cache at int32 slots [rows]."""
 
     def paged_attention(
-        self, layer: int, q: Value, batch: Inputs, *, scale: float, window: int | None = None
+        self,
+        layer: int,
+        q: Value,
+        batch: Inputs,
+        *,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
     ) -> Value:
         """Causal attention of q [rows, heads * head_dim] over the cached keys of each row's own sequence.
 
         Query head h reads key head h // (heads / kv_heads) (MHA, GQA, MQA). A row at position p sees the keys
-        at positions max(0, p - window + 1) to p; its own among them.
+        at positions max(0, p - window + 1) to p; its own among them. cap: scores s, already scaled, become
+        cap * tanh(s / cap).
         """
 
-    def gated(self, x: Value) -> Value:
-        """silu(gate) * up for x = [gate | up] -> [rows, columns / 2] (SwiGLU, arXiv 2002.05202)."""
+    def gated(self, x: Value, gate: Gate = "silu") -> Value:
+        """The gate's activation times up for x = [gate | up] -> [rows, columns / 2] (arXiv 2002.05202)."""
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """Elementwise product with a float32 number."""
+
+    def cap(self, x: Value, limit: float) -> Value:
+        """Elementwise limit * tanh(x / limit)."""
 
     def add(self, a: Value, b: Value) -> Value:
         """Elementwise sum."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from engine.models.decoder import decoder
 from engine.models.rope import rotation_tables
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from engine.quantization import quantize
 from kernels import sampling as rules
@@ -82,16 +82,17 @@ class RandomTensors(dict[str, Weight]):
         matrices = {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
         matrices |= {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
         vectors = {"attention_norm": width, "mlp_norm": width}
-        if spec.qk_norm:
+        if spec is SHARED:
             vectors |= {"q_norm": spec.head_dim, "k_norm": spec.head_dim}
         if biases:
             vectors |= {"q_bias": q, "v_bias": kv, "output_bias": width}
         shapes = {"embedding": (spec.vocabulary, width)} | (
             {} if tied else {"head": (spec.vocabulary, width)}
         )
-        shapes |= {f"{i}.{name}": shape for i in range(spec.layers) for name, shape in matrices.items()}
+        layers = range(len(spec.layers))
+        shapes |= {f"{i}.{name}": shape for i in layers for name, shape in matrices.items()}
         lengths = {"norm": width}
-        lengths |= {f"{i}.{name}": length for i in range(spec.layers) for name, length in vectors.items()}
+        lengths |= {f"{i}.{name}": length for i in layers for name, length in vectors.items()}
         for i, (name, shape) in enumerate(shapes.items()):
             self[name] = matrix(rng, forms[i % len(forms)], *shape)
         for name, length in lengths.items():
@@ -136,7 +137,14 @@ def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> Samplin
 
 def tiny(**changes: Any) -> ModelSpec:
     """A model with the parts of a large one: grouped queries, and sizes that fill no tile."""
-    sizes = {"layers": 2, "width": 72, "heads": 6, "kv_heads": 2, "head_dim": 16, "feed_forward": 100}
+    sizes = {
+        "layers": (LayerSpec(),) * 2,
+        "width": 72,
+        "heads": 6,
+        "kv_heads": 2,
+        "head_dim": 16,
+        "feed_forward": 100,
+    }
     sizes |= {"vocabulary": 130, "context_length": 640}
     return ModelSpec(**{"architecture": "llama", "norm_eps": 1e-5, **sizes, **changes})
 
@@ -151,7 +159,7 @@ def serve(
     done = [0] * 5
     with start() as backend:
         weights = place(spec, tensors, backend)
-        shape = CacheShape(spec.layers, 5 * BLOCKS + 1, BLOCK, spec.kv_heads, spec.head_dim, kv)
+        shape = CacheShape(len(spec.layers), 5 * BLOCKS + 1, BLOCK, spec.kv_heads, spec.head_dim, kv)
         backend.allocate_cache(shape)
         limits = Limits(256, 256, 5, BLOCKS)
         program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)
@@ -221,7 +229,7 @@ def noise(start: Open) -> Arrays:
     ids, zeros = np.arange(NOISY_IDS, dtype=np.int32), np.zeros(NOISY_IDS, np.float32)
     result = np.empty_like(zeros)
     with start() as backend:
-        functions = (c_void_p * 33).from_address(kernels(backend.cpu_isa))  # Kernels of kernels.hpp
+        functions = (c_void_p * 35).from_address(kernels(backend.cpu_isa))  # Kernels of kernels.hpp
         add_noise = CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_uint32, c_uint32, c_void_p)(functions[-1])
         add_noise(zeros.ctypes.data, ids.ctypes.data, NOISY_IDS, low, high, result.ctypes.data)
     if not np.array_equal(result, gumbel(hash32(np.array([low, high], np.uint32), token_words(NOISY_IDS)))):
@@ -245,10 +253,10 @@ def quantized(_: Open) -> Arrays:
     yield from (q8.codes, q8.scales, q4.codes, q4.scales, q4.minima)
 
 
-SWAPPED = tiny(rope=RopeSpec(layout="interleaved"))
-WINDOW = tiny(kv_heads=6, window=24, window_layers=frozenset({1}))
+SWAPPED = tiny(layers=(LayerSpec(rope=RopeSpec(layout="interleaved")),) * 2)
+WINDOW = tiny(kv_heads=6, layers=(LayerSpec(), LayerSpec(window=24)))
 ODD = tiny(width=99, heads=3, kv_heads=3, head_dim=26, feed_forward=64)
-SHARED = tiny(qk_norm=True, kv_heads=1)
+SHARED = tiny(kv_heads=1)  # with norms on its heads
 CASES: dict[str, Callable[[Open], Arrays]] = {
     "rotation tables": rotations,
     "quantizing": quantized,

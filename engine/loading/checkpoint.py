@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from ..models.families import Naming
+from ..models.family import Naming
 from ..models.spec import ModelSpec
 from ..types import EngineError
 from .declared import Declared

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..models.families import Family
+from ..models.family import Family
 from ..models.rope import attention_factor
-from ..models.spec import ModelSpec, RopeSpec
+from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared as limits
 from .convert import to_vector
+from .declared import Declared
 from .fields import Fields, shown
 from .gguf import GGUFFile
 
@@ -33,7 +34,6 @@ def _factors(file: GGUFFile, fields: Fields, head_dim: int) -> tuple[float, ...]
 def _rope(file: GGUFFile, model: Fields, family: Family, head_dim: int, context: int) -> RopeSpec:
     if model.integer("rope.dimension_count", 1, 1 << 16, default=head_dim) != head_dim:
         model.fail("rope.dimension_count", f"other than the head size ({head_dim}) is not supported")
-    assert family.gguf_layout is not None
     rope = RopeSpec(
         base=model.number("rope.freq_base", *limits.ROPE_BASE, default=10000.0), layout=family.gguf_layout
     )
@@ -79,10 +79,11 @@ def _refuse_unsupported(model: Fields) -> None:
         model.fail("attention.sliding_window_pattern", "is not supported")
 
 
-def read_metadata(file: GGUFFile) -> limits.Declared:
+def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
     general = Fields(file.path, file.metadata)
-    architecture, family = limits.gguf_family(general)
+    family = limits.gguf_family(general)
+    architecture = general.string("general.architecture")
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:
         general.fail("split.count", f"is {parts}: this is only a part of the model")
     model = Fields(file.path, file.metadata, f"{architecture}.")
@@ -103,9 +104,10 @@ def read_metadata(file: GGUFFile) -> limits.Declared:
     if embedding is None:
         model.refuse("tensor token_embd.weight is missing")
     rope = _rope(file, model, family, head_dim, context)
+    window = model.integer("attention.sliding_window", 0, limits.WINDOW[1], default=0) or None
     spec = ModelSpec(
         architecture=architecture,
-        layers=model.integer("block_count", *limits.LAYERS),
+        layers=(LayerSpec(window, rope),) * model.integer("block_count", *limits.LAYERS),
         width=width,
         heads=heads,
         kv_heads=model.integer("attention.head_count_kv", *limits.HEADS, default=heads),
@@ -114,12 +116,11 @@ def read_metadata(file: GGUFFile) -> limits.Declared:
         vocabulary=embedding.shape[0],
         context_length=limits.usable_context(context, rope),
         norm_eps=model.number("attention.layer_norm_rms_epsilon", *limits.NORM_EPS),
-        rope=rope,
-        window=model.integer("attention.sliding_window", 0, limits.WINDOW[1], default=0) or None,
-        qk_norm=family.qk_norm,
+        gate=next(iter(family.gates.values())),
     )
+    spec = limits.with_options(spec, model, family, "gguf")
     limits.check_relations(spec, model)
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > spec.vocabulary:
         model.refuse(f"tokenizer.ggml.tokens has {len(tokens)} entries, the embedding {spec.vocabulary} rows")
-    return limits.Declared(spec, frozenset(family.biases))
+    return Declared(family, spec, frozenset(family.biases))

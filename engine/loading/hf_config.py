@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ..models.spec import ModelSpec, RopeSpec
+from kernels.interface import Gate
+
+from ..models.family import Family, Windows
+from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared as limits
+from .declared import Declared
 from .fields import Fields, shown
 
 
@@ -76,35 +80,39 @@ def _rope(config: Fields, context: int) -> RopeSpec:
     )
 
 
-def _window(config: Fields, model_type: str, layers: int) -> tuple[int | None, frozenset[int] | None]:
-    """Sliding window and the layers it applies to: all layers of Mistral, some of Qwen's, none of Llama's."""
-    if model_type == "llama":
-        return None, None
-    if model_type != "mistral" and not config.boolean("use_sliding_window", default=False):
-        return None, None
+def _windows(config: Fields, windows: Windows | None, layers: int) -> list[int | None]:
+    """The sliding window of each layer: all layers of Mistral have it, some of Qwen's, none of Llama's."""
+    if windows is None or (windows.switch and not config.boolean(windows.switch, default=False)):
+        return [None] * layers
     window: int | None = config.integer("sliding_window", *limits.WINDOW, default=None)
     if "sliding_window" not in config.values:
-        window = 4096  # the library's default; models without a window say null
+        window = windows.default  # the library's; models without a window say null
     types = config.get("layer_types")
-    if model_type == "mistral":
+    if windows.same:
         if types not in (None, ["full_attention" if window is None else "sliding_attention"] * layers):
             config.fail("layer_types", "that differ from layer to layer are not supported here")
-        return window, None
+        return [window] * layers
     if types is None:
-        first = config.integer("max_window_layers", 0, 1 << 31, default=28)
-        return window, frozenset(range(first, layers))
+        first = 0 if windows.first is None else config.integer(windows.first[0], 0, 1 << 31, windows.first[1])
+        return [None if i < first else window for i in range(layers)]
     if not isinstance(types, list) or len(types) != layers:
         config.fail("layer_types", f"must list one entry for each of the {layers} layers")
     for entry in types:
         if entry not in ("full_attention", "sliding_attention"):
             config.fail("layer_types", f"holds {shown(entry)}, which is not supported")
-    return window, frozenset(i for i, entry in enumerate(types) if entry == "sliding_attention")
+    return [window if entry == "sliding_attention" else None for entry in types]
 
 
-def _refuse_unsupported(config: Fields) -> None:
-    if (activation := config.string("hidden_act", default="silu")) not in ("silu", "swish"):
-        config.fail("hidden_act", f"{shown(activation)} is not supported (silu is)")
-    if config.boolean("mlp_bias", default=False):
+def _gate(config: Fields, family: Family) -> Gate:
+    known = family.gates
+    activation = config.string(family.gate_key, default=next(iter(known)))
+    if activation not in known:
+        config.fail(family.gate_key, f"{shown(activation)} is not supported ({next(iter(known))} is)")
+    return known[activation]
+
+
+def _refuse_unsupported(config: Fields, family: Family) -> None:
+    if "mlp_bias" not in family.bias_options and config.boolean("mlp_bias", default=False):
         config.fail("mlp_bias", "true is not supported")
     if config.get("quantization_config") is not None:
         config.fail(
@@ -112,19 +120,20 @@ def _refuse_unsupported(config: Fields) -> None:
         )
 
 
-def read_config(config: Fields) -> limits.Declared:
+def read_config(config: Fields) -> Declared:
     """The specification in a parsed config.json. Raises EngineError(model_invalid) naming the field."""
-    model_type, family = limits.folder_family(config)
-    _refuse_unsupported(config)
+    family = limits.folder_family(config)
+    gate = _gate(config, family)
+    _refuse_unsupported(config, family)
     width = config.integer("hidden_size", *limits.WIDTH)
     layers = config.integer("num_hidden_layers", *limits.LAYERS)
     heads = config.integer("num_attention_heads", *limits.HEADS)
     context = config.integer("max_position_embeddings", *limits.CONTEXT)
-    window, window_layers = _window(config, model_type, layers)
+    windows = _windows(config, family.windows, layers)
     rope = _rope(config, context)
     spec = ModelSpec(
-        architecture=model_type,
-        layers=layers,
+        architecture=config.string("model_type"),
+        layers=tuple(LayerSpec(window, rope) for window in windows),
         width=width,
         heads=heads,
         kv_heads=config.integer("num_key_value_heads", *limits.HEADS, default=heads),
@@ -133,14 +142,13 @@ def read_config(config: Fields) -> limits.Declared:
         vocabulary=config.integer("vocab_size", *limits.VOCABULARY),
         context_length=limits.usable_context(context, rope),
         norm_eps=config.number("rms_norm_eps", *limits.NORM_EPS, default=1e-6),
-        rope=rope,
-        window=window,
-        window_layers=window_layers,
-        qk_norm=family.qk_norm,
+        gate=gate,
     )
+    spec = limits.with_options(spec, config, family, "huggingface")
     limits.check_relations(spec, config)
     biases = set(family.biases)
-    if family.bias_option and config.boolean("attention_bias", default=False):
-        biases |= {"q_bias", "k_bias", "v_bias", "output_bias"}
+    for option, roles in family.bias_options.items():
+        if config.boolean(option, default=False):
+            biases.update(roles)
     tied: bool | None = config.boolean("tie_word_embeddings", default=None)
-    return limits.Declared(spec, frozenset(biases), tied)
+    return Declared(family, spec, frozenset(biases), tied)

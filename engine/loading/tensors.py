@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kernels.weights import FORMATS, Packed, Weight
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
-from ..models.families import Naming, TensorSpec, tensor_specs
+from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import canonical_format, to_float32, to_packed, to_vector, to_weight
 from .declared import Declared
@@ -74,7 +74,8 @@ class CheckpointTensors(NamedTuple):
         format = planned_format(spec, tensor, self.quantization)
         try:
             if not spec.is_matrix:
-                return to_vector(tensor)
+                vector = to_vector(tensor)
+                return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
             if format == canonical_format(tensor.type):
                 weight = to_weight(tensor)
             else:
@@ -117,7 +118,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
 
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
-    for spec in tensor_specs(declared.spec, naming):
+    for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
         tensor = stored.get(spec.stored_name)
         if spec.role == "head" and declared.tied is True:
@@ -128,17 +129,22 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor.type not in BLOCKS:
             raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
-        if tensor.shape != spec.shape:
-            raise refuse(
-                f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {spec.shape} is declared"
-            )
-        bound[spec.name] = (spec, tensor)
+        whole = (spec.stored_rows, *spec.shape[1:])
+        if tensor.shape != whole:
+            raise refuse(f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {whole} is declared")
+        bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        kind = f"a {declared.spec.architecture} model of {declared.spec.layers} layers"
+        kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise refuse(f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
+
+
+def _rows(tensor: StoredTensor, spec: TensorSpec) -> StoredTensor:
+    """The rows of a fused tensor that are one of the tensors the decoder takes."""
+    rows = tensor.data.reshape(spec.stored_rows, -1)[spec.first_row : spec.first_row + spec.shape[0]]
+    return tensor._replace(shape=spec.shape, data=rows.reshape(-1))
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:

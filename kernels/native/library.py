@@ -22,6 +22,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ..interface import Gate
 from ..weights import FORMATS
 
 Kind = Literal[
@@ -29,6 +30,8 @@ Kind = Literal[
     "norm",
     "gated",
     "add",
+    "scale",
+    "cap",
     "rope",
     "kv_write",
     "gather",
@@ -41,6 +44,7 @@ Kind = Literal[
 """In the order of `OpKind` in step.hpp."""
 
 KINDS = get_args(Kind)
+GATES = get_args(Gate)
 
 FORMAT_NUMBERS = {name: number for number, name in enumerate(FORMATS)}
 """`Format` of formats.hpp."""
@@ -81,8 +85,12 @@ class Op(Structure):
         ("layer", c_int32),
         ("window", c_int32),
         ("interleaved", c_int32),
+        ("length", c_int32),
+        ("turning", c_int32),
+        ("gate", c_int32),
         ("limit", c_int32),
         ("number", c_float),
+        ("cap", c_float),
         ("x", View),
         ("y", View),
         ("out", View),
@@ -180,6 +188,7 @@ def _interface() -> str:
     for index, field in enumerate(STEP_ARRAYS):
         lines.append(f"Step.{field} {4 * len(STEP_COUNTS) + 8 * index} 8\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
+    lines += [f"Gate.{gate} {number}\n" for number, gate in enumerate(GATES)]
     for number, form in enumerate(FORMATS.values()):
         figures = (form.group, int(form.minima), form.low) if form.packed else ()
         lines.append(f"Format.{form.name} {' '.join(map(str, (number, form.bits, *figures)))}\n")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arithmetic import EXP_SHIFT, LOG2_E
+from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
 from ..dequantize import dequantize
 from ..interface import Float32, Int32
 from ..weights import GROUP, Packed, Weight, group_count
@@ -161,12 +161,18 @@ class _Partial:
         self.values = self.values * before[:, None] + span.values * after[:, None]
 
 
-def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float) -> Float32:
-    """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on."""
-    q = q * (np.float32(scale) * np.float32(LOG2_E))
+def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float, cap: float = 0.0) -> Float32:
+    """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on.
+
+    cap: of the scores, 0 for none.
+    """
+    to_base_2 = np.float32(LOG2_E)
+    q = q * (np.float32(scale) / np.float32(cap) if cap else np.float32(scale) * to_base_2)
     scores = np.zeros((len(q), len(keys)), np.float32)
     for d in range(q.shape[1]):
         scores = fma(q[:, d, None], keys[:, d], scores)
+    if cap:
+        scores = tanh32(scores, exp32) * (np.float32(cap) * to_base_2)
     result: _Partial | None = None
     end = first + len(keys)
     for span in range(first // SPAN * SPAN, end, SPAN):

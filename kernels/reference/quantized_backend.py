@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import sampling as rules
-from ..arithmetic import exp32
+from ..arithmetic import exp32, gated, tanh32
 from ..dequantize import dequantize
 from ..interface import (
     Batch,
     CacheShape,
     Float32,
     Forward,
+    Gate,
     Inputs,
     Int32,
     Limits,
@@ -80,16 +81,18 @@ class QuantizedOperations:
         """Parts side by side."""
         return tuple(np.split(x, np.cumsum(columns)[:-1], axis=1))
 
-    def rope(self, x: Float32, positions: Int32, rotation: Rotation) -> Float32:
+    def rope(
+        self, x: Float32, positions: Int32, rotation: Rotation, *, head_dim: int | None = None
+    ) -> Float32:
         """(a cos - b sin, b cos + a sin) of each pair."""
         cos, sin = rotation.cos[positions][:, None], rotation.sin[positions][:, None]
         half = cos.shape[-1]
-        heads = x.reshape(len(x), -1, 2 * half)
-        out = np.empty_like(heads)
+        heads = x.reshape(len(x), -1, head_dim or 2 * half)
+        out = heads.copy()
         low, high = (
-            (slice(0, half), slice(half, None))
+            (slice(0, half), slice(half, 2 * half))
             if rotation.layout == "half"
-            else (slice(0, None, 2), slice(1, None, 2))
+            else (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
         )
         a, b = heads[..., low], heads[..., high]
         out[..., low] = a * cos - b * sin
@@ -104,7 +107,14 @@ class QuantizedOperations:
             self._cache[side, layer, slots] = values.reshape(shape)
 
     def paged_attention(
-        self, layer: int, q: Float32, batch: Inputs, *, scale: float, window: int | None = None
+        self,
+        layer: int,
+        q: Float32,
+        batch: Inputs,
+        *,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
     ) -> Float32:
         """Row by row and key head by key head."""
         assert self._cache is not None
@@ -117,14 +127,26 @@ class QuantizedOperations:
             blocks = self._batch.block_tables[self._batch.sequences[row]]
             keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
             heads = q[row].reshape(kv_heads, -1, head_dim)
-            mixed = [attend(heads[h], keys[:, h], values[:, h], first, scale) for h in range(kv_heads)]
+            mixed = [
+                attend(heads[h], keys[:, h], values[:, h], first, scale, cap or 0.0) for h in range(kv_heads)
+            ]
             out[row] = np.concatenate(mixed).reshape(-1)
         return out
 
-    def gated(self, x: Float32) -> Float32:
-        """The gate's silu, gate / (1 + exp(-gate)), times up."""
-        gate, up = np.split(x, 2, axis=1)
-        return gate / (np.float32(1) + exp32(-gate)) * up
+    def gated(self, x: Float32, gate: Gate = "silu") -> Float32:
+        """By the functions of arithmetic.py."""
+        first, second = np.split(x, 2, axis=1)
+        with np.errstate(all="ignore"):
+            return gated(gate, first, second, exp32)
+
+    def scale(self, x: Float32, factor: float) -> Float32:
+        """Elementwise product."""
+        return x * np.float32(factor)
+
+    def cap(self, x: Float32, limit: float) -> Float32:
+        """By the hyperbolic tangent of arithmetic.py."""
+        with np.errstate(all="ignore"):
+            return tanh32(x / np.float32(limit), exp32) * np.float32(limit)
 
     def add(self, a: Float32, b: Float32) -> Float32:
         """Elementwise sum."""

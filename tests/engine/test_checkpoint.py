@@ -18,15 +18,16 @@ import pytest
 import safetensors.numpy
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.models.families import tensor_specs
-from engine.models.spec import ModelSpec
+from engine.models.families import FAMILIES
+from engine.models.family import tensor_specs
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.quantization import dequantize, quantize
 from engine.types import EngineError
 from kernels.weights import Packed, Plain, Weight
 
 SPEC = ModelSpec(
     architecture="llama",
-    layers=2,
+    layers=(LayerSpec(),) * 2,
     width=64,
     heads=4,
     kv_heads=2,
@@ -54,7 +55,7 @@ def random_values(spec: ModelSpec, naming: Any, skip: tuple[str, ...] = BIASES) 
     rng = np.random.default_rng(0)
     return {
         entry.stored_name: rng.standard_normal(entry.shape).astype(np.float32)
-        for entry in tensor_specs(spec, naming)
+        for entry in tensor_specs(FAMILIES["llama"], spec, naming)
         if not entry.role.endswith(skip)
     }
 
@@ -162,7 +163,7 @@ def test_a_gguf_link_that_leaves_its_folder_is_refused_but_may_be_named(tmp_path
     folder.mkdir()
     (folder / "m.gguf").symlink_to(real)
     assert "leads out of the model's folder" in refuse(folder)
-    assert open_checkpoint(folder / "m.gguf").spec.layers == 2
+    assert len(open_checkpoint(folder / "m.gguf").spec.layers) == 2
 
 
 def test_folders_need_a_config(tmp_path: Path) -> None:
@@ -195,8 +196,10 @@ def test_B091_biases_are_used_or_refused(tmp_path: Path) -> None:
         write_folder(folder, **config)
         assert "'model.layers.0.self_attn.q_proj.bias' is missing" in refuse(folder)
     values = random_values(SPEC, "huggingface")
-    write_folder(folder, values | {"model.layers.1.mlp.up_proj.bias": np.zeros(96, np.float32)})
-    assert "'model.layers.1.mlp.up_proj.bias' is no part of a llama model" in refuse(folder)
+    biased = values | {"model.layers.1.mlp.up_proj.bias": np.zeros(96, np.float32)}
+    assert get(open_checkpoint(write_folder(folder, biased)), "1.up_bias").shape == (96,)
+    write_folder(folder, biased, model_type="mistral")
+    assert "'model.layers.1.mlp.up_proj.bias' is no part of a mistral model" in refuse(folder)
 
 
 def test_tensors_that_would_be_dropped_are_refused_by_name(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Session:
         weights = place(spec, self.checkpoint.tensors, backend)
         blocks = self.sequences * self.width
         backend.allocate_cache(
-            CacheShape(spec.layers, blocks, BLOCK, spec.kv_heads, spec.head_dim, "float32")
+            CacheShape(len(spec.layers), blocks, BLOCK, spec.kv_heads, spec.head_dim, "float32")
         )
         limits = Limits(256, 256, self.sequences, self.width)
         self.program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
@@ -226,7 +226,7 @@ def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", model, architecture)
     checkpoint = open_checkpoint(tmp_path / "m.gguf")
     layout = "interleaved" if architecture == "llama" else "half"
-    assert checkpoint.spec.rope.layout == layout
+    assert checkpoint.spec.ropes[0].layout == layout
     check_against(model, checkpoint, kind)
 
 
@@ -236,8 +236,8 @@ def test_gguf_frequency_factors_equal_llama3_scaling(tmp_path: Path) -> None:
 
     model = make("llama3-rope", tmp_path)
     scaled = open_checkpoint(tmp_path).spec
-    factors = frequencies(RopeSpec(base=scaled.rope.base), scaled.head_dim) / frequencies(
-        scaled.rope, scaled.head_dim
+    factors = frequencies(RopeSpec(base=scaled.ropes[0].base), scaled.head_dim) / frequencies(
+        scaled.ropes[0], scaled.head_dim
     )
     assert factors.min() == 1.0
     assert factors.max() == 8.0

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.models.families import FAMILIES
+from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
 from kernels.weights import Packed, Plain, Weight, group_count
 
@@ -34,7 +36,8 @@ def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, 
 class RandomTensors(dict[str, Weight]):
     """Weights of a random model by canonical name; matrices in the given formats by turns.
 
-    scale: standard deviation of plain matrices; spread: that of norms (around 1) and biases (around 0).
+    family: which roles there are. scale: standard deviation of plain matrices; spread: that of norms
+    (around 1) and biases (around 0).
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class RandomTensors(dict[str, Weight]):
         spec: ModelSpec,
         forms: Sequence[str] = ("f32",),
         *,
+        family: Family = FAMILIES["llama"],
         tied: bool = True,
         biases: bool = False,
         scale: float = 0.1,
@@ -50,34 +54,14 @@ class RandomTensors(dict[str, Weight]):
     ) -> None:
         rng = np.random.default_rng(seed)
 
-        def vector(name: str, length: int) -> None:
-            values = rng.standard_normal(length) * spread + (0 if name.endswith("bias") else 1)
-            self[name] = Plain(values.astype(np.float32), "f32")
-
-        def matrix(name: str, rows: int, columns: int) -> None:
-            self[name] = random_weight(rng, forms[len(self) % len(forms)], rows, columns, scale)
-
-        matrix("embedding", spec.vocabulary, spec.width)
-        vector("norm", spec.width)
-        if not tied:
-            matrix("head", spec.vocabulary, spec.width)
-        for i in range(spec.layers):
-            vector(f"{i}.attention_norm", spec.width)
-            vector(f"{i}.mlp_norm", spec.width)
-            matrix(f"{i}.q", spec.q_columns, spec.width)
-            matrix(f"{i}.k", spec.kv_columns, spec.width)
-            matrix(f"{i}.v", spec.kv_columns, spec.width)
-            matrix(f"{i}.output", spec.width, spec.q_columns)
-            matrix(f"{i}.gate", spec.feed_forward, spec.width)
-            matrix(f"{i}.up", spec.feed_forward, spec.width)
-            matrix(f"{i}.down", spec.width, spec.feed_forward)
-            if spec.qk_norm:
-                vector(f"{i}.q_norm", spec.head_dim)
-                vector(f"{i}.k_norm", spec.head_dim)
-            if biases:
-                vector(f"{i}.q_bias", spec.q_columns)
-                vector(f"{i}.k_bias", spec.kv_columns)
-                vector(f"{i}.v_bias", spec.kv_columns)
-                vector(f"{i}.output_bias", spec.width)
+        for entry in tensor_specs(family, spec, "gguf"):
+            bias = entry.role.endswith("bias")
+            if (bias and not biases) or (tied and entry.role == "head"):
+                continue
+            if entry.is_matrix:
+                self[entry.name] = random_weight(rng, forms[len(self) % len(forms)], *entry.shape, scale)
+            else:
+                values = rng.standard_normal(entry.shape) * spread + (0 if bias else 1)
+                self[entry.name] = Plain(values.astype(np.float32), "f32")
 
     has = dict.__contains__

@@ -191,7 +191,8 @@ std::string interface() {
 #define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
     FIELDS_4(Source, format, rows, codes, codes_row), FIELDS_4(Source, codes_group, scales, scales_row, scales_group);
     FIELDS_4(Source, minima, minima_row, minima_group, mapped);
-    FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, limit, number);
+    FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
+    FIELDS_4(Op, gate, limit, number, cap);
     FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
     FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
     FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
@@ -204,8 +205,10 @@ std::string interface() {
 #undef FIELD
 #define NUMBER(type, name) result += #type "." #name " " + std::to_string((int)type::name) + "\n"
 #define NUMBERS_4(type, a, b, c, d) NUMBER(type, a), NUMBER(type, b), NUMBER(type, c), NUMBER(type, d)
-    NUMBERS_4(OpKind, embedding, norm, gated, add), NUMBERS_4(OpKind, rope, kv_write, gather, quantize);
+    NUMBERS_4(OpKind, embedding, norm, gated, add), NUMBERS_4(OpKind, scale, cap, rope, kv_write);
+    NUMBER(OpKind, gather), NUMBER(OpKind, quantize);
     NUMBERS_4(OpKind, linear, gated_linear, attention, sample);
+    NUMBERS_4(Gate, silu, gelu_tanh, gelu, clamped);
 #undef NUMBERS_4
 #undef NUMBER
     auto figures = [&](const char* format, std::initializer_list<int> numbers) {

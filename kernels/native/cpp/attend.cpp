@@ -90,7 +90,9 @@ void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff
     args.heads = group_;
     args.position = step_->positions[tile->row];
     args.window = op.window;
-    args.scale = op.number * 0x1.715476p+0f;
+    // The softmax is to base 2, a cap is applied to scores as they are.
+    args.scale = op.cap ? op.number / op.cap : op.number * 0x1.715476p+0f;
+    args.cap = op.cap * 0x1.715476p+0f;
     args.span_begin = split_ ? span : tile->spans_begin;
     args.span_end = split_ ? span + 1 : tile->spans_end;
     args.scratch = scratch_[(size_t)worker];

@@ -101,9 +101,10 @@ static void finish(Partial p, int head_dim, float* out) {
     if (whole < head_dim) store_first(out + whole, load(p.values + whole) * inverse, head_dim - whole);
 }
 
-// Turns the scores of one vector's span into weights 2^(score - maximum). Only keys low to high are seen.
-INLINE void soften(float* scores, Partial p, int low, int high) {
+// Turns the scores of one vector's span, capped if there is a cap, into weights 2^(score - maximum). Only keys low to high are seen.
+INLINE void soften(float* scores, Partial p, int low, int high, float cap) {
     int begin = low / kLanes * kLanes, end = padded(high, kLanes);
+    for (int i = begin; cap && i < end; i += kLanes) store(scores + i, tanh32(load(scores + i)) * splat(cap));
     for (int i = begin; i < low; i++) scores[i] = -__builtin_inff();
     for (int i = high; i < end; i++) scores[i] = -__builtin_inff();
     Vec top = load(scores + begin);
@@ -222,7 +223,7 @@ static void attend_span(const AttentionArgs& a, const Scratch& s, int span, bool
     for (int row = 0; row < a.rows; row++) {
         int low = seen.low(row) - seen.base, high = seen.high(row) - seen.base;
         for (int i = row * a.heads; low < high && i < (row + 1) * a.heads; i++)
-            soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high);
+            soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high, a.cap);
     }
     mix<Format>(a, s, seen, wide, next);
 }

@@ -22,6 +22,8 @@ static const Kernels kKernels = {
     rms_norm,
     gated,
     add,
+    scale,
+    cap,
     {rotate_half, rotate_interleaved},
     {attention<F32>, attention<F16>},
     join_spans,

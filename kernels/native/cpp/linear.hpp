@@ -103,7 +103,7 @@ INLINE void finish(const LinearArgs& a, int tile, int row, Vec acc) {
 // A row of gate and up, 32 outputs of each, as one quantized group.
 INLINE void finish_gated(const GatedArgs& a, int group, int row, const Vec gate[2], const Vec up[2]) {
     Vec v[2];
-    for (int half = 0; half < 2; half++) v[half] = silu(gate[half]) * up[half];
+    for (int half = 0; half < 2; half++) v[half] = gate_values(a.gate, gate[half], up[half]);
     auto* out = (Activation<1>*)a.gated + activation_index(row, group, a.rows, a.gated_groups);
     quantize_group<1>(v[0], v[1], out);
 }

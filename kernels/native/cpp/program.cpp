@@ -219,6 +219,7 @@ void Program::run_linear(const Op& op, int task) {
     args.tiles = gate.data;
     args.up_tiles = up.data;
     args.bias = op.bias;
+    args.gate = op.gate;
     args.up_bias = op.bias ? op.bias + gate.rows : nullptr;
     args.gated = blocks_of(op.out);
     args.gated_groups = op.out.columns / kGroup;
@@ -261,23 +262,28 @@ void Program::run_row(const Op& op, int row) {
             ((const Matrix*)op.weight)->row(step_->tokens[row], at(op.out));
             break;
         case OpKind::norm: {
-            int length = op.y.columns;
-            kernels_.rms_norm(at(op.x), (const float*)op.weight, op.x.columns / length, length, op.number, at(op.out));
+            int norms = op.x.columns / op.length;
+            kernels_.rms_norm(at(op.x), (const float*)op.weight, norms, op.length, op.number, at(op.out));
             break;
         }
         case OpKind::gated: {
             const float* x = at(op.x);
-            kernels_.gated(x, x + op.out.columns, op.out.columns, at(op.out));
+            kernels_.gated(op.gate, x, x + op.out.columns, op.out.columns, at(op.out));
             break;
         }
         case OpKind::add:
             kernels_.add(at(op.x), at(op.y), op.out.columns, at(op.out));
             break;
+        case OpKind::scale:
+            kernels_.scale(at(op.x), op.number, op.out.columns, at(op.out));
+            break;
+        case OpKind::cap:
+            kernels_.cap(at(op.x), op.number, op.out.columns, at(op.out));
+            break;
         case OpKind::rope: {
-            int head_dim = op.y.columns;
-            ptrdiff_t angle = (ptrdiff_t)step_->positions[row] * (head_dim / 2);
-            kernels_.rotate[op.interleaved](at(op.x), op.cos + angle, op.sin + angle, op.x.columns / head_dim, head_dim,
-                                            at(op.out));
+            ptrdiff_t angle = (ptrdiff_t)step_->positions[row] * (op.turning / 2);
+            kernels_.rotate[op.interleaved](at(op.x), op.cos + angle, op.sin + angle, op.x.columns / op.length,
+                                            op.length, op.turning, at(op.out));
             break;
         }
         case OpKind::kv_write:

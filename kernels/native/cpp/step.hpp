@@ -17,9 +17,11 @@ struct Step {
 };
 
 enum class OpKind : int32_t {
-    embedding, norm, gated, add, rope, kv_write, gather, quantize,  // row by row
+    embedding, norm, gated, add, scale, cap, rope, kv_write, gather, quantize,  // row by row
     linear, gated_linear, attention, sample,
 };
+
+enum class Gate : int32_t { silu, gelu_tanh, gelu, clamped };
 
 // A part of the columns of a buffer.
 struct View {
@@ -32,8 +34,12 @@ struct Op {
     int32_t planes;        // quantize, linear
     int32_t layer, window; // kv_write, attention
     int32_t interleaved;   // rope
+    int32_t length;        // columns of what a norm is of, or of a head of rope
+    int32_t turning;       // rope: the first columns of a head, which turn
+    Gate gate;             // gated, gated_linear
     int32_t limit;         // rows of the matrix, positions of the rotation
-    float number;          // eps of a norm, scale of attention
+    float number;          // eps of a norm, scale of attention, factor of scale, limit of cap
+    float cap;             // of the scores of attention, 0 for none
     View x, y, out;        // y: second operand of add and kv_write, residual of linear; out of gated_linear: quantized
     View blocks;           // quantized rows: out of quantize, in of linear and gated_linear
     const void* weight;    // Matrix of embedding and linear, vector of norm
