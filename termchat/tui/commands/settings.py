@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import did_you_mean
 from ...sampling import resolve_sampling
-from ...settings import SAMPLING_KEYS, check_sampling
+from ...settings import SAMPLING, check_sampling
 from ..command import Command, CommandError
 from ..screens.conversation_settings import ConversationSettings, ConversationSettingsScreen, parse
 from ..ui import Ui
@@ -15,8 +15,8 @@ async def settings(ui: Ui, argument: str) -> None:
     conversation, conversations = ui.conversation, ui.app.conversations
     if argument:
         name, _, text = argument.partition(" ")
-        if name not in SAMPLING_KEYS:
-            raise CommandError(f"there is no setting {name!r}; {did_you_mean(name, SAMPLING_KEYS, '{}')}")
+        if name not in SAMPLING:
+            raise CommandError(f"there is no setting {name!r}; {did_you_mean(name, SAMPLING, '{}')}")
         sampling = {key: value for key, value in conversation.sampling.items() if key != name}
         if text.strip():
             sampling[name] = parse(name, text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ...messages import Ending, ending_of
-from ...settings import SAMPLING_KEYS
+from ...settings import SAMPLING
 from ...store import StoredConversation, StoredMessage
 from .live_reply import PHASES, LiveReply
 from .origin import all_from
@@ -112,7 +112,7 @@ class Conversation:
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings, under those of the command line."""
         settings = {**self.row.params, **self.given}
-        return {key: value for key, value in settings.items() if key in SAMPLING_KEYS}
+        return {key: value for key, value in settings.items() if key in SAMPLING}
 
     @property
     def leaf_id(self) -> int | None:
