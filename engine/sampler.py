@@ -1,4 +1,4 @@
-"""What the draws of one request depend on: settings, seed, and the tokens seen so far."""
+"""What a draw depends on: settings, seed, and the tokens seen before it."""
 
 from __future__ import annotations
 

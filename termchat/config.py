@@ -28,7 +28,6 @@ from .settings import (
 Source = Literal["flag", "config", "registry", "model", "default"]
 
 _TABLES = ("ui", "keys", "sampling", "engine")
-_FALLBACK = {"temperature": 0.7, "top_p": 0.95}
 
 
 class ConfigError(UserError):
@@ -92,28 +91,6 @@ class Config:
         for name, table in (("keys", self.keys), ("sampling", self.sampling), ("engine", self.engine)):
             settings += [Setting(f"{name}.{key}", value, "config") for key, value in table.items()]
         return settings
-
-
-def resolve_sampling(
-    flags: Mapping[str, Any],
-    config: Mapping[str, Any],
-    registry: Mapping[str, Any] | None = None,
-    model: Mapping[str, Any] | None = None,
-) -> dict[str, Setting]:
-    """The sampling settings of a request, key by key: flag over the user's config over the defaults.
-
-    Defaults are the registry's, else those of the model's generation_config, else temperature 0.7, top_p
-    0.95. A flag that is None was not given. Keys that nobody set are left out. Who sets temperature 0 asks
-    for the model's own first choice: defaults belong to their own temperature and are not mixed into it.
-    """
-    flags = {key: value for key, value in flags.items() if value is not None}
-    layers: list[tuple[Source, Mapping[str, Any]]] = [("config", config), ("flag", flags)]
-    if flags.get("temperature", config.get("temperature")) != 0:
-        defaults: tuple[Source, Mapping[str, Any]] = (
-            ("registry", registry) if registry else ("model", model) if model else ("default", _FALLBACK)
-        )
-        layers.insert(0, defaults)
-    return {key: Setting(key, value, source) for source, values in layers for key, value in values.items()}
 
 
 def set_value(file: Path, key: str, value: Any) -> None:

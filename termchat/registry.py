@@ -51,6 +51,11 @@ class ResolvedModel(NamedTuple):
         """
         return self.name if self.entry is not None else _absolute(self.path)
 
+    @property
+    def template_vars(self) -> Mapping[str, Any]:
+        """Variables for its chat template."""
+        return self.entry.template_vars if self.entry is not None else {}
+
 
 @lru_cache(64)  # asked for with every drawing
 def _absolute(path: Path) -> str:

@@ -78,8 +78,11 @@ class Fields(NamedTuple):
         return default
 
     def integer(self, name: str, low: int, high: int, default: Any = REQUIRED) -> Any:
-        """An integer in [low, high], or the default where the field is missing."""
-        value = self.get(name, default)
+        """An integer in [low, high], or the default where the field is missing.
+
+        GGUF files may hold it once for each layer; a list that differs between them is refused.
+        """
+        value = _one_of(self.get(name, default))
         if value is default:
             return default
         if type(value) is not int:
@@ -130,3 +133,9 @@ class Fields(NamedTuple):
             if type(entry) is not int:
                 self.fail(name, f"must hold token ids, not {shown(entry)}")
         return tuple(entry for entry in ids if entry >= 0)
+
+
+def _one_of(value: Any) -> Any:
+    """The value that an array holds throughout; anything else as it is."""
+    entries = set(value.tolist()) if hasattr(value, "tolist") else set()
+    return entries.pop() if len(entries) == 1 else value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine import EngineError, Finished, Message, SamplingParams, TextDelta
 
 from ..messages import outcome_of, prompt_of, said_now
-from ..setup import seeded
+from ..sampling import seeded
 from .console import Console
 from .errors import engine_failure
 from .presenters import Presenter

@@ -10,11 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from engine import EngineConfig
 from engine.loading.gguf_cursor import Cursor
-from engine.model import load_model
+from engine.model import LoadedModel, load_model
 from engine.tokenization import load_tokenizer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -59,11 +61,13 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def start(path: Path) -> None:
+def start(path: Path) -> LoadedModel:
     config = EngineConfig(
         model=path, backend="native", threads=1, kv_blocks=4, max_batch_tokens=32, max_sequences=2
     )
-    load_model(config).runner.close()
+    loaded = load_model(config)
+    loaded.runner.close()
+    return loaded
 
 
 @pytest.mark.parametrize("sentencepiece", [False, True])
@@ -126,3 +130,20 @@ def test_a_tokenizer_alone_needs_no_weights(models: ModuleType, opened: Counter[
     assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
     assert set(opened.values()) == {1}
     assert not weights & opened.keys()
+
+
+def test_what_ends_a_turn_comes_together_in_one_place(models: ModuleType, tmp_path: Path) -> None:
+    """Names of tokens, ids of the files that the tokenizer knows, and those that only the weights have."""
+    files = models.folder_model(sentencepiece=True)
+    tensors = safetensors.numpy.load(files["model.safetensors"])
+    known = len(tensors["model.embed_tokens.weight"])
+    tensors["model.embed_tokens.weight"] = np.pad(tensors["model.embed_tokens.weight"], [(0, 8), (0, 0)])
+    config = json.loads(files["config.json"]) | {"vocab_size": known + 8, "eos_token_id": [5, known + 8]}
+    files |= {
+        "config.json": json.dumps(config).encode(),
+        "generation_config.json": json.dumps({"eos_token_id": [known + 3, 10**9]}).encode(),
+        "model.safetensors": safetensors.numpy.save(tensors),
+    }
+    loaded = start(write(tmp_path / "m", files))
+    assert loaded.end_ids == {2, 5, known - 1, known + 3}  # </s> and <|im_end|> by their names
+    assert loaded.tokenizer.end_ids == loaded.end_ids | {known + 8, 10**9}

@@ -187,3 +187,11 @@ def test_what_is_not_supported_is_refused_by_name() -> None:
     assert "split.count is 3" in refuse(file(**{"split.count": 3}))
     assert read_metadata(file(sizes={"attention.sliding_window": 9})).spec.layers[-1].window == 9
     assert read_metadata(file(sizes={"attention.sliding_window": 0})).spec.layers[-1].window is None
+
+
+def test_a_size_may_stand_once_for_each_layer() -> None:
+    sizes = {"attention.head_count_kv": np.full(3, 2, np.int32), "feed_forward_length": np.full(3, 96)}
+    assert read_metadata(file(sizes=sizes)) == read_metadata(file())
+    for differing in (np.array([2, 2, 1], np.int32), np.empty(0, np.int32), np.full(3, True)):
+        message = refuse(file(sizes={"attention.head_count_kv": differing}))
+        assert "llama.attention.head_count_kv must be an integer, not" in message

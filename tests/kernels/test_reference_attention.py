@@ -59,7 +59,7 @@ class Case:
         """What the row at this position must come to, in float64."""
         shape = self.cache.shape
         seen = slice(0 if window is None else max(0, position - window + 1), position + 1)
-        stored = getattr(torch, shape.dtype)
+        stored = getattr(torch, shape.format)
         k, v = (
             kv[sequence][seen].to(stored).double().view(-1, shape.kv_heads, shape.head_dim)
             for kv in (self.keys, self.values)

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from engine import Message, SamplingParams
 
-from ...errors import did_you_mean
+from ...errors import did_you_mean, shown
 from ..errors import CliError
 
 LIMIT_BYTES = 64 << 20
@@ -34,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot, and why."""
+    """A line that cannot, and why. id: None if it is that of an earlier line."""
 
     index: int
     id: Any
@@ -51,6 +51,24 @@ def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         if long or line.strip():
             yield index, None if long else line
         index += 1
+
+
+def read_jobs(file: BinaryIO, *, system: str = "", raw: bool = False) -> Iterator[Job | BadLine]:
+    """The lines as jobs. An id that an earlier line has is refused: their results could not be told apart."""
+    known: set[str] = set()
+    for index, line in read_lines(file):
+        job = parse_line(index, line, system=system, raw=raw)
+        key = key_of(job.id)
+        if key in known:
+            message = f"an earlier line has the id {shown(job.id)}; give each line one of its own"
+            job = BadLine(index, None, CliError("invalid_request", message))
+        known.add(key)
+        yield job
+
+
+def key_of(id: Any) -> str:
+    """An id as a key: the number 1 and the text "1" are two ids."""
+    return json.dumps(id)
 
 
 def parse_line(index: int, line: bytes | None, *, system: str = "", raw: bool = False) -> Job | BadLine:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from ...files import try_lock
 from ..errors import CliError
-
-
-def key_of(id: Any) -> str:
-    """An id as a key: the number 1 and the text "1" are two ids."""
-    return json.dumps(id)
+from .lines import key_of
 
 
 def finished_ids(path: Path) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from engine import Finished
 
-from ...setup import seeded
+from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
@@ -25,8 +25,8 @@ from ..output import Output
 from ..result import Result
 from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
 from ..stdin import PIECE, Input
-from .lines import BadLine, Job, parse_line, read_lines
-from .results import ResultFile, key_of
+from .lines import BadLine, Job, key_of, read_jobs
+from .results import ResultFile
 
 Results = ResultFile | Output
 """Where results go: a file that a rerun goes on with, or a stream that is only written to."""
@@ -146,7 +146,6 @@ class _Batch:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Job | BadLine | None | OSError] = asyncio.Queue()
         self._places = threading.Semaphore(1)  # lines read ahead of the workers
-        self._writing = asyncio.Lock()
 
     async def run(self, source: BinaryIO) -> Tally:
         """Until the last line is answered, or a signal or a closed pipe stops it."""
@@ -221,15 +220,13 @@ class _Batch:
         if isinstance(self._results, ResultFile):
             self._results.append(line)
         else:
-            async with self._writing:  # a line goes out in pieces when the reader is slow
-                await self._results.send(line + "\n", json=True)
+            await self._results.send(line + "\n", json=True)
 
     def _read(self, source: BinaryIO) -> None:
         """Hand over one line after the other; on a thread of its own, which waits until a worker takes it."""
         done = self._results.done if isinstance(self._results, ResultFile) else set()
         try:
-            for index, line in read_lines(source):
-                job = parse_line(index, line, system=self._request.system, raw=self._request.raw)
+            for job in read_jobs(source, system=self._request.system, raw=self._request.raw):
                 if key_of(job.id) in done:
                     self._tally.skipped += 1
                 else:

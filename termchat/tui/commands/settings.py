@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...config import resolve_sampling
 from ...errors import did_you_mean
+from ...sampling import resolve_sampling
 from ...settings import SAMPLING_KEYS, check_sampling
 from ..command import Command, CommandError
 from ..screens.conversation_settings import ConversationSettings, ConversationSettingsScreen, parse

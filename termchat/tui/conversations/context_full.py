@@ -80,7 +80,7 @@ async def summarise(
     """
     from engine import Message, SamplingParams
 
-    from ...setup import thinking_style
+    from ...thinking import thinking_style
 
     engine = slot.engine
     assert engine is not None, "it is ready"

@@ -287,6 +287,6 @@ class Turns:
 
 
 def _params(conversation: Conversation, slot: ModelSlot) -> SamplingParams:
-    from ...setup import seeded
+    from ...sampling import seeded
 
     return seeded(slot.sampling(conversation.sampling))

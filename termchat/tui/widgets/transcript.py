@@ -21,7 +21,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from ...render import Palette, Row
-from ...render.styles import text_styles
+from ...render.strips import text_styles
 from ...themes import contrast
 from ..terminal.ascii import AsWritten
 from .kept_rows import RowView

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from rich.segment import Segment
-from termconversation.tui.engines.stats import Timeline
 from textual.color import Color
 from textual.widgets import OptionList, Static
 
@@ -18,6 +17,7 @@ from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
+from termchat.tui.engines.stats import Timeline
 from termchat.tui.screens.picker import Picker
 from termchat.tui.screens.stats import Plot
 from termchat.tui.terminal.ascii import Ascii

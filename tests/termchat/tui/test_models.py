@@ -111,7 +111,7 @@ async def test_a_model_that_cannot_chat_leaves_the_memory_and_can_be_tried_again
     monkeypatch.setattr(AsyncEngine, "__aexit__", noted)
     async with stage({"small": script("fine")}, start=False) as s:
         with monkeypatch.context() as patch:
-            patch.setattr("termchat.setup.thinking_style", no_template)
+            patch.setattr("termchat.thinking.thinking_style", no_template)
             await s.engines.start(None)
             slot = s.engines.default
             await s.until(lambda: slot.state == "failed")
