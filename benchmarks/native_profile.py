@@ -24,11 +24,8 @@ from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import Weights, place
-from engine.sampler import SamplerState
-from engine.step_builder import SamplingBatchBuilder
 from kernels.interface import (
     BackendSettings,
-    Batch,
     CacheShape,
     Forward,
     Inputs,
@@ -39,6 +36,7 @@ from kernels.interface import (
 )
 from kernels.native.backend import NativeBackend
 from kernels.native.library import load
+from kernels.step import Step
 
 BLOCK = 32
 REPEATS = 40
@@ -69,7 +67,7 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 def groups(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Tensor names of the matrices by the products they take part in."""
-    layers = range(checkpoint.spec.layers)
+    layers = range(len(checkpoint.spec.layers))
     head = "head" if checkpoint.tensors.has("head") else "embedding"
     return {
         "q, k, v": [f"{i}.{name}" for i in layers for name in "qkv"],
@@ -110,15 +108,15 @@ def print_costs(checkpoint: Checkpoint, peak: float, measured: dict[str, float])
     ]
     print_table(header, rows)
     spec = checkpoint.spec
-    shape = CacheShape(spec.layers, 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
-    attention = 2 * spec.layers * spec.heads * spec.head_dim
+    shape = CacheShape(len(spec.layers), 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+    attention = 2 * len(spec.layers) * spec.heads * spec.head_dim
     print(
         f"KV cache: {shape.bytes_per_token:,} bytes a token; attention: {attention:,} MACs for each earlier "
         f"token.\nPeak: plain reads of a buffer of the weights' size, {peak / 1e9:.1f} GB/s.\n"
     )
 
 
-def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Batch:
+def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Step:
     """Rows of one prompt from its beginning, or one row each of sequences with `context` tokens."""
     sequences, length = (1, rows) if prefill else (rows, context + 1)
     width = -(-length // BLOCK)
@@ -126,15 +124,14 @@ def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Ba
     positions = np.arange(rows, dtype=np.int32) if prefill else np.full(rows, context, np.int32)
     owners = np.zeros(rows, np.int32) if prefill else np.arange(rows, dtype=np.int32)
     samples = [rows - 1] if prefill else list(range(rows))
-    state = SamplerState(GREEDY, 0)
-    return Batch(
+    return Step.of(
         tokens=np.random.default_rng(0).integers(0, vocabulary, rows).astype(np.int32),
         positions=positions,
         slots=(tables[owners, positions // BLOCK] * BLOCK + positions % BLOCK).astype(np.int32),
         sequences=owners,
         block_tables=tables,
         sample_rows=np.array(samples, np.int32),
-        sampling=SamplingBatchBuilder().build([state] * len(samples), [length] * len(samples)),
+        draw_positions=np.full(len(samples), length),
     )
 
 
@@ -146,8 +143,9 @@ def write_cache(program: Program, sequences: int, context: int, vocabulary: int)
     for sequence in range(sequences):
         batch = step_batch(context, 0, vocabulary, prefill=True)
         first = sequence * width
-        blocks = np.arange(first, first + width, dtype=np.int32)[None]
-        program.run(replace(batch, slots=batch.slots + first * BLOCK, block_tables=blocks))
+        batch.slots += first * BLOCK
+        batch.block_tables[:] = np.arange(first, first + batch.counts.table_width)
+        program.launch(batch).result()
 
 
 def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
@@ -166,35 +164,36 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
 
     def q_columns(ops: Operations, x: Value) -> Value:
         columns = (spec.q_columns, spec.kv_columns, spec.kv_columns)
-        return ops.split(ops.linear(x, layers[0].qkv, planes=2), columns)
+        return ops.split(ops.linear(x, layers[0].qkv.matrix, planes=2), columns)
 
     def qkv(ops: Operations, x: Value, batch: Inputs) -> None:
         for layer in layers:
-            ops.linear(x, layer.qkv, planes=2)
+            ops.linear(x, layer.qkv.matrix, planes=2)
 
     def output(ops: Operations, x: Value, batch: Inputs) -> None:
         q = q_columns(ops, x)[0]
         for layer in layers:
-            ops.linear(q, layer.output)
+            ops.linear(q, layer.output.matrix)
 
     def gate_up(ops: Operations, x: Value, batch: Inputs) -> None:
         for layer in layers:
-            ops.linear(x, layer.gate_up)
+            ops.linear(x, layer.gate_up.matrix)
 
     def down(ops: Operations, x: Value, batch: Inputs) -> None:
-        gated = ops.gated(ops.linear(x, layers[0].gate_up))
+        gated = ops.gated(ops.linear(x, layers[0].gate_up.matrix))
         for layer in layers:
-            ops.linear(gated, layer.down)
+            ops.linear(gated, layer.down.matrix)
 
     def attention(ops: Operations, x: Value, batch: Inputs) -> None:
         q, k, v = q_columns(ops, x)
-        q, k = (ops.rope(part, batch.positions, weights.rotation) for part in (q, k))
+        (rotation,) = weights.rotations.values()
+        q, k = (ops.rope(part, batch.positions, rotation) for part in (q, k))
         for layer in layers:
             ops.kv_write(layer.index, k, v, batch.slots)
             ops.paged_attention(layer.index, q, batch, scale=spec.head_dim**-0.5)
 
     def norms(ops: Operations, x: Value, batch: Inputs) -> None:
-        wide = ops.linear(x, layers[0].gate_up)
+        wide = ops.linear(x, layers[0].gate_up.matrix)
         for layer in layers:
             ops.rms_norm(x, layer.attention_norm, spec.norm_eps)
             ops.rms_norm(x, layer.mlp_norm, spec.norm_eps)
@@ -223,7 +222,7 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     weights = place(spec, checkpoint.tensors, backend)
     width = -(-max(context + 1, 512) // BLOCK)
     backend.allocate_cache(
-        CacheShape(spec.layers, 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+        CacheShape(len(spec.layers), 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
     )
     limits = Limits(rows=max(512, context), samples=16, sequences=16, blocks_per_sequence=width)
     programs = {
@@ -232,16 +231,16 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     write_cache(programs["whole step"], 16, context, spec.vocabulary)
     sizes = {f"{rows} x decode": (rows, False) for rows in (1, 4, 8, 16)} | {"prefill of 512": (512, True)}
     columns: dict[str, dict[str, float]] = {}
-    peaks = [backend.read_bandwidth(checkpoint.weight_bytes)]
+    peaks = [backend.read_bandwidth(checkpoint.tensors.nbytes())]
     for size, (rows, prefill) in sizes.items():
         batch = step_batch(rows, context, spec.vocabulary, prefill=prefill)
         seconds: dict[str, list[float]] = {name: [] for name in programs}
         for _ in range(REPEATS // 5 if prefill else REPEATS):
             for name, program in programs.items():
                 started = time.perf_counter()
-                program.run(batch)
+                program.launch(batch).result()
                 seconds[name].append(time.perf_counter() - started)
-        peaks.append(backend.read_bandwidth(checkpoint.weight_bytes))
+        peaks.append(backend.read_bandwidth(checkpoint.tensors.nbytes()))
         found = {name: min(values) * 1e3 for name, values in seconds.items()}
         empty, whole = found.pop("empty"), found.pop("whole step")
         columns[size] = {name: value - empty for name, value in found.items()}

@@ -64,7 +64,7 @@ class Meter:
 
     def __init__(self, engine: AsyncEngine, chats: int) -> None:
         self._engine = engine
-        self._chats = chats
+        self._streams = chats
         self._readings: list[tuple[float, float, EngineSnapshot]] = []  # wall, thread's time, snapshot
         self._lag: list[float] = []
 
@@ -75,11 +75,11 @@ class Meter:
             await asyncio.sleep(LOOK_SECONDS)
             now, snapshot = time.perf_counter(), self._engine.snapshot()
             decoding = sum(row.state == "decode" for row in snapshot.conversations)
-            if self._readings and decoding < self._chats:
+            if self._readings and decoding < self._streams:
                 return
             if snapshot.tokens_total and not snapshot.running:
                 raise RuntimeError("a reply was over before the last one began; ask for more tokens")
-            if decoding == self._chats:
+            if decoding == self._streams:
                 self._lag.append(now - due)
                 if not self._readings or self._readings[-1][2] is not snapshot:
                     self._readings.append((now, time.thread_time(), snapshot))
@@ -111,7 +111,7 @@ async def bare(path: Path, chats: int, tokens: int) -> dict[str, float]:
 class MeasuredApp(TermchatApp):
     """The program, which is asked the questions as soon as it can answer, and left when all is said."""
 
-    conversations, profile = 8, 0
+    streams, profile = 8, 0
     result: dict[str, Any] | None = None
 
     def on_mount(self) -> None:
@@ -120,13 +120,13 @@ class MeasuredApp(TermchatApp):
 
     async def _drive(self) -> None:
         engine = await self.engines.default.ready()
-        for number in range(self.conversations):
-            chat = self.chats.new()
-            await self.chats.show(chat)
-            self.turns.submit(chat, question(number))
-            while chat.id is None:
+        for number in range(self.streams):
+            conversation = self.conversations.new()
+            await self.conversations.show(conversation)
+            self.turns.submit(conversation, question(number))
+            while conversation.id is None:
                 await asyncio.sleep(0.001)
-        meter = Meter(engine, self.conversations)
+        meter = Meter(engine, self.streams)
         profiler = cProfile.Profile(time.thread_time)
         if self.profile:
             profiler.enable()
@@ -152,7 +152,7 @@ def with_interface(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         paths = replace(Paths.default(), **{part: Path(name, part) for part in ("config", "data", "state")})
         sampling = {"temperature": 0.0, "max_tokens": options.tokens}
         app = MeasuredApp(paths, Config.load(paths.config_file), Options(model=str(path), sampling=sampling))
-        app.conversations, app.profile = options.chats, options.profile
+        app.streams, app.profile = options.chats, options.profile
         run(app, lambda leave: contextlib.nullcontext(), lambda: 0)
     assert app.result is not None, "it was measured"
     return app.result

@@ -27,7 +27,7 @@ from .types import (
 if TYPE_CHECKING:
     from .bandwidth import Peak
     from .client import AsyncEngine
-    from .loading.hub import model_name
+    from .loading.folder import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
@@ -42,7 +42,7 @@ _LAZY = {
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
-    "model_name": "loading.hub",
+    "model_name": "loading.folder",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",

@@ -35,7 +35,7 @@ from .prompt import Prompt, source_of
 from .protocol import ModelInfo
 from .sampler import derive_seed, random_seed
 from .stream import Mailbox, ResponseStream
-from .types import EngineError, EngineSnapshot, Finished, SamplingParams, Timings, Usage
+from .types import EngineError, EngineSnapshot, Finished, SamplingParams, Timings, Usage, shown
 
 SHUTDOWN_SECONDS = 30.0
 JOIN_SECONDS = 0.2
@@ -191,7 +191,9 @@ class AsyncEngine:
         return scores
 
     def focus(self, stream: ResponseStream | None) -> None:
-        """Let this conversation win ties for prefill and admission."""
+        """Let this conversation win ties for prefill and admission; None: no one does."""
+        if not isinstance(stream, ResponseStream | None):
+            raise TypeError(f"focus takes a reply's stream or None, not {shown(stream)}")
         self._core.post(Focus(None if stream is None else stream.id))
 
     async def bandwidth_peak(self) -> float | None:

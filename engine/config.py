@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from .types import shown
 
 if TYPE_CHECKING:
-    from .testing import ScriptedModel
+    from .model import LoadedModel
 
 Backend = Literal["auto", "reference", "native"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
@@ -29,11 +29,18 @@ def _range(name: str, value: object, low: int, high: int, unit: str) -> None:
         raise ValueError(f"{name} must be an integer in [{low}, {high}] {unit}, not {shown(value)}")
 
 
+class ModelSource(Protocol):
+    """Something other than a path that can be an EngineConfig's model, such as a script for tests."""
+
+    def load(self, config: EngineConfig) -> LoadedModel:
+        """Make the model; called on the engine thread."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """How an engine is set up. Only `model` must be given; None and "auto" take a default from the machine.
 
-    model: path of a GGUF file or of a safetensors folder (or a scripted model in tests).
+    model: path of a GGUF file or of a safetensors folder, or what makes a model without files.
     device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
     reference backend.
     quantization: format of the weights: auto as stored, none as floats, int8 or int4 packs wider ones.
@@ -47,7 +54,7 @@ class EngineConfig:
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     """
 
-    model: str | Path | ScriptedModel
+    model: str | Path | ModelSource
     device: str = "auto"
     backend: Backend = "auto"
     dtype: Dtype = "auto"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernels.interface import CacheShape
 
@@ -44,7 +45,7 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
     fits.
     """
     dtype = "float16" if config.kv_dtype == "auto" else config.kv_dtype
-    one = CacheShape(spec.layers, 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    one = CacheShape(len(spec.layers), 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
     blocks = config.kv_blocks
     if blocks is None:
         memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
@@ -56,7 +57,7 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
                 f"the KV cache needs at least {one.nbytes:,} bytes for one block, "
                 f"but kv_memory is {memory:,} bytes",
             )
-    return CacheShape(spec.layers, blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    return CacheShape(len(spec.layers), blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
 
 
 def plan_memory(config: EngineConfig) -> MemoryPlan:
@@ -66,8 +67,8 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     from .loading.checkpoint import open_checkpoint
     from .selection import select_backend
 
-    assert not hasattr(config.model, "load"), "a plan is for a model with files"
-    checkpoint = open_checkpoint(str(config.model), config.quantization)
+    assert isinstance(config.model, (str, Path)), "a plan is for a model with files"
+    checkpoint = open_checkpoint(config.model, config.quantization)
     context = checkpoint.context_length(config.context_length)
     try:
         selection = select_backend(config)
@@ -77,8 +78,8 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     shape = size_kv_cache(config, checkpoint.spec, context, free)
     return MemoryPlan(
         model=checkpoint.name,
-        quantization=checkpoint.quantization,
-        weight_bytes=checkpoint.weight_bytes,
+        quantization=checkpoint.tensors.label(),
+        weight_bytes=checkpoint.tensors.nbytes(),
         kv_bytes_per_token=shape.bytes_per_token,
         kv_bytes=shape.nbytes,
         blocks=shape.blocks,

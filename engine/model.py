@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
 from .runner import ModelRunner, Runner
@@ -44,30 +45,23 @@ class LoadedModel:
     drafter: Drafter | None = None
 
 
-class ModelSource(Protocol):
-    """Something other than a path that can be an EngineConfig's model."""
-
-    def load(self, config: EngineConfig) -> LoadedModel:
-        """Make the model; called on the engine thread."""
-
-
 def load_model(config: EngineConfig) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit).
     """
-    if hasattr(config.model, "load"):
-        source: ModelSource = config.model
-        return source.load(config)
+    if not isinstance(config.model, (str, Path)):
+        return config.model.load(config)
     from kernels.backends import open_backend
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
     from .loading.checkpoint import open_checkpoint
+    from .loading.fields import invalid
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
-    from .models.weights import place_rotation, place_tensors
+    from .models.weights import place_rotations, place_tensors
     from .roofline import Traffic
     from .scheduler import most_samples
     from .selection import select_backend
@@ -82,11 +76,14 @@ def load_model(config: EngineConfig) -> LoadedModel:
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
-        weights = place_tensors(spec, checkpoint.tensors, backend)
+        try:
+            weights = place_tensors(spec, checkpoint.tensors, backend)
+        except ValueError as error:  # values that can't be held in any format; it names the tensor
+            raise invalid(checkpoint.path, str(error)) from None
         shape = size_kv_cache(config, spec, context, backend.free_bytes())
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
-        weights = place_rotation(spec, weights, backend, positions)
+        rotations = place_rotations(spec, weights, backend, positions)
         backend.allocate_cache(shape)
         limits = Limits(
             rows=config.max_batch_tokens,
@@ -113,17 +110,15 @@ def load_model(config: EngineConfig) -> LoadedModel:
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, weights.tables),
+        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
         tokenizer=tokenizer,
         vocabulary=spec.vocabulary,
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(
-            token for token in (*tokenizer.end_ids, *checkpoint.end_ids) if token < spec.vocabulary
-        ),
-        chat_template=checkpoint.chat_template,
-        defaults=checkpoint.defaults,
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        chat_template=checkpoint.generation.chat_template,
+        defaults=checkpoint.generation.defaults,
         notes=selection.notes,
         place=_place(backend, traffic),
     )
@@ -141,6 +136,6 @@ def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer, with the chat template compiled."""
     from .tokenization import prepare_template, template_of, tokenizer_of
 
-    tokenizer = tokenizer_of(checkpoint)
-    prepare_template(template_of(tokenizer, checkpoint.chat_template))
+    tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
+    prepare_template(template_of(tokenizer, None))
     return tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 from kernels.native import chosen, reserve
 
@@ -21,7 +22,7 @@ def reserve_memory(config: EngineConfig) -> None:
 
     Does nothing where the model is no single file or the native backend will not be used.
     """
-    if hasattr(config.model, "load") or config.backend == "reference":
+    if not isinstance(config.model, (str, Path)) or config.backend == "reference":
         return
     try:
         status = os.stat(config.model)

@@ -28,9 +28,8 @@ class Traffic(NamedTuple):
     @classmethod
     def of(cls, spec: ModelSpec, weight_bytes: int, kv_bytes_per_token: int) -> Traffic:
         """The traffic of a model."""
-        windows = (spec.layer_window(layer) for layer in range(spec.layers))
-        known = tuple(window for window in windows if window is not None)
-        return cls(weight_bytes, kv_bytes_per_token, known, spec.layers)
+        known = tuple(layer.window for layer in spec.layers if layer.window is not None)
+        return cls(weight_bytes, kv_bytes_per_token, known, len(spec.layers))
 
     def step_bytes(self, plan: StepPlan) -> int:
         """Weights, keys and values read by the plan's runs, and keys and values they write.

@@ -7,15 +7,21 @@ No library exponential, cosine or sine and no fused multiply-add takes part here
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .interface import Gate
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 Array = TypeVar("Array", NDArray[np.float32], "Tensor")
+
+Exp = Callable[[Any], Any]
+"""`exp32`, for arrays or for tensors."""
 
 # exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 (W. J. Cody, W. Waite, "Software Manual for the
 # Elementary Functions", 1980). Each constant is exact in float32.
@@ -36,6 +42,29 @@ EXP_POLYNOMIAL = (
     1.0,
     1.0,
 )
+
+# tanh(x) = x + x^3 times this in x^2, for |x| <= 0.625 (Cephes, tanhf.c); highest power first.
+TANH_POLYNOMIAL = tuple(
+    map(
+        float.fromhex,
+        ("-0x1.75e1d4p-8", "0x1.52269cp-6", "-0x1.b83c5ap-5", "0x1.110726p-3", "-0x1.555532p-2"),
+    )
+)
+# 2 sqrt(2 / pi), and 0.044715 times that, rounded to float32.
+GELU_TANH = (float.fromhex("0x1.988454p+0"), float.fromhex("0x1.2444f2p-4"))
+# The standard normal distribution below -|x| is exp(-x^2 / 2) times this in t = 1 / (1 + 11/32 |x|), highest
+# power first and none for 1: a minimax fit, relative error 2e-8 before rounding.
+NORMAL_TAIL = tuple(
+    map(
+        float.fromhex,
+        (
+            *("-0x1.cb8df4p-6", "0x1.28dbf8p-3", "-0x1.186e04p-2", "0x1.8bb624p-3", "-0x1.4e2086p-5"),
+            *("0x1.cfd76cp-4", "0x1.dd9aa8p-4", "0x1.19b90ep-3", "0x1.18d1b4p-3"),
+        ),
+    )
+)
+CLAMP_LIMIT, CLAMP_SLOPE = 7.0, float.fromhex("0x1.b3b646p+0")
+"""Of the clamped gate: gpt-oss's swiglu_limit, and 1.702 rounded to float32."""
 
 # x = n pi / 2 + r, the same way: n times each of the first two parts is exact for n below 2^20.
 TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
@@ -64,6 +93,62 @@ def exp32(x: Array, int32: Any = np.int32) -> Array:
     result += EXP_POLYNOMIAL[-1]
     result *= (shifted.view(int32) << 23).view(x.dtype)
     return result
+
+
+def tanh32(x: Array, exp: Exp) -> Array:
+    """Hyperbolic tangent of float32 values within 2 units in the last place; NaN stays NaN."""
+    square: Any = x * x
+    y = square * TANH_POLYNOMIAL[0]
+    for coefficient in TANH_POLYNOMIAL[1:]:
+        y += coefficient
+        y *= square
+    y *= x
+    y += x
+    magnitude: Any = abs(x)
+    far = 1.0 - 2.0 / (exp(magnitude + magnitude) + 1.0)
+    above, below = x > 0.625, x < -0.625
+    y[above] = far[above]
+    y[below] = -far[below]
+    return y  # type: ignore[no-any-return]
+
+
+def silu(x: Array, exp: Exp) -> Array:
+    """The quotient x / (1 + exp(-x))."""
+    denominator: Any = exp(-x) + 1.0
+    return x / denominator  # type: ignore[no-any-return]
+
+
+def gelu_tanh(x: Array, exp: Exp) -> Array:
+    """That is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv 1606.08415)."""
+    one, cubed = GELU_TANH
+    u: Any = (x * x * cubed + one) * x
+    return x / (exp(-u) + 1.0)  # type: ignore[no-any-return]
+
+
+def gelu(x: Array, exp: Exp) -> Array:
+    """The product of x and the standard normal distribution up to x (arXiv 1606.08415)."""
+    t: Any = 1.0 / (abs(x) * 0.34375 + 1.0)
+    y = t * NORMAL_TAIL[0]
+    for coefficient in NORMAL_TAIL[1:]:
+        y += coefficient
+        y *= t
+    y *= exp(x * x * -0.5)
+    above: Any = x > 0
+    y[above] = (1.0 - y)[above]
+    return x * y  # type: ignore[no-any-return]
+
+
+def gated(kind: Gate, gate: Array, up: Array, exp: Exp) -> Array:
+    """A gate and what it lets through.
+
+    silu, gelu_tanh, gelu: that function of the gate, times up. clamped (gpt-oss): both within 7 (the gate
+    only from above), gate / (1 + exp(-1.702 gate)) * (up + 1).
+    """
+    if kind != "clamped":
+        function = {"silu": silu, "gelu_tanh": gelu_tanh, "gelu": gelu}[kind]
+        return function(gate, exp) * up
+    g: Any = gate.clip(max=CLAMP_LIMIT)
+    return (up.clip(-CLAMP_LIMIT, CLAMP_LIMIT) + 1.0) * (g / (exp(-(g * CLAMP_SLOPE)) + 1.0))  # type: ignore[no-any-return]
 
 
 def cosine_sine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

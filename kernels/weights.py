@@ -1,20 +1,21 @@
-"""Weights in canonical form: numpy views, often straight into a memory-mapped file, never copied by making
-one.
+"""The formats of weights, and weights in them: numpy views, often straight into a memory-mapped file, never
+copied by making one.
 
-A matrix is [rows, columns] = [outputs, inputs]. Groups of 32 columns share a scale; where 32 does not divide
-the columns, the last group is filled up with codes that are worth nothing.
+A matrix is [rows, columns] = [outputs, inputs]. Groups of columns share a scale; where they do not divide the
+columns, the last group is filled up with codes that are worth nothing.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 GROUP = 32
-"""Columns that share one scale."""
+"""Columns that share one scale, and that backends with integer products quantize together."""
 
 
 def group_count(columns: int) -> int:
@@ -23,11 +24,120 @@ def group_count(columns: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """How a matrix is held. dtype: of the array of its codes, or values.
+
+    Packed: value = (code + low) * scale + minimum, with codes of so many bits, and float16 scales and (where
+    it has any) minima of each `group` of columns. An array of 8-bit codes holds code + low. Of 4-bit codes
+    byte i of a group holds column i in its low and column i + group / 2 in its high nibble.
+    Plain (group 1): values of so many bits as they are; bfloat16 as its 16 bits.
+    """
+
+    name: str
+    bits: int
+    dtype: type[np.generic]
+    group: int = 1
+    minima: bool = False
+    low: int = 0
+
+    @property
+    def packed(self) -> bool:
+        """Whether it has codes and scales."""
+        return self.group > 1
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of a group's codes, or of a value."""
+        return self.bits * self.group // 8
+
+    @property
+    def top(self) -> int:
+        """The most steps from a group's minimum, or from 0 in both directions where it has none."""
+        return (1 << self.bits) - 1 if self.minima else (1 << self.bits - 1) - 1
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of a tensor: codes, scales and minima, or values."""
+        of_group = self.code_bytes + (2 + 2 * int(self.minima) if self.packed else 0)
+        return math.prod(shape[:-1]) * -(-shape[-1] // self.group) * of_group
+
+    def pack(self, integers: NDArray[Any]) -> NDArray[Any]:
+        """The array of codes for whole numbers of steps [rows, groups, group]: code + low of every value."""
+        if self.bits == 8:
+            return integers.astype(self.dtype)
+        codes = (integers - self.low).astype(np.uint8)
+        half = self.group // 2
+        return codes[..., :half] | codes[..., half:] << np.uint8(4)
+
+    def unpack(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """What `pack` was given."""
+        if self.bits == 8:
+            return codes
+        integers = np.concatenate([codes & 15, codes >> 4], axis=-1)
+        return integers.astype(np.int8) + np.int8(self.low) if self.low else integers
+
+
+FORMATS = {
+    format.name: format
+    for format in (
+        WeightFormat("q4", 4, np.uint8, GROUP, minima=True),
+        WeightFormat("q8", 8, np.int8, GROUP, low=-128),
+        WeightFormat("f32", 32, np.float32),
+        WeightFormat("f16", 16, np.float16),
+        WeightFormat("bf16", 16, np.uint16),
+    )
+}
+"""Every format, by name. The table of cpp/formats.hpp is the same, or the library is not loaded."""
+
+
+class BlockType(NamedTuple):
+    """A type of blocks in a file: values of a block, its bytes, and the format that it is computed in."""
+
+    values: int
+    nbytes: int
+    format: str
+
+
+BLOCKS = {
+    "F32": BlockType(1, 4, "f32"),
+    "F16": BlockType(1, 2, "f16"),
+    "BF16": BlockType(1, 2, "bf16"),
+    "Q4_0": BlockType(32, 18, "q4"),
+    "Q4_1": BlockType(32, 20, "q4"),
+    "Q5_0": BlockType(32, 22, "q8"),
+    "Q5_1": BlockType(32, 24, "q8"),
+    "Q8_0": BlockType(32, 34, "q8"),
+    "Q2_K": BlockType(256, 84, "q8"),
+    "Q3_K": BlockType(256, 110, "q8"),
+    "Q4_K": BlockType(256, 144, "q4"),
+    "Q5_K": BlockType(256, 176, "q8"),
+    "Q6_K": BlockType(256, 210, "q8"),
+    "IQ1_S": BlockType(256, 50, "q8"),
+    "IQ1_M": BlockType(256, 56, "q8"),
+    "IQ2_XXS": BlockType(256, 66, "q8"),
+    "IQ2_XS": BlockType(256, 74, "q8"),
+    "IQ2_S": BlockType(256, 82, "q8"),
+    "IQ3_XXS": BlockType(256, 98, "q8"),
+    "IQ3_S": BlockType(256, 110, "q8"),
+    "IQ4_NL": BlockType(32, 18, "q8"),
+    "IQ4_XS": BlockType(256, 136, "q8"),
+    "TQ1_0": BlockType(256, 54, "q8"),
+    "TQ2_0": BlockType(256, 66, "q8"),
+    "MXFP4": BlockType(32, 17, "q8"),
+}
+"""Every type that can be computed with, by ggml's name (ggml-common.h)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plain:
-    """Unquantized values, [rows, columns] or [n]. `bf16` values are held as their 16 bits in uint16."""
+    """Unquantized values, [rows, columns] or [n], in a plain format."""
 
     values: NDArray[Any]
-    dtype: Literal["f32", "f16", "bf16"]
+    format: str
+
+    def __post_init__(self) -> None:
+        form = FORMATS[self.format]
+        assert not form.packed, self.format
+        assert self.values.dtype == form.dtype, (self.values.dtype, self.format)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,15 +162,12 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A quantized matrix.
+    """A matrix in a packed format. codes: [rows, groups, bytes]; scales, minima: float16 [rows, groups].
 
-    q4: codes uint8 [rows, groups, 16]; byte i of a group holds column i in its low and column i + 16 in its
-    high nibble; value = code * scale + minimum. q8: codes int8 [rows, groups, 32]; value = code * scale, no
-    minima.
-    scales, minima: float16 [rows, groups]. kept: rows that hold instead of what the codes say.
+    kept: rows that hold instead of what the codes say.
     """
 
-    format: Literal["q4", "q8"]
+    format: str
     shape: tuple[int, int]
     codes: NDArray[Any]
     scales: NDArray[np.float16]
@@ -68,14 +175,18 @@ class Packed:
     kept: Kept | None = None
 
     def __post_init__(self) -> None:
-        rows, columns = self.shape
-        width, dtype = (16, np.uint8) if self.format == "q4" else (32, np.int8)
-        grid = (rows, group_count(columns))
-        assert self.codes.shape == (*grid, width), (self.codes.shape, self.shape)
-        assert self.codes.dtype == dtype, self.codes.dtype
+        form = FORMATS[self.format]
+        assert form.packed, self.format
+        grid = (self.shape[0], -(-self.shape[1] // form.group))
+        assert self.codes.shape == (*grid, form.code_bytes), (self.codes.shape, self.shape)
+        assert self.codes.dtype == form.dtype, self.codes.dtype
         assert self.scales.shape == grid, self.scales.shape
-        assert (self.minima is not None) == (self.format == "q4"), "q4 has minima, q8 has none"
+        assert (self.minima is not None) == form.minima, f"whether {self.format} has minima"
         assert self.minima is None or self.minima.shape == grid, "one minimum a group"
+
+    def integers(self, rows: slice = slice(None)) -> NDArray[Any]:
+        """What the codes of some rows stand for, in steps: [rows, groups, columns of a group]."""
+        return FORMATS[self.format].unpack(self.codes[rows])
 
     @property
     def nbytes(self) -> int:
@@ -91,14 +202,46 @@ class Packed:
         return Packed(self.format, shape, self.codes[start:stop], self.scales[start:stop], minima)
 
 
-Weight = Plain | Packed
+Canonical = Plain | Packed
 
 
-def blocks_of_rows(weight: Weight) -> list[Weight]:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A matrix in the blocks of a file. `kernels.stored.canonical` makes of it what a backend computes with.
+
+    data: uint8 [rows, bytes of a row]. name: what a sentence about it calls it.
+    """
+
+    type: str
+    shape: tuple[int, int]
+    data: NDArray[np.uint8]
+    name: str
+
+    def __post_init__(self) -> None:
+        rows, columns = self.shape
+        values, nbytes, _ = BLOCKS[self.type]
+        assert columns % values == 0, (self.type, self.shape)
+        assert self.data.shape == (rows, columns // values * nbytes), (self.data.shape, self.shape)
+
+    @property
+    def format(self) -> str:
+        """What it becomes (but q8 instead of q4 where that can't hold it)."""
+        return BLOCKS[self.type].format
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what it becomes."""
+        return FORMATS[self.format].nbytes(self.shape)
+
+
+Weight = Plain | Packed | Stored
+
+
+def blocks_of_rows(weight: Canonical) -> list[Canonical]:
     """The weight as blocks of rows, one below the other, that each have a single form."""
     if isinstance(weight, Plain) or weight.kept is None:
         return [weight]
-    blocks: list[Weight] = []
+    blocks: list[Canonical] = []
     end, rows = 0, weight.kept.rows
     runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) > 1) + 1)
     for run in runs:

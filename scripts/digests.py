@@ -23,14 +23,15 @@ import numpy as np
 
 from engine.models.decoder import decoder
 from engine.models.rope import rotation_tables
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from engine.quantization import quantize
 from kernels import sampling as rules
-from kernels.interface import BackendSettings, Batch, CacheShape, Limits, SamplingBatch
+from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.native.backend import NativeBackend
 from kernels.native.library import kernels
 from kernels.noise import gumbel, hash32, token_words
+from kernels.step import Step
 from kernels.weights import Packed, Plain, Weight, group_count
 
 Open = Callable[[], Any]
@@ -82,16 +83,17 @@ class RandomTensors(dict[str, Weight]):
         matrices = {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
         matrices |= {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
         vectors = {"attention_norm": width, "mlp_norm": width}
-        if spec.qk_norm:
+        if spec is SHARED:
             vectors |= {"q_norm": spec.head_dim, "k_norm": spec.head_dim}
         if biases:
             vectors |= {"q_bias": q, "v_bias": kv, "output_bias": width}
         shapes = {"embedding": (spec.vocabulary, width)} | (
             {} if tied else {"head": (spec.vocabulary, width)}
         )
-        shapes |= {f"{i}.{name}": shape for i in range(spec.layers) for name, shape in matrices.items()}
+        layers = range(len(spec.layers))
+        shapes |= {f"{i}.{name}": shape for i in layers for name, shape in matrices.items()}
         lengths = {"norm": width}
-        lengths |= {f"{i}.{name}": length for i in range(spec.layers) for name, length in vectors.items()}
+        lengths |= {f"{i}.{name}": length for i in layers for name, length in vectors.items()}
         for i, (name, shape) in enumerate(shapes.items()):
             self[name] = matrix(rng, forms[i % len(forms)], *shape)
         for name, length in lengths.items():
@@ -101,7 +103,7 @@ class RandomTensors(dict[str, Weight]):
     has = dict.__contains__
 
 
-def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> SamplingBatch:
+def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> dict[str, np.ndarray]:
     """Settings of every kind: a third of the rows have penalties, as many a bias."""
 
     def pick(*values: float) -> np.ndarray:
@@ -115,28 +117,35 @@ def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> Samplin
     (seen_offsets, seen_ids), (bias_offsets, bias_ids) = lists(), lists()
     bias = numbers(rng, bias_ids.size)
     bias[rng.integers(0, 5, bias.size) == 0] = -np.inf
-    return SamplingBatch(
-        temperature=pick(0, 1e-6, 0.1, 0.7, 1, 1, 1, 1.5, 5),
-        top_k=rng.choice(np.array([0, 0, 0, 1, 2, 40, 65, 300, 10**9], np.int32), samples),
-        top_p=pick(1, 1, 1, 0, 0.5, 0.9, 0.95, 0.999),
-        min_p=pick(0, 0, 0, 0.02, 0.1, 1, 1e-9),
-        repetition=pick(1, 1.1, 2, 0.5),
-        presence=pick(0, 0.5, -1),
-        frequency=pick(0, 0.1, -0.3),
-        seeds=rng.integers(0, 2**64, samples, np.uint64),
-        positions=rng.integers(0, 10000, samples),
-        seen_offsets=seen_offsets,
-        seen_ids=seen_ids,
-        seen_counts=rng.integers(0, 4, seen_ids.size).astype(np.int32),
-        bias_offsets=bias_offsets,
-        bias_ids=bias_ids,
-        bias_values=bias,
-    )
+    return {
+        "temperature": pick(0, 1e-6, 0.1, 0.7, 1, 1, 1, 1.5, 5),
+        "top_k": rng.choice(np.array([0, 0, 0, 1, 2, 40, 65, 300, 10**9], np.int32), samples),
+        "top_p": pick(1, 1, 1, 0, 0.5, 0.9, 0.95, 0.999),
+        "min_p": pick(0, 0, 0, 0.02, 0.1, 1, 1e-9),
+        "repetition": pick(1, 1.1, 2, 0.5),
+        "presence": pick(0, 0.5, -1),
+        "frequency": pick(0, 0.1, -0.3),
+        "seeds": rng.integers(0, 2**64, samples, np.uint64),
+        "draw_positions": rng.integers(0, 10000, samples),
+        "seen_offsets": seen_offsets,
+        "seen_ids": seen_ids,
+        "seen_counts": rng.integers(0, 4, seen_ids.size).astype(np.int32),
+        "bias_offsets": bias_offsets,
+        "bias_ids": bias_ids,
+        "bias_values": bias,
+    }
 
 
 def tiny(**changes: Any) -> ModelSpec:
     """A model with the parts of a large one: grouped queries, and sizes that fill no tile."""
-    sizes = {"layers": 2, "width": 72, "heads": 6, "kv_heads": 2, "head_dim": 16, "feed_forward": 100}
+    sizes = {
+        "layers": (LayerSpec(),) * 2,
+        "width": 72,
+        "heads": 6,
+        "kv_heads": 2,
+        "head_dim": 16,
+        "feed_forward": 100,
+    }
     sizes |= {"vocabulary": 130, "context_length": 640}
     return ModelSpec(**{"architecture": "llama", "norm_eps": 1e-5, **sizes, **changes})
 
@@ -151,23 +160,23 @@ def serve(
     done = [0] * 5
     with start() as backend:
         weights = place(spec, tensors, backend)
-        shape = CacheShape(spec.layers, 5 * BLOCKS + 1, BLOCK, spec.kv_heads, spec.head_dim, kv)
+        shape = CacheShape(len(spec.layers), 5 * BLOCKS + 1, BLOCK, spec.kv_heads, spec.head_dim, kv)
         backend.allocate_cache(shape)
         limits = Limits(256, 256, 5, BLOCKS)
         program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)
         for _ in range(40):
             counts = [min(int(rng.integers(0, 51)), len(h) - n) for h, n in zip(histories, done, strict=True)]
             places = [(i, done[i] + j) for i, count in enumerate(counts) for j in range(count)]
-            batch = Batch(
+            step = Step.of(
                 tokens=np.array([histories[i][p] for i, p in places], np.int32),
                 positions=np.array([p for _, p in places], np.int32),
                 slots=np.array([blocks[i, p // BLOCK] * BLOCK + p % BLOCK for i, p in places], np.int32),
                 sequences=np.array([i for i, _ in places], np.int32),
                 block_tables=blocks,
                 sample_rows=np.arange(len(places), dtype=np.int32),
-                sampling=sampling(rng, len(places), spec.vocabulary),
+                **sampling(rng, len(places), spec.vocabulary),
             )
-            output = program.run(batch, logits=True)
+            output = program.launch(step, logits=True).result()
             yield output.logits
             yield output.tokens
             done = [n + count for n, count in zip(done, counts, strict=True)]
@@ -176,11 +185,11 @@ def serve(
                     histories[i].append(max(0, token))
 
 
-def table(start: Open, weight: Plain, settings: SamplingBatch) -> tuple[np.ndarray, np.ndarray]:
+def table(start: Open, weight: Plain, settings: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Tokens sampled with the rows of a weight as logits, and these logits as they are given out."""
     rows = weight.shape[0]
-    counting, zeros = np.arange(rows, dtype=np.int32), np.zeros(rows, np.int32)
-    batch = Batch(counting, zeros, zeros, zeros, np.zeros((1, 1), np.int32), counting, settings)
+    counting = np.arange(rows)
+    step = Step.of(tokens=counting, block_tables=[[0]], sample_rows=counting, **settings)
     with start() as backend:
         placed = backend.place_matrix(weight)
 
@@ -188,7 +197,7 @@ def table(start: Open, weight: Plain, settings: SamplingBatch) -> tuple[np.ndarr
             logits = ops.gather(ops.embedding(placed, inputs.tokens), inputs.sample_rows)
             return ops.sample(logits, inputs.sampling)
 
-        output = backend.capture(forward, Limits(rows, rows, 1, 1)).run(batch, logits=True)
+        output = backend.capture(forward, Limits(rows, rows, 1, 1)).launch(step, logits=True).result()
         return output.tokens, output.logits.copy()
 
 
@@ -221,7 +230,7 @@ def noise(start: Open) -> Arrays:
     ids, zeros = np.arange(NOISY_IDS, dtype=np.int32), np.zeros(NOISY_IDS, np.float32)
     result = np.empty_like(zeros)
     with start() as backend:
-        functions = (c_void_p * 33).from_address(kernels(backend.cpu_isa))  # Kernels of kernels.hpp
+        functions = (c_void_p * 35).from_address(kernels(backend.cpu_isa))  # Kernels of kernels.hpp
         add_noise = CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_uint32, c_uint32, c_void_p)(functions[-1])
         add_noise(zeros.ctypes.data, ids.ctypes.data, NOISY_IDS, low, high, result.ctypes.data)
     if not np.array_equal(result, gumbel(hash32(np.array([low, high], np.uint32), token_words(NOISY_IDS)))):
@@ -245,10 +254,10 @@ def quantized(_: Open) -> Arrays:
     yield from (q8.codes, q8.scales, q4.codes, q4.scales, q4.minima)
 
 
-SWAPPED = tiny(rope=RopeSpec(layout="interleaved"))
-WINDOW = tiny(kv_heads=6, window=24, window_layers=frozenset({1}))
+SWAPPED = tiny(layers=(LayerSpec(rope=RopeSpec(layout="interleaved")),) * 2)
+WINDOW = tiny(kv_heads=6, layers=(LayerSpec(), LayerSpec(window=24)))
 ODD = tiny(width=99, heads=3, kv_heads=3, head_dim=26, feed_forward=64)
-SHARED = tiny(qk_norm=True, kv_heads=1)
+SHARED = tiny(kv_heads=1)  # with norms on its heads
 CASES: dict[str, Callable[[Open], Arrays]] = {
     "rotation tables": rotations,
     "quantizing": quantized,

@@ -130,7 +130,7 @@ def folder_model(*, sentencepiece: bool) -> Files:
 
     from engine.loading.fields import Fields
     from engine.loading.hf_config import read_config
-    from engine.models.families import tensor_specs
+    from engine.models.family import tensor_specs
 
     tokens = PIECES if sentencepiece else WORDS
     config = {
@@ -153,10 +153,10 @@ def folder_model(*, sentencepiece: bool) -> Files:
         "eos_token_id": [len(tokens) - 1],
         "tie_word_embeddings": True,
     }
-    spec = read_config(Fields(Path("config.json"), config)).spec
+    declared = read_config(Fields(Path("config.json"), config))
     tensors = {
         entry.stored_name: np.random.default_rng(i).standard_normal(entry.shape).astype(np.float16)
-        for i, entry in enumerate(tensor_specs(spec, "huggingface"))
+        for i, entry in enumerate(tensor_specs(declared.family, declared.spec, "huggingface"))
         if entry.role != "head" and not entry.role.endswith("_bias")
     }
     settings = {
@@ -208,7 +208,8 @@ def mutate_values(rng: random.Random, data: bytes) -> bytes:
 def start(path: Path) -> str | None:
     """The refusal of a model; None where it starts, takes a prompt, and gives the tokens' text back."""
     try:
-        tokenizer = tokenizer_of(open_checkpoint(path))
+        checkpoint = open_checkpoint(path)
+        tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
         for text in (TEXT, "a" * 3000, " " * 3000):
             tokenizer.decode(tokenizer.encode(text))
         config = EngineConfig(

@@ -18,7 +18,7 @@ from termchat.config import Config
 from termchat.paths import Paths
 from termchat.tui.app import Options, TermchatApp
 from termchat.tui.commands import COMMANDS
-from termchat.tui.conversations.conversation import Chat
+from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.keymap import shown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -55,19 +55,19 @@ async def _until(condition: Callable[[], object]) -> None:
 
 def _go_on(app: TermchatApp) -> None:
     """Let replies from now on be long: the picture is to show them while they stream."""
-    bridge = app.engines.default
-    usual = bridge.sampling
-    bridge.sampling = lambda own: replace(usual(own), min_tokens=3000, max_tokens=4000)  # type: ignore[method-assign]
+    slot = app.engines.default
+    usual = slot.sampling
+    slot.sampling = lambda own: replace(usual(own), min_tokens=3000, max_tokens=4000)  # type: ignore[method-assign]
 
 
-async def _streams(chat: Chat, tokens: int) -> None:
+async def _streams(chat: Conversation, tokens: int) -> None:
     """Until its reply has so many tokens and goes on."""
     await _until(lambda: any(reply.tokens > tokens for reply in chat.live.values()))
 
 
 async def _code(app: TermchatApp) -> None:
     """A reply that is over, and the engine's peak measured, which is done when nothing runs."""
-    chat = app._main.chat
+    chat = app._main.conversation
     app.turns.submit(chat, "Write a Python function that adds two numbers, with an example.")
     await _until(lambda: chat.messages[1:] and not chat.busy)
     await _until(lambda: (figures := app.monitor.stats) is not None and figures.bandwidth_share)
@@ -77,15 +77,15 @@ async def _code(app: TermchatApp) -> None:
 async def _two_stream(app: TermchatApp) -> None:
     await _code(app)
     _go_on(app)
-    chats, turns, main = app.chats, app.turns, app._main
+    chats, turns, main = app.conversations, app.turns, app._main
     for text, tokens in (
         ("Tell me a long story about a lighthouse.", 40),
         ("Explain step by step how bread is made.", 100),
     ):
         await main.switch_to(chats.new())
-        turns.submit(main.chat, text)
-        await _streams(main.chat, tokens)
-    turns.submit(main.chat, "And now the end.")
+        turns.submit(main.conversation, text)
+        await _streams(main.conversation, tokens)
+    turns.submit(main.conversation, "And now the end.")
     await asyncio.sleep(0.5)
 
 
@@ -93,9 +93,9 @@ async def _engine(app: TermchatApp) -> None:
     await _two_stream(app)
     for text in ("Why is the sky blue?", "Write a poem about the sea.", "Which rivers flow into the sea?"):
         await asyncio.sleep(4)
-        app.turns.submit(app.chats.new(), text)
+        app.turns.submit(app.conversations.new(), text)
     await asyncio.sleep(4)
-    app.turns.stop(app.chats.all[0])
+    app.turns.stop(app.conversations.all[0])
     app.open_stats()
     await asyncio.sleep(3)
 
@@ -133,7 +133,7 @@ async def picture(name: str) -> None:
             svg = _placed(re.sub(r"[ \t]+\n", "\n", svg))
             (DOCS / f"{name}.svg").write_text(svg, encoding="utf-8")
             await app.action_quit()
-        app.history.close()
+        app.store.close()
 
 
 if __name__ == "__main__":

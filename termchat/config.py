@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .errors import UserError, shown
+from .errors import UserError, did_you_mean, shown
 from .files import Text, TextError, locked, parse_toml, private_folder, read_text, read_toml, write_private
 from .settings import (
     OPTIONS,
@@ -23,13 +23,11 @@ from .settings import (
     check_engine,
     check_sampling,
     engine_keys,
-    nearest,
 )
 
 Source = Literal["flag", "config", "registry", "model", "default"]
 
 _TABLES = ("ui", "keys", "sampling", "engine")
-_FALLBACK = {"temperature": 0.7, "top_p": 0.95}
 
 
 class ConfigError(UserError):
@@ -95,28 +93,6 @@ class Config:
         return settings
 
 
-def resolve_sampling(
-    flags: Mapping[str, Any],
-    config: Mapping[str, Any],
-    registry: Mapping[str, Any] | None = None,
-    model: Mapping[str, Any] | None = None,
-) -> dict[str, Setting]:
-    """The sampling settings of a request, key by key: flag over the user's config over the defaults.
-
-    Defaults are the registry's, else those of the model's generation_config, else temperature 0.7, top_p
-    0.95. A flag that is None was not given. Keys that nobody set are left out. Who sets temperature 0 asks
-    for the model's own first choice: defaults belong to their own temperature and are not mixed into it.
-    """
-    flags = {key: value for key, value in flags.items() if value is not None}
-    layers: list[tuple[Source, Mapping[str, Any]]] = [("config", config), ("flag", flags)]
-    if flags.get("temperature", config.get("temperature")) != 0:
-        defaults: tuple[Source, Mapping[str, Any]] = (
-            ("registry", registry) if registry else ("model", model) if model else ("default", _FALLBACK)
-        )
-        layers.insert(0, defaults)
-    return {key: Setting(key, value, source) for source, values in layers for key, value in values.items()}
-
-
 def set_value(file: Path, key: str, value: Any) -> None:
     """Set one key (such as `ui.theme`) in the file and keep all else as it is, comments too. None removes it.
 
@@ -179,7 +155,7 @@ def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     if table == "engine":
         known += [f"engine.{name}" for name in engine_keys()]
     if key not in known and not (table == "keys" and name):
-        raise ConfigError(f"there is no setting {key!r}; did you mean {nearest(key, known)!r}?")
+        raise ConfigError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
     if name and not isinstance(content.get(table, {}), dict):
         raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
     if value is None:
@@ -242,5 +218,4 @@ class _Reader:
         return good
 
     def _unknown(self, key: str, known: list[str]) -> None:
-        near = nearest(key, known)
-        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; did you mean {near!r}?")
+        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; {did_you_mean(key, known)}")

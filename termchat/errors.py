@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
 
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = _brief.maxlong = 60
@@ -15,3 +16,17 @@ class UserError(Exception):
 def shown(value: object) -> str:
     """A value out of a file or an argument as part of a sentence: cut, however long and deep it is."""
     return _brief.repr(value)
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], form: str = "{!r}", *, most: int = 1, like: float = 0.0
+) -> str:
+    """The question that follows a name nobody knows: `did you mean 'x'?`, with what is most like it.
+
+    form: how a known name is written. most: how many are named at most. like: how much like it one has to be,
+    0 to 1; "" if none is.
+    """
+    import difflib  # only mistakes need it
+
+    near = difflib.get_close_matches(name[:100], known, n=most, cutoff=like)
+    return f"did you mean {' or '.join(map(form.format, near))}?" if near else ""

@@ -18,7 +18,7 @@ STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class StoredConversation:
     """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
 
     params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it
@@ -92,7 +92,7 @@ def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Messa
 
 
 def said_now(text: str, role: Role = "user") -> StoredMessage:
-    """A message as it will stand in the history."""
+    """A message as it will be stored."""
     return StoredMessage(0, "", None, role, "done", text, "", "", None, {}, 0.0)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from .errors import UserError
+from .errors import UserError, did_you_mean
 from .files import expanded, open_private, try_lock
 from .paths import Paths, data_file
 from .registry_file import LocalSource, ModelEntry, read_registries
@@ -50,6 +50,11 @@ class ResolvedModel(NamedTuple):
         Links in it are kept: in the caches of huggingface_hub they lead to files that are named by a hash.
         """
         return self.name if self.entry is not None else _absolute(self.path)
+
+    @property
+    def template_vars(self) -> Mapping[str, Any]:
+        """Variables for its chat template."""
+        return self.entry.template_vars if self.entry is not None else {}
 
 
 @lru_cache(64)  # asked for with every drawing
@@ -109,11 +114,9 @@ class Registry:
         raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
-        import difflib  # only mistakes need it
-
-        near = difflib.get_close_matches(name[:100].lower(), self.entries, n=3, cutoff=0.5)
         known = [*list(self.entries)[:_LISTED], *(["..."] if len(self.entries) > _LISTED else [])]
-        return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+        near = did_you_mean(name.lower(), self.entries, "{}", most=3, like=0.5)
+        return near or f"known are {', '.join(known)}"
 
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""

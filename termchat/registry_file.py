@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from .errors import shown
+from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
-from .settings import SAMPLING_KEYS, check_sampling, nearest
+from .settings import SAMPLING_KEYS, check_sampling
 
 
 class HuggingFaceSource(NamedTuple):
@@ -151,7 +151,7 @@ def _unknown_keys(
 ) -> None:
     for key in table:
         if key not in known:
-            warn(f"{where}: unknown key {shown(key)} is ignored; did you mean {nearest(key, known)!r}?")
+            warn(f"{where}: unknown key {shown(key)} is ignored; {did_you_mean(key, known)}")
 
 
 def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:

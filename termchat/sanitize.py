@@ -26,6 +26,7 @@ _FLAG = "\U0001f3f4[\U000e0020-\U000e007f]+"
 _UNSAFE = re.compile(f"({_FLAG})|[{_CONTROLS}{_FORMATS}{_TAGS}]")
 _CONTROL = re.compile(f"[{_CONTROLS}]")
 _BLANK = re.compile(r"\s")
+_BLANK_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _LONGEST_FLAG = 64
 _OPEN_FLAG = re.compile(f"(?:\U0001f3f4|{_FLAG})\\Z")
 
@@ -64,6 +65,11 @@ def one_line(text: str) -> str:
 
     text = _BLANK.sub(" ", text.strip())
     return text if text.isprintable() else _UNSAFE.sub(code, text)
+
+
+def without_controls(text: str) -> str:
+    """Return text for a title or a list, of the same length: a blank for all white space and each control."""
+    return _BLANK_OR_CONTROL.sub(" ", text)
 
 
 def show_controls(text: str) -> str:

@@ -6,7 +6,7 @@ those, so that ranges stand in one place; the engine is imported only when such 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 Check = Callable[[Mapping[str, Any]], None]
@@ -101,10 +101,3 @@ def accepted(values: Mapping[str, Any], check: Check) -> tuple[dict[str, Any], d
             break
         waiting = {key: waiting[key] for key in problems}
     return good, problems
-
-
-def nearest(key: str, known: Iterable[str]) -> str:
-    """The known key that is most like this one."""
-    import difflib  # only mistakes need it
-
-    return difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]

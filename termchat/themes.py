@@ -7,17 +7,17 @@ else is left out is derived from them.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
+from .errors import did_you_mean
 from .files import TextError, TomlError, read_toml
 
 MAX_FILE_BYTES = 64 * 1024
@@ -121,14 +121,11 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
     return theme
 
 
-def _check_keys(table: str, data: Mapping[str, Any], known: Iterable[str]) -> None:
-    known = list(known)
+def _check_keys(table: str, data: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in data:
         if key not in known:
             where = f"[{table}]" if table else "the file"
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else f"; it may have {', '.join(known)}"
-            raise ThemeError(f"{key!r} is not a key of {where}{hint}")
+            raise ThemeError(f"{key!r} is not a key of {where}; {did_you_mean(key, known, '{}')}")
 
 
 def _table(table: str, data: object, ansi: bool) -> dict[str, str]:

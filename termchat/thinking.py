@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from engine import Engine
 
 OPEN = "<think>"
 CLOSE = "</think>"
@@ -97,3 +101,38 @@ def split_thinking(text: str, *, inside: bool = False, known: bool = True) -> tu
     if splitter.mistaken:
         return "", text
     return "".join(thinking for thinking, _ in pieces), "".join(answer for _, answer in pieces)
+
+
+async def thinking_style(engine: Engine, variables: Mapping[str, Any]) -> ThinkingStyle:
+    """What the chat template says of thinking. EngineError(template): there is none, or a broken one.
+
+    A template knows of it if it opens the thinking part, or leaves out the one of an earlier reply.
+    """
+    from engine import EngineError, Message  # the splitter is used without an engine
+
+    if await starts_thinking(engine, variables):
+        return ThinkingStyle(inside=True)
+    try:
+        with_thought, without = [
+            await engine.tokenize(
+                [Message("user", "?"), Message("assistant", reply), Message("user", "?")],
+                template_vars=variables,
+            )
+            for reply in (f"{OPEN}?{CLOSE}!", "!")
+        ]
+    except EngineError:  # a template for one question alone
+        return ThinkingStyle(known=False)
+    return ThinkingStyle(known=with_thought == without)
+
+
+async def starts_thinking(engine: Engine, variables: Mapping[str, Any]) -> bool:
+    """Whether the chat template opens the thinking part itself, so that a reply begins inside of it.
+
+    EngineError(template): the model has no template, or a broken one.
+    """
+    from engine import Message
+
+    prompt = await engine.tokenize([Message("user", "?")], template_vars=variables)
+    start = len(await engine.tokenize(""))  # a start token, where the tokenizer adds one
+    endings = [(await engine.tokenize(text))[start:] for text in (OPEN, OPEN + "\n")]
+    return any(prompt[-len(ending) :] == ending for ending in endings)

@@ -61,6 +61,11 @@ def rate(value: float | None) -> str:
     return f"{value:.0f}" if value >= 20 else f"{value:.1f}"
 
 
+def number(value: float | None, places: int = 1) -> str:
+    """A figure in a column, or with a unit of its own: `84.3`."""
+    return NOT_YET if value is None else f"{value:.{places}f}"
+
+
 def percent(share: float | None) -> str:
     """A share of one: `76 %`. Only all of it is 100 %."""
     return NOT_YET if share is None else f"{floor(100 * share + 1e-9)} %"

@@ -24,3 +24,9 @@ def test_no_path_is_asked_what_it_is_by_a_method_that_raises() -> None:
     asked = re.compile(r"\.(is_dir|is_file|is_symlink|exists)\(\)")
     files = [file for name in ("termchat", "engine", "kernels") for file in (ROOT / name).rglob("*.py")]
     assert not [str(file) for file in files if asked.search(file.read_text(encoding="utf-8"))]
+
+
+def test_the_product_imports_no_double_that_tests_use() -> None:
+    imported = re.compile(r"(from|import) [\w.]*\btesting\b")
+    files = [file for name in ("termchat", "engine", "kernels") for file in (ROOT / name).rglob("*.py")]
+    assert not [str(file) for file in files if imported.search(file.read_text(encoding="utf-8"))]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
 
-from ..models.families import FAMILIES, Family
+from ..models.families import FAMILIES, family_of_folder, family_of_gguf
+from ..models.family import Family, Naming
 from ..models.spec import ModelSpec, RopeSpec
 from .fields import Fields, shown
 
@@ -21,6 +23,7 @@ WINDOW = (1, 1 << 31)
 NORM_EPS = (0.0, 1.0)
 ROPE_BASE = (2.0, 1e15)
 ROPE_FACTOR = (1e-3, 1e6)
+NUMBER = (1e-6, 1e6)
 
 
 def check_relations(spec: ModelSpec, fields: Fields) -> None:
@@ -29,8 +32,9 @@ def check_relations(spec: ModelSpec, fields: Fields) -> None:
         fields.refuse(f"{spec.kv_heads} key-value heads do not divide {spec.heads} query heads")
     if spec.head_dim % 2:
         fields.refuse(f"a head size of {spec.head_dim} is odd; rotary embedding needs an even one")
-    if spec.rope.scaling == "yarn" and spec.rope.beta_fast <= spec.rope.beta_slow:
-        fields.refuse(f"beta_fast {spec.rope.beta_fast:g} must be above beta_slow {spec.rope.beta_slow:g}")
+    for rope in spec.ropes:
+        if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:
+            fields.refuse(f"beta_fast {rope.beta_fast:g} must be above beta_slow {rope.beta_slow:g}")
 
 
 def usable_context(declared: int, rope: RopeSpec) -> int:
@@ -46,27 +50,51 @@ class Declared(NamedTuple):
     tied is None where nothing is said: then a model is tied exactly if it has no head of its own.
     """
 
+    family: Family
     spec: ModelSpec
     biases: frozenset[str]
     tied: bool | None = None
 
 
-def _refuse(fields: Fields, key: str, name: str, known: Iterable[str]) -> None:
-    fields.fail(key, f"{shown(name)} is not supported ({', '.join(known)} are)")
+def _refuse(fields: Fields, key: str, name: str, known: Iterable[str]) -> NoReturn:
+    fields.fail(key, f"{shown(name)} is not supported ({', '.join(sorted(known))} are)")
 
 
-def gguf_family(general: Fields) -> tuple[str, Family]:
-    """The architecture that GGUF metadata names. Raises EngineError(model_invalid)."""
-    architecture = general.string("general.architecture")
-    if architecture not in FAMILIES or FAMILIES[architecture].gguf_layout is None:
-        known = [name for name, entry in FAMILIES.items() if entry.gguf_layout is not None]
-        _refuse(general, "general.architecture", architecture, known)
-    return architecture, FAMILIES[architecture]
+def gguf_family(general: Fields) -> Family:
+    """The family whose architecture GGUF metadata names. Raises EngineError(model_invalid)."""
+    key = "general.architecture"
+    name = general.string(key)
+    family = family_of_gguf(name)
+    if family is None:
+        _refuse(general, key, name, (known for each in FAMILIES.values() for known in each.architectures))
+    return family
 
 
-def folder_family(config: Fields) -> tuple[str, Family]:
-    """The model_type that a config.json names. Raises EngineError(model_invalid)."""
-    model_type = config.string("model_type")
-    if model_type not in FAMILIES:
-        _refuse(config, "model_type", model_type, FAMILIES)
-    return model_type, FAMILIES[model_type]
+def folder_family(config: Fields) -> Family:
+    """The family whose model_type a config.json names. Raises EngineError(model_invalid)."""
+    name = config.string("model_type")
+    family = family_of_folder(name)
+    if family is None:
+        known = (known for each in FAMILIES.values() for known in each.model_types)
+        _refuse(config, "model_type", name, known)
+    return family
+
+
+def last_of(fields: Fields, option: str, default: int, layers: int) -> list[bool]:
+    """Whether a layer is the last of so many, by an option of the file (if it has a name) or its default."""
+    count = fields.integer(option, 1, LAYERS[1], default=default) if option else default
+    return [(layer + 1) % count == 0 for layer in range(layers)]
+
+
+def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming) -> ModelSpec:
+    """The specification with the numbers that this family's files declare besides."""
+    for name, option in family.options.items():
+        key = option.config if naming == "huggingface" else option.metadata
+        value: Any = fields.number(key, *NUMBER, default=None) if key else None
+        if value is not None:
+            value = option.value(value)
+        elif not (option.null and key in fields.values):
+            value = option.default(spec) if callable(option.default) else option.default
+        changes: dict[str, Any] = {name: value}
+        spec = replace(spec, **changes)
+    return spec

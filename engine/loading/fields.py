@@ -78,8 +78,11 @@ class Fields(NamedTuple):
         return default
 
     def integer(self, name: str, low: int, high: int, default: Any = REQUIRED) -> Any:
-        """An integer in [low, high], or the default where the field is missing."""
-        value = self.get(name, default)
+        """An integer in [low, high], or the default where the field is missing.
+
+        GGUF files may hold it once for each layer; a list that differs between them is refused.
+        """
+        value = _one_of(self.get(name, default))
         if value is default:
             return default
         if type(value) is not int:
@@ -122,11 +125,17 @@ class Fields(NamedTuple):
             self.fail(name, f"must be an object, not {shown(value)}")
         return Fields(self.path, {f"{name}.{key}": entry for key, entry in value.items()}, f"{name}.")
 
-    def token_ids(self, name: str, vocabulary: int) -> list[int]:
-        """One token id or a list of them; ids outside the vocabulary can never come up and are left out."""
+    def token_ids(self, name: str) -> tuple[int, ...]:
+        """One token id or a list of them; what can't be one, as it is negative, is left out."""
         value = self.get(name, [])
         ids = value if isinstance(value, list) else [value]
         for entry in ids:
             if type(entry) is not int:
                 self.fail(name, f"must hold token ids, not {shown(entry)}")
-        return [entry for entry in ids if 0 <= entry < vocabulary]
+        return tuple(entry for entry in ids if entry >= 0)
+
+
+def _one_of(value: Any) -> Any:
+    """The value that an array holds throughout; anything else as it is."""
+    entries = set(value.tolist()) if hasattr(value, "tolist") else set()
+    return entries.pop() if len(entries) == 1 else value

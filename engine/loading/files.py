@@ -1,4 +1,4 @@
-"""The files of a model: found inside their folder only, regular files only, mapped read-only."""
+"""One file of a model: a regular file, mapped read-only, and what it may hold as text or JSON."""
 
 from __future__ import annotations
 
@@ -8,51 +8,14 @@ import mmap
 import os
 import stat
 from collections import Counter
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ..types import EngineError
 from .fields import invalid, shown
-from .hub import is_kept_by, is_stored_file, repository_of
 
 MAX_JSON = 1 << 24
 MAX_VALUES = 3 << 20  # of a JSON text: twice what the largest vocabulary in use takes
-MAX_PATH = 250  # characters of one that is quoted
-
-
-def file_inside(folder: Path, entry: str, source: str) -> Path:
-    """The path of a file in a model's folder that `source` (a file's name, for the message) names by `entry`.
-
-    Refused, and not opened: absolute paths, "..", links to nothing, and links that lead out of the folder,
-    however many links there are on the way. Two kinds of links are allowed, as huggingface_hub makes them:
-    those of its cache may end anywhere in the repository's own folder or in what the cache shares, and those
-    of a folder elsewhere may end at a file that such a cache keeps.
-    """
-    parts, name = PurePosixPath(entry), shown(entry, MAX_PATH)
-    if not entry or parts.is_absolute() or ".." in parts.parts:
-        raise invalid(folder, f"{source} names {name}, outside the model's folder")
-    try:
-        path = folder / entry
-        root, target = folder.resolve(), path.resolve()
-        if os.path.islink(path) and not os.path.exists(path):
-            raise invalid(
-                folder,
-                f"{name} is a link to {shown(str(target), MAX_PATH)}, which does not exist; "
-                "copy the folder with what its links lead to (cp -rL), or download it again",
-            )
-        if target.is_relative_to(root):
-            return path
-        repository = repository_of(root)
-        kept = is_stored_file(target) if repository is None else is_kept_by(target, repository)
-    except (OSError, ValueError, RuntimeError):
-        raise invalid(folder, f"{source} names {name}, no valid path") from None
-    if not kept:
-        raise invalid(
-            folder,
-            f"{name} is a link that leads out of the model's folder, which is not followed; "
-            "name the file itself if it is GGUF, or copy the folder with what its links lead to (cp -rL)",
-        )
-    return path
 
 
 def map_file(path: Path) -> mmap.mmap | None:
@@ -113,7 +76,7 @@ def parse_json_object(
 
 
 def read_bytes(path: Path, limit: int = MAX_JSON) -> bytes | None:
-    """The content of a file in a model's folder; None if there is no such file."""
+    """The content of a file; None if there is none."""
     if not os.path.exists(path):
         return None
     buffer = map_file(path)
@@ -121,19 +84,3 @@ def read_bytes(path: Path, limit: int = MAX_JSON) -> bytes | None:
     if size > limit:
         raise invalid(path, f"it has {size} bytes; at most {limit} are allowed")
     return b"" if buffer is None else buffer[:]
-
-
-def read_json(folder: Path, name: str) -> dict[str, Any] | None:
-    """A JSON object in a model's folder; None if there is no such file."""
-    path = file_inside(folder, name, "the model")
-    data = read_bytes(path)
-    if data == b"":
-        raise invalid(path, "it has 0 bytes; a JSON object is expected")
-    return None if data is None else parse_json_object(data, path)
-
-
-def read_text(folder: Path, name: str) -> str | None:
-    """A text file in a model's folder; None if there is no such file."""
-    path = file_inside(folder, name, "the model")
-    data = read_bytes(path)
-    return None if data is None else decoded(data, path)

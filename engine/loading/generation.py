@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..types import SamplingParams
 from .fields import Fields
-from .files import read_json, read_text
+from .folder import Folder
 from .gguf import GGUFFile
 
 # Field of SamplingParams -> key in generation_config.json, key in GGUF metadata.
@@ -20,19 +19,31 @@ _SETTINGS = {
     "min_p": ("min_p", "general.sampling.min_p"),
     "repetition_penalty": ("repetition_penalty", "general.sampling.penalty_repeat"),
 }
-_GGUF_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 class Generation(NamedTuple):
-    """defaults: fields of SamplingParams with the values declared. end_ids: in the order they are declared.
+    """defaults: fields of SamplingParams with the values declared.
 
-    bos_id: the start token, if any; whether a prompt begins with it is the tokenizer's business.
+    bos_ids, eos_ids, turn_ids: start tokens, end tokens, and others that end a turn, in the order they are
+    declared, whether or not the vocabulary has them. chat_template: the model's own, if any.
     """
 
     defaults: dict[str, float | int]
-    end_ids: tuple[int, ...]
-    bos_id: int | None
+    bos_ids: tuple[int, ...]
+    eos_ids: tuple[int, ...]
+    turn_ids: tuple[int, ...]
     chat_template: str | None
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """All tokens that are declared to end a turn, once each."""
+        return tuple(dict.fromkeys((*self.eos_ids, *self.turn_ids)))
+
+    def within(self, vocabulary: int) -> Generation:
+        """The same without token ids that a vocabulary of this size does not have: they can never come up."""
+        ids = (self.bos_ids, self.eos_ids, self.turn_ids)
+        bos, eos, turn = (tuple(token for token in each if token < vocabulary) for each in ids)
+        return self._replace(bos_ids=bos, eos_ids=eos, turn_ids=turn)
 
 
 def _checked(fields: Fields, declared: dict[str, Any]) -> dict[str, float | int]:
@@ -54,32 +65,44 @@ def _short(value: Any) -> Any:
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
-def read_gguf_generation(file: GGUFFile, vocabulary: int) -> Generation:
-    """From GGUF metadata. Raises EngineError(model_invalid) naming the key."""
+def _of_gguf(file: GGUFFile) -> Generation:
     fields = Fields(file.path, file.metadata)
-    declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
     tokenizer = Fields(file.path, file.metadata, "tokenizer.ggml.")
-    ends = [i for name in _GGUF_ENDS for i in tokenizer.token_ids(name, vocabulary)]
-    starts = tokenizer.token_ids("bos_token_id", vocabulary)
-    template = fields.string("tokenizer.chat_template", default=None) or None
+    declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
     return Generation(
-        _checked(fields, declared), tuple(dict.fromkeys(ends)), starts[0] if starts else None, template
+        eos_ids=tokenizer.token_ids("eos_token_id"),
+        turn_ids=tokenizer.token_ids("eot_token_id") + tokenizer.token_ids("eom_token_id"),
+        bos_ids=tokenizer.token_ids("bos_token_id"),
+        chat_template=fields.string("tokenizer.chat_template", default=None) or None,
+        defaults=_checked(fields, declared),
     )
 
 
-def _chat_template(folder: Path) -> str | None:
+def _of_folder(folder: Folder) -> Generation:
+    generation, config = folder.fields("generation_config.json"), folder.fields("config.json")
+    declared = {name: generation.get(key) for name, (key, _) in _SETTINGS.items()}
+    if generation.boolean("do_sample", default=True) is False:
+        declared["temperature"] = 0.0
+    return Generation(
+        eos_ids=generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"),
+        turn_ids=(),
+        bos_ids=generation.token_ids("bos_token_id") + config.token_ids("bos_token_id"),
+        defaults=_checked(generation, declared),
+        chat_template=_chat_template(folder),
+    )
+
+
+def _chat_template(folder: Folder) -> str | None:
     """chat_template.jinja, else the entry (or the one named default) in tokenizer_config.json, else that in
     chat_template.json, where it was for a while. An empty one is none.
     """
-    if text := read_text(folder, "chat_template.jinja"):
+    if text := folder.text("chat_template.jinja"):
         return text
-    return _declared_template(folder, "tokenizer_config.json") or _declared_template(
-        folder, "chat_template.json"
-    )
+    settings, older = "tokenizer_config.json", "chat_template.json"
+    return _declared_template(folder.fields(settings)) or _declared_template(folder.fields(older))
 
 
-def _declared_template(folder: Path, name: str) -> str | None:
-    fields = Fields(folder / name, read_json(folder, name) or {})
+def _declared_template(fields: Fields) -> str | None:
     declared = fields.get("chat_template")
     if isinstance(declared, list):
         entries = [entry for entry in declared if isinstance(entry, dict) and entry.get("name") == "default"]
@@ -89,19 +112,6 @@ def _declared_template(folder: Path, name: str) -> str | None:
     return declared or None
 
 
-def read_folder_generation(folder: Path, config: Fields, vocabulary: int) -> Generation:
-    """From a folder's JSON files and its chat template. Raises EngineError(model_invalid)."""
-    path = folder / "generation_config.json"
-    generation = Fields(path, read_json(folder, path.name) or {})
-    declared = {name: generation.get(key) for name, (key, _) in _SETTINGS.items()}
-    if generation.boolean("do_sample", default=True) is False:
-        declared["temperature"] = 0.0
-    both = (generation, config)
-    ends = [i for fields in both for i in fields.token_ids("eos_token_id", vocabulary)]
-    starts = [i for fields in both for i in fields.token_ids("bos_token_id", vocabulary)]
-    return Generation(
-        _checked(generation, declared),
-        tuple(dict.fromkeys(ends)),
-        starts[0] if starts else None,
-        _chat_template(folder),
-    )
+def read_generation(source: Folder | GGUFFile) -> Generation:
+    """What an opened model says about generating. Raises EngineError(model_invalid) naming the field."""
+    return _of_folder(source) if isinstance(source, Folder) else _of_gguf(source)

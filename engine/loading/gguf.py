@@ -1,7 +1,10 @@
-"""Reader for GGUF files, versions 2 and 3, little-endian (ggml's docs/gguf.md), over a memory map.
+"""Reader for GGUF files, versions 2 and 3, little-endian (ggml's docs/gguf.md), over memory maps.
 
 A file is untrusted: every count is compared with the bytes left before anything is allocated for it, so a
 damaged or hostile file ends in one sentence that names the file and the field, soon and without memory.
+
+A model may come in parts, as gguf-split makes them: NAME-00001-of-00003.gguf and so on. The first part holds
+the metadata; tensors lie in any of them.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.weights import BLOCKS
+
 from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
-from .stored import BLOCKS, GGUF_TYPES, StoredTensor, type_name
+from .stored import GGUF_TYPES, StoredTensor, type_name
 
 MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
@@ -38,6 +43,12 @@ class GGUFFile(NamedTuple):
     version: int
     metadata: dict[str, Any]
     tensors: dict[str, StoredTensor]
+
+    @property
+    def name(self) -> str:
+        """What to call the model: the file's name, without the number of its part."""
+        match = _PART.fullmatch(self.path.name)
+        return (f"{match[1]}{match[4]}" if match else self.path.name).removesuffix(".gguf")
 
 
 class _Entry(NamedTuple):
@@ -83,7 +94,7 @@ def _entry(cursor: Cursor, index: int, metadata: dict[str, Any]) -> _Entry:
             gguf_family(Fields(cursor.path, metadata))
         cursor.fail(f"tensor {shown(name)} has the type {type_name(number)}, which is not supported")
     kind = GGUF_TYPES[number]
-    block, width = BLOCKS[kind]
+    block, width, _ = BLOCKS[kind]
     values = math.prod(shape)
     if values >= 1 << 63:
         cursor.fail(f"tensor {shown(name)} has dimensions {shape}, whose product exceeds 2^63")
@@ -166,12 +177,6 @@ def read_gguf(path: str | Path) -> GGUFFile:
         for entry in entries
     }
     return GGUFFile(path, version, metadata, tensors)
-
-
-def whole_name(name: str) -> str:
-    """A file's name without the number of its part."""
-    match = _PART.fullmatch(name)
-    return f"{match[1]}{match[4]}" if match else name
 
 
 def first_part(names: list[str]) -> str | None:

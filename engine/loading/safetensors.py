@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .fields import cut, invalid, printable, shown
-from .files import file_inside, map_file, parse_json_object, read_json
+from .files import map_file, parse_json_object
+from .folder import Folder
 from .stored import StoredTensor
 
 SINGLE = "model.safetensors"
@@ -108,23 +109,23 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     }
 
 
-def _weight_map(folder: Path, index: dict[str, Any]) -> dict[str, str]:
+def _weight_map(path: Path, index: dict[str, Any]) -> dict[str, str]:
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise invalid(folder / INDEX, "weight_map is missing or empty")
+        raise invalid(path, "weight_map is missing or empty")
     for name, entry in weight_map.items():
         if not isinstance(entry, str):
-            raise invalid(folder / INDEX, f"weight_map[{shown(name)}] is not a file name")
+            raise invalid(path, f"weight_map[{shown(name)}] is not a file name")
     return weight_map
 
 
-def read_shards(folder: Path, index: dict[str, Any]) -> dict[str, StoredTensor]:
+def read_shards(folder: Folder, index: dict[str, Any]) -> dict[str, StoredTensor]:
     """The tensors an index lists, each from the file it names; other files of the folder are left alone.
 
     A tensor that a shard holds beyond the index is returned too, so that it can't be dropped unseen.
     """
-    weight_map = _weight_map(folder, index)
-    paths = {entry: file_inside(folder, entry, INDEX) for entry in dict.fromkeys(weight_map.values())}
+    weight_map = _weight_map(folder.path / INDEX, index)
+    paths = {entry: folder.file(entry, INDEX) for entry in dict.fromkeys(weight_map.values())}
     tensors: dict[str, StoredTensor] = {}
     for entry, path in paths.items():
         for name, tensor in read_safetensors(path).items():
@@ -136,16 +137,16 @@ def read_shards(folder: Path, index: dict[str, Any]) -> dict[str, StoredTensor]:
     for name, entry in weight_map.items():
         if name not in tensors:
             raise invalid(
-                folder,
+                folder.path,
                 f"{printable(cut(entry, 100))} has no tensor {shown(name)}, which {INDEX} says it holds",
             )
     return tensors
 
 
-def read_folder(folder: Path) -> dict[str, StoredTensor] | None:
+def read_folder(folder: Folder) -> dict[str, StoredTensor] | None:
     """The tensors of a model's folder: model.safetensors, or the shards of its index; None without either."""
-    single = file_inside(folder, SINGLE, "the model")
+    single = folder.file(SINGLE)
     if os.path.exists(single):
         return read_safetensors(single)
-    index = read_json(folder, INDEX)
+    index = folder.json(INDEX)
     return None if index is None else read_shards(folder, index)

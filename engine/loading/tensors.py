@@ -11,26 +11,26 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kernels.weights import Packed, Weight, group_count
+from kernels.stored import mapping_of
+from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
-from ..models.families import Naming, TensorSpec, tensor_specs
+from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
-from .convert import Format, canonical_format, to_float32, to_packed, to_vector, to_weight
+from .convert import to_vector, to_weight
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
-from .stored import BLOCKS, StoredTensor
+from .stored import StoredTensor
 
 Quantization = Literal["auto", "none", "int8", "int4"]
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
 _SENSITIVE = ("embedding", "head")
-_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
 
-def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> Format:
+def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> str:
     """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
 
     auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
@@ -39,25 +39,18 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
     """
     if not spec.is_matrix:
         return "f32"
-    stored = canonical_format(tensor.type)
+    stored = BLOCKS[tensor.type].format
     if quantization == "none":
-        return "f32" if stored in ("q8", "q4") else stored
+        return "f32" if FORMATS[stored].packed else stored
     if quantization == "auto" or stored == "q4":
         return stored
     return "q4" if quantization == "int4" and spec.role not in _SENSITIVE else "q8"
 
 
-def _nbytes(shape: tuple[int, ...], format: Format) -> int:
-    if format in _BYTES:
-        return math.prod(shape) * _BYTES[format]
-    groups = math.prod(shape[:-1]) * group_count(shape[-1])
-    return groups * (32 + 2 if format == "q8" else 16 + 4)
-
-
 class CheckpointTensors(NamedTuple):
     """Weights by canonical name, converted anew on each call and not kept: safe from several threads.
 
-    What is stored in canonical form is a view of the mapped file; the rest is converted in pieces of some
+    What is wanted as it is stored is a view of the mapped file; the rest is converted in pieces of some
     100,000 values, so a call holds its result and little more.
     """
 
@@ -71,8 +64,8 @@ class CheckpointTensors(NamedTuple):
 
     def mappings(self) -> list[mmap.mmap]:
         """The mapped files."""
-        found = {id(mapping): mapping for _, tensor in self.bound.values() if (mapping := tensor.mapping)}
-        return list(found.values())
+        mappings = [mapping_of(tensor.data) for _, tensor in self.bound.values()]
+        return list({id(mapping): mapping for mapping in mappings if mapping}.values())
 
     def get(self, name: str) -> Weight | None:
         """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""
@@ -81,23 +74,17 @@ class CheckpointTensors(NamedTuple):
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
         try:
-            if not spec.is_matrix:
-                return to_vector(tensor)
-            if format == canonical_format(tensor.type):
-                weight = to_weight(tensor)
-            else:
-                weight = to_packed(tensor, format) if format in ("q8", "q4") else to_float32(tensor)
+            if spec.is_matrix:
+                return to_weight(tensor, format)
+            vector = to_vector(tensor)
+            return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
         except ValueError as error:
-            raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
-        values = weight.codes if isinstance(weight, Packed) else weight.values
-        if not np.may_share_memory(values, tensor.data):
-            tensor.release()  # or the file would stay in memory beside what was made of it
-        return weight
+            raise invalid(self.path, str(error)) from None
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
         return sum(
-            _nbytes(spec.shape, planned_format(spec, tensor, self.quantization))
+            FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
             for spec, tensor in self.bound.values()
         )
 
@@ -107,8 +94,8 @@ class CheckpointTensors(NamedTuple):
         for spec, tensor in self.bound.values():
             if spec.is_matrix and spec.role not in _SENSITIVE:
                 format = planned_format(spec, tensor, self.quantization)
-                kept = format == canonical_format(tensor.type)
-                own = tensor.type.lower() if format in _BYTES else tensor.type
+                kept = format == BLOCKS[tensor.type].format
+                own = tensor.type if FORMATS[format].packed else tensor.type.lower()
                 name = own if kept else {"q8": "int8", "q4": "int4"}.get(format, format)
                 sizes[name] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
@@ -125,7 +112,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
 
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
-    for spec in tensor_specs(declared.spec, naming):
+    for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
         tensor = stored.get(spec.stored_name)
         if spec.role == "head" and declared.tied is True:
@@ -136,17 +123,22 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor.type not in BLOCKS:
             raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
-        if tensor.shape != spec.shape:
-            raise refuse(
-                f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {spec.shape} is declared"
-            )
-        bound[spec.name] = (spec, tensor)
+        whole = (spec.stored_rows, *spec.shape[1:])
+        if tensor.shape != whole:
+            raise refuse(f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {whole} is declared")
+        bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        kind = f"a {declared.spec.architecture} model of {declared.spec.layers} layers"
+        kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise refuse(f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
+
+
+def _rows(tensor: StoredTensor, spec: TensorSpec) -> StoredTensor:
+    """The rows of a fused tensor that are one of the tensors the decoder takes."""
+    rows = tensor.data.reshape(spec.stored_rows, -1)[spec.first_row : spec.first_row + spec.shape[0]]
+    return tensor._replace(shape=spec.shape, data=rows.reshape(-1))
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:

@@ -1,35 +1,57 @@
-"""The one decoder: a pre-norm transformer with rotary attention and a gated feed-forward network."""
+"""The one decoder: a transformer with rotary attention and a gated feed-forward network."""
 
 from __future__ import annotations
 
-from kernels.interface import Inputs, Operations, Value
+from kernels.interface import Handle, Inputs, Operations, Value
 
 from .spec import ModelSpec
 from .weights import LayerWeights, Weights
 
 
 def attention(
-    ops: Operations, spec: ModelSpec, layer: LayerWeights, rotation: Value, x: Value, batch: Inputs
+    ops: Operations, spec: ModelSpec, weights: Weights, layer: LayerWeights, x: Value, batch: Inputs
 ) -> Value:
-    """Attention block of one layer on normalized x [rows, width] -> [rows, width]."""
-    qkv = ops.linear(x, layer.qkv, layer.qkv_bias, planes=2)
+    """Attention block of one layer on x [rows, width] -> [rows, width]."""
+    own = spec.layers[layer.index]
+    qkv = ops.linear(x, layer.qkv.matrix, layer.qkv.bias, planes=2)
     q, k, v = ops.split(qkv, (spec.q_columns, spec.kv_columns, spec.kv_columns))
-    if layer.q_norm is not None and layer.k_norm is not None:
-        q, k = ops.rms_norm(q, layer.q_norm, spec.norm_eps), ops.rms_norm(k, layer.k_norm, spec.norm_eps)
-    q, k = ops.rope(q, batch.positions, rotation), ops.rope(k, batch.positions, rotation)
+    q, k = _norm(ops, spec, q, layer.q_norm), _norm(ops, spec, k, layer.k_norm)
+    if own.rope is not None:
+        rotation = weights.rotations[own.rope]
+        q, k = (ops.rope(each, batch.positions, rotation, head_dim=spec.head_dim) for each in (q, k))
     ops.kv_write(layer.index, k, v, batch.slots)
-    scale = spec.head_dim**-0.5
-    mixed = ops.paged_attention(layer.index, q, batch, scale=scale, window=spec.layer_window(layer.index))
-    return ops.linear(mixed, layer.output, layer.output_bias)
+    scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
+    mixed = ops.paged_attention(layer.index, q, batch, scale=scale, window=own.window, cap=spec.score_cap)
+    return ops.linear(mixed, layer.output.matrix, layer.output.bias)
+
+
+def feed_forward(ops: Operations, spec: ModelSpec, layer: LayerWeights, x: Value) -> Value:
+    """Gated feed-forward block of one layer on x [rows, width] -> [rows, width]."""
+    gate_up = ops.linear(x, layer.gate_up.matrix, layer.gate_up.bias)
+    return ops.linear(ops.gated(gate_up, spec.gate), layer.down.matrix, layer.down.bias)
 
 
 def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Inputs) -> Value:
     """Tokens of one step -> sampled tokens of its sample rows. Runs once a step, or once a recording."""
-    x = ops.embedding(weights.embedding, batch.tokens)
+    x = _scaled(ops, ops.embedding(weights.embedding, batch.tokens), spec.embedding_scale)
     for layer in weights.layers:
-        normed = ops.rms_norm(x, layer.attention_norm, spec.norm_eps)
-        x = ops.add(x, attention(ops, spec, layer, weights.rotation, normed, batch))
-        normed = ops.rms_norm(x, layer.mlp_norm, spec.norm_eps)
-        x = ops.add(x, ops.linear(ops.gated(ops.linear(normed, layer.gate_up)), layer.down))
-    last = ops.rms_norm(ops.gather(x, batch.sample_rows), weights.norm, spec.norm_eps)
-    return ops.sample(ops.linear(last, weights.head), batch.sampling)
+        y = attention(ops, spec, weights, layer, _norm(ops, spec, x, layer.attention_norm), batch)
+        y = _norm(ops, spec, y, layer.attention_post_norm)
+        x = ops.add(x, _scaled(ops, y, spec.residual_scale))
+        y = feed_forward(ops, spec, layer, _norm(ops, spec, x, layer.mlp_norm))
+        y = _norm(ops, spec, y, layer.mlp_post_norm)
+        x = ops.add(x, _scaled(ops, y, spec.residual_scale))
+    last = _norm(ops, spec, ops.gather(x, batch.sample_rows), weights.norm)
+    # A row of the vocabulary's length would take longer to scale.
+    logits = ops.linear(_scaled(ops, last, spec.head_scale), weights.head)
+    if spec.logit_cap is not None:
+        logits = ops.cap(logits, spec.logit_cap)
+    return ops.sample(logits, batch.sampling)
+
+
+def _norm(ops: Operations, spec: ModelSpec, x: Value, weight: Handle | None) -> Value:
+    return x if weight is None else ops.rms_norm(x, weight, spec.norm_eps)
+
+
+def _scaled(ops: Operations, x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else ops.scale(x, factor)

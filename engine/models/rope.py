@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kernels.arithmetic import cosine_sine
 from kernels.interface import Float32
 
-from .spec import RopeSpec
+from .spec import ModelSpec, RopeSpec
 
 Float64 = NDArray[np.float64]
 
@@ -130,6 +130,20 @@ class RotationTables:
             self.cos[start : start + rows] = cos[:rows] * c - sin[:rows] * s
             self.sin[start : start + rows] = sin[:rows] * c + cos[:rows] * s
         self._reached = end
+
+
+class Rotations:
+    """The tables of all rotations of a model, one for each kind that its layers have."""
+
+    def __init__(self, spec: ModelSpec, positions: int) -> None:
+        self.tables = {
+            rope: RotationTables(rope, rope.columns or spec.head_dim, positions) for rope in spec.ropes
+        }
+
+    def reach(self, positions: int) -> None:
+        """Make them for positions 0 to positions - 1 at least."""
+        for tables in self.tables.values():
+            tables.reach(positions)
 
 
 def rotation_tables(rope: RopeSpec, head_dim: int, positions: int) -> tuple[Float32, Float32]:

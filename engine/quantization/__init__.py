@@ -1,7 +1,28 @@
 """Weight formats: quantizing to q8 and q4, and back."""
 
-from kernels.dequantize import dequantize
+from typing import Any
 
-from .groups import quantize
+import numpy as np
+
+from kernels.dequantize import dequantize
+from kernels.quantize import quantize_rows
+from kernels.weights import FORMATS, Packed
+
+from ..arrays import as_array
 
 __all__ = ["dequantize", "quantize"]
+
+
+def quantize(w: Any, format: str) -> Packed:
+    """Quantize a float matrix [rows, columns] to a packed format, see `quantize_rows`.
+
+    w: an array, a tensor or a list of rows. A group of zeros comes back as zeros. ValueError: unknown format,
+    no matrix, or values that can't be held.
+    """
+    packed = [form.name for form in FORMATS.values() if form.packed]
+    if format not in packed:
+        raise ValueError(f"format must be {' or '.join(packed)}, not {format!r}")
+    w = as_array(w)
+    if w.ndim != 2 or 0 in w.shape:
+        raise ValueError(f"a matrix with at least one row and column is needed, not the shape {w.shape}")
+    return quantize_rows((w.shape[0], w.shape[1]), format, lambda rows: w[rows].astype(np.float32))

@@ -1,6 +1,5 @@
 """Tokenizers, incremental detokenizing, stop strings and chat templates."""
 
-from .load import load_tokenizer, tokenizer_of
 from .stop import StopMatcher
 from .template import (
     DEFAULT_TEMPLATE,
@@ -11,7 +10,7 @@ from .template import (
     render_chat,
     template_of,
 )
-from .tokenizer import StreamDecoder, Tokenizer
+from .tokenizer import StreamDecoder, Tokenizer, load_tokenizer, tokenizer_of
 
 __all__ = [
     "DEFAULT_TEMPLATE",

@@ -57,7 +57,7 @@ class Budget:
         self.largest = self._room = self._more = self._steps = 1 << 62
         self._before = 0  # bytes in use when the room was used up
         self._deadline, self._look = math.inf, 0
-        size = self._weigh(data)
+        size = self.weight(data)
         self.largest = _CHARACTERS + 8 * size
         self._room = 8 * self.largest
         self._more = min(turns * size, _MOST_CHARACTERS)
@@ -88,7 +88,7 @@ class Budget:
         elif isinstance(value, (Iterator, KeysView, ItemsView, ValuesView)):
             return self.collect(value)
         else:
-            self._weigh(value)
+            self.weight(value)
         return value
 
     def add(self, left: Any, right: Any) -> Any:
@@ -97,14 +97,14 @@ class Budget:
         if not isinstance(total, (list, tuple)):
             return self.keep(total)
         self.step(_CALL)
-        self._record(total, self._weigh(left) + self._weigh(right))
+        self._record(total, self.weight(left) + self.weight(right))
         return total
 
     def check_product(self, left: Any, right: Any) -> None:
         """Refuse to repeat a text or a list too often."""
         for value, times in ((left, right), (right, left)):
             if isinstance(times, int) and isinstance(value, (str, list, tuple)):
-                self.check(self._weigh(value) * times)
+                self.check(self.weight(value) * times)
 
     def collect(self, values: Iterable[Any]) -> list[Any]:
         """The values as a list, taken one step each."""
@@ -113,7 +113,7 @@ class Budget:
             self.step(1)
             self.check(ITEM * len(collected))
             collected.append(value)
-        self._weigh(collected)
+        self.weight(collected)
         return collected
 
     def join(self, pieces: Iterable[str], separator: str = "") -> str:
@@ -146,11 +146,10 @@ class Budget:
         self._room = _AT_ONCE
 
     def weight(self, value: Any) -> int:
-        """About the number of characters of a value when it is written out."""
-        return self._weigh(value)
+        """About the number of characters of a value when it is written out.
 
-    def _weigh(self, value: Any) -> int:
-        """The weight of a value. Nothing changes a list or dictionary, so each is looked through once."""
+        Nothing changes a list or dictionary, so each is looked through once.
+        """
         if isinstance(value, str):
             return len(value)
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
@@ -162,7 +161,7 @@ class Budget:
         self.check(ITEM * len(value))
         self.step(len(value))
         entries = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-        return self._record(value, ITEM * len(value) + sum(map(self._weigh, entries)))
+        return self._record(value, ITEM * len(value) + sum(map(self.weight, entries)))
 
     def _record(self, value: Any, weight: int) -> int:
         self.check(weight)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import tokenizers
 
 from ..loading.fields import Fields, invalid, shown
-from ..loading.files import file_inside, parse_json_object, read_bytes, read_json
-from ..loading.generation import read_folder_generation
+from ..loading.files import parse_json_object, read_bytes
+from ..loading.folder import Folder
+from ..loading.generation import Generation
 from .control import check_total, with_marks
 from .pipeline import MAX_GROWTH, check_merges, check_model, check_parts, load, settings, steps, types
 from .splits import FASTER
-from .tokenizer import Tokenizer, control_tokens
-from .vocabulary import Kind, Vocabulary, is_byte_token
+from .tokenizer import Tokenizer
+from .vocabulary import MAX_PIECE, Kind, Vocabulary, is_byte_token
 
 NAME = "tokenizer.json"
 _NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -27,7 +27,6 @@ _SENTENCEPIECE = (
     "transformers (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
 )
 _MAX_TOKENS = 1 << 22
-_MAX_PIECE = 1 << 10
 
 
 class _Added(NamedTuple):
@@ -43,18 +42,18 @@ class _Added(NamedTuple):
 class _File:
     """A parsed tokenizer.json, changed where the library could not be let run it as it is."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = file_inside(folder, NAME, "the model")
+    def __init__(self, folder: Folder) -> None:
+        self.path = folder.file(NAME)
         data = read_bytes(self.path, MAX_BYTES)
         if data is None:
-            advice = _SENTENCEPIECE if os.path.exists(folder / "tokenizer.model") else ""
+            advice = _SENTENCEPIECE if os.path.exists(folder.path / "tokenizer.model") else ""
             raise invalid(self.path, f"does not exist{advice}", colon=False)
         if not data:
             raise invalid(self.path, "has 0 bytes; a JSON object is expected", colon=False)
         self._data = data.removeprefix(b"\xef\xbb\xbf")
         self._changed = False
         self.values = parse_json_object(data, self.path, "this is not a valid tokenizer: it")
-        self.vocabulary = check_model(self.refuse, self.values.get("model"), _MAX_PIECE)
+        self.vocabulary = check_model(self.refuse, self.values.get("model"))
         self.added = [self._added(entry) for entry in self._list("added_tokens")]
         try:
             check_total(added.text for added in self.added)
@@ -78,8 +77,8 @@ class _File:
     def _added(self, entry: Any) -> _Added:
         fields = Fields(self.path, entry if isinstance(entry, dict) else {}, "")
         text = fields.string("content")
-        if len(text) > _MAX_PIECE:
-            self.refuse(f"an added token has more than {_MAX_PIECE} characters")
+        if len(text) > MAX_PIECE:
+            self.refuse(f"an added token has more than {MAX_PIECE} characters")
         added = _Added(
             fields.integer("id", 0, _MAX_TOKENS - 1),
             text,
@@ -218,23 +217,22 @@ def _named_token(fields: Fields, name: str, file: _File, default: int | None) ->
     return None if text is None else file.id_of(text)
 
 
-def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
+def tokenizer_from_folder(folder: Folder, generation: Generation) -> Tokenizer:
     """The tokenizer of a model's folder. Raises EngineError(model_invalid) naming the file."""
     try:
-        return _tokenizer(Path(folder))
+        return _tokenizer(folder, generation)
     except RecursionError:
-        raise invalid(Path(folder) / NAME, "it is nested too deeply") from None
+        raise invalid(folder.path / NAME, "it is nested too deeply") from None
 
 
-def _tokenizer(folder: Path) -> Tokenizer:
+def _tokenizer(folder: Folder, generation: Generation) -> Tokenizer:
     file = _File(folder)
     vocabulary = _vocabulary(file)
-    config = Fields(folder / "tokenizer_config.json", read_json(folder, "tokenizer_config.json") or {})
-    model = Fields(folder / "config.json", read_json(folder, "config.json") or {})
-    generation = read_folder_generation(folder, model, len(vocabulary))
-    bos_id = _named_token(config, "bos_token", file, generation.bos_id)
-    eos_id = _named_token(config, "eos_token", file, next(iter(generation.end_ids), None))
-    declared = [*generation.end_ids, *(token for token in (bos_id, eos_id) if token is not None)]
+    config = folder.fields("tokenizer_config.json")
+    known = generation.within(len(vocabulary))
+    bos_id = _named_token(config, "bos_token", file, next(iter(known.bos_ids), None))
+    eos_id = _named_token(config, "eos_token", file, next(iter(known.eos_ids), None))
+    declared = [*known.end_ids, *(token for token in (bos_id, eos_id) if token is not None)]
     vocabulary = with_marks(vocabulary, generation.chat_template, declared, _is_made(file))
     file.mark_special(set(vocabulary.ids(Kind.CONTROL)))
     encoder = file.encoder()
@@ -249,18 +247,14 @@ def _tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer(
             vocabulary,
             encoder,
+            generation,
             inner_encoder=encoders[1],
-            control=control_tokens(
-                vocabulary,
-                frozenset(control[added.text] for added in file.added if added.special and added.lstrip),
-                frozenset(control[added.text] for added in file.added if added.special and added.rstrip),
-            ),
+            before=frozenset(control[added.text] for added in file.added if added.special and added.lstrip),
+            after=frozenset(control[added.text] for added in file.added if added.special and added.rstrip),
             bos_id=bos_id,
             eos_id=eos_id,
             add_bos=config.boolean("add_bos_token", default=in_front),
-            end_ids=generation.end_ids,
-            chat_template=generation.chat_template,
-            named=_named_texts({**(read_json(folder, "special_tokens_map.json") or {}), **config.values}),
+            named=_named_texts({**folder.fields("special_tokens_map.json").values, **config.values}),
         )
     except ValueError as error:
         file.refuse(str(error))

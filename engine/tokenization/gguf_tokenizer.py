@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Encoder
 
 from ..loading.fields import REQUIRED, Fields, shown
-from ..loading.generation import read_gguf_generation
+from ..loading.generation import Generation
 from ..loading.gguf import GGUFFile
 from .byte_pair import byte_level, sentencepiece
 from .control import is_marker, with_marks, without_marks
 from .splits import SPLITS, Split
 from .tokenizer import Tokenizer
-from .vocabulary import BYTE_ALPHABET, Kind, Vocabulary, is_byte_token
+from .vocabulary import BYTE_ALPHABET, MAX_PIECE, Kind, Vocabulary, is_byte_token
 
-_MAX_PIECE = 1 << 10
 _UNDEFINED = 0  # a token type of files that say nothing of one
-_NAMED = ("bos", "eos", "eot", "eom")
 
 
 def _strings(fields: Fields, name: str) -> list[str]:
@@ -42,12 +40,17 @@ def _numbers(fields: Fields, name: str, count: int, default: float) -> NDArray[A
     return values
 
 
+def _tokens(fields: Fields, name: str, size: int) -> list[int]:
+    """The declared token, where the vocabulary has it."""
+    return [token for token in fields.token_ids(name) if token < size]
+
+
 def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     tokens = _strings(fields, "tokens")
-    if (longest := max(map(len, tokens), default=0)) > _MAX_PIECE:
+    if (longest := max(map(len, tokens), default=0)) > MAX_PIECE:
         index = next(index for index, text in enumerate(tokens) if len(text) == longest)
         which = f"number {index}: {longest}"
-        fields.fail("tokens", f"holds a token of more than {_MAX_PIECE} characters ({which})")
+        fields.fail("tokens", f"holds a token of more than {MAX_PIECE} characters ({which})")
     declared = _numbers(fields, "token_type", len(tokens), Kind.NORMAL)
     kinds = declared.astype(np.uint8)
     kinds[kinds == _UNDEFINED] = Kind.NORMAL
@@ -57,7 +60,7 @@ def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
         for token in np.flatnonzero((kinds != Kind.BYTE) & (kinds != Kind.UNUSED)).tolist():
             if is_byte_token(tokens[token]):
                 kinds[token] = Kind.BYTE
-        unknown = fields.token_ids("unknown_token_id", len(tokens)) or [0]
+        unknown = [*_tokens(fields, "unknown_token_id", len(tokens)), 0]
         if tokens and Kind.UNKNOWN not in kinds and tokens[unknown[0]] == "<unk>":
             kinds[unknown[0]] = Kind.UNKNOWN
     vocabulary = Vocabulary(tokens, kinds.tobytes(), byte_level)
@@ -115,7 +118,7 @@ def _sentencepiece(
     return vocabulary, sentencepiece(vocabulary, scores.tolist(), space_prefix)
 
 
-def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
+def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
     """The tokenizer of an opened GGUF file.
 
     Raises EngineError(model_invalid) naming the key: broken, or a kind of tokenizer that is not supported.
@@ -125,31 +128,29 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
     if model not in ("gpt2", "llama"):
         fields.fail("model", f"{shown(model)} is not supported (gpt2 and llama are)")
     vocabulary = _vocabulary(fields, model == "gpt2")
-    size = len(vocabulary)
-    generation = read_gguf_generation(file, size)
-    declared = [token for name in _NAMED for token in fields.token_ids(f"{name}_token_id", size)]
+    known = generation.within(len(vocabulary))
+    template, declared = known.chat_template, [*known.bos_ids, *known.end_ids]
     try:
         if model == "gpt2":
             pre = fields.string("pre", default="default")  # files of before May 2024 do not have it
             if pre not in SPLITS:
                 fields.fail("pre", f"{shown(pre)} is not supported: how such a model cuts text is not known")
-            template, add_bos = generation.chat_template, SPLITS[pre].add_bos
+            add_bos = SPLITS[pre].add_bos
             vocabulary, encoder = _byte_level(fields, vocabulary, SPLITS[pre], template, declared)
         else:
-            vocabulary, encoder = _sentencepiece(fields, vocabulary, generation.chat_template, declared)
+            vocabulary, encoder = _sentencepiece(fields, vocabulary, template, declared)
             add_bos = True
         return Tokenizer(
             vocabulary,
             encoder,
-            bos_id=generation.bos_id,
-            eos_id=next(iter(fields.token_ids("eos_token_id", size)), None),
+            generation,
+            bos_id=next(iter(known.bos_ids), None),
+            eos_id=next(iter(known.eos_ids), None),
             add_bos=fields.boolean("add_bos_token", default=add_bos),
-            end_ids=generation.end_ids,
-            chat_template=generation.chat_template,
             named={
                 f"{name}_token": vocabulary.tokens[token]
                 for name, key in (("unk", "unknown"), ("pad", "padding"))
-                for token in fields.token_ids(f"{key}_token_id", size)
+                for token in _tokens(fields, f"{key}_token_id", len(vocabulary))
             },
         )
     except ValueError as error:

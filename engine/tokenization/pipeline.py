@@ -17,6 +17,7 @@ import tokenizers
 
 from ..loading.fields import one_line
 from .splits import PATTERNS
+from .vocabulary import MAX_PIECE
 
 T = TypeVar("T")
 Refuse = Callable[[str], NoReturn]
@@ -174,7 +175,7 @@ def check_parts(refuse: Refuse, normalizer: Any, pre_tokenizer: Any) -> bool:
     return any(trials)
 
 
-def check_model(refuse: Refuse, model: Any, longest: int) -> dict[str, int]:
+def check_model(refuse: Refuse, model: Any) -> dict[str, int]:
     """The vocabulary of a tokenizer.json's model, a BPE; others are refused by their type."""
     kind = model.get("type", "BPE" if "merges" in model else None) if isinstance(model, dict) else None
     if kind != "BPE":
@@ -182,8 +183,8 @@ def check_model(refuse: Refuse, model: Any, longest: int) -> dict[str, int]:
     vocabulary = model.get("vocab")
     if not isinstance(vocabulary, dict) or not all(type(token) is int for token in vocabulary.values()):
         refuse("this is not a valid tokenizer: its vocabulary must be texts with their token ids")
-    if max(map(len, vocabulary), default=0) > longest:
-        refuse(f"its vocabulary holds a token of more than {longest} characters")
+    if max(map(len, vocabulary), default=0) > MAX_PIECE:
+        refuse(f"its vocabulary holds a token of more than {MAX_PIECE} characters")
     for key in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
             refuse(f"a {key} is not supported")

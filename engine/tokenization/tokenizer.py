@@ -1,15 +1,19 @@
-"""Text to token ids and back, also as they come."""
+"""Text to token ids and back, also as they come; the tokenizer of a model, whatever file it is in."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from pathlib import Path
 
 import tokenizers
 
 from ..loading.fields import one_line
+from ..loading.folder import Folder
+from ..loading.generation import Generation, read_generation
+from ..loading.gguf import GGUFFile, read_gguf_model
 from ..types import EngineError
 from .control import ControlTokens
 from .vocabulary import TURN_ENDS, Kind, Vocabulary
@@ -24,41 +28,42 @@ class Tokenizer:
     """The tokenizer of one model. Safe to use from several threads; encoding runs without the GIL.
 
     bos_id, eos_id: the start and the end token, if any. add_bos: prompts begin with the start token. end_ids:
-    every token that ends a turn. chat_template: the model's own Jinja template, if any. control: the tokens
-    that are structure, such as <|im_end|>: they have an id and a name, but decode to no text. named: texts of
-    tokens by the names under which chat templates read them, such as bos_token.
+    every token that ends a turn, also those beyond this vocabulary. chat_template: the model's own Jinja
+    template, if any. control: the tokens that are structure, such as <|im_end|>: they have an id and a name,
+    but decode to no text. named: texts of tokens by the names under which chat templates read them, such as
+    bos_token.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         encoder: tokenizers.Tokenizer,
+        generation: Generation,
         *,
+        bos_id: int | None,
+        eos_id: int | None,
+        add_bos: bool,
+        named: Mapping[str, str | list[str]],
         inner_encoder: tokenizers.Tokenizer | None = None,
-        control: ControlTokens | None = None,
-        bos_id: int | None = None,
-        eos_id: int | None = None,
-        add_bos: bool = False,
-        end_ids: Iterable[int] = (),
-        chat_template: str | None = None,
-        named: Mapping[str, str | list[str]] = MappingProxyType({}),
+        before: frozenset[int] = frozenset(),
+        after: frozenset[int] = frozenset(),
     ) -> None:
         """encoder: of plain text, knows no control tokens. inner_encoder: the same for text that follows a
-        control token, where that makes a difference. control: by default all control tokens of the
-        vocabulary. end_ids: those the files declare.
+        control token, where that makes a difference. before, after: see `ControlTokens`. Raises ValueError
+        for control tokens that can't be looked for.
         """
         self._vocabulary = vocabulary
         self._encoder = encoder
         self._inner_encoder = inner_encoder or encoder
-        self.control = control or control_tokens(vocabulary)
+        self.control = ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
         self._names = {token: text for text, token in self.control.ids.items()}
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.add_bos = add_bos and bos_id is not None
         special = vocabulary.ids(Kind.CONTROL, Kind.USER_DEFINED)
         known = [special[text] for text in TURN_ENDS if text in special]
-        self.end_ids = frozenset([*end_ids, *known, *([] if eos_id is None else [eos_id])])
-        self.chat_template = chat_template
+        self.end_ids = frozenset([*generation.end_ids, *known, *([] if eos_id is None else [eos_id])])
+        self.chat_template = generation.chat_template
         ids = {"bos_token": bos_id, "eos_token": eos_id}
         texts = {name: self.token_text(token) for name, token in ids.items() if token is not None}
         self.named: Mapping[str, str | list[str]] = {**named, **texts}
@@ -131,11 +136,27 @@ class StreamDecoder:
         return self._decoder.decode(b"", final=True)
 
 
-def control_tokens(
-    vocabulary: Vocabulary, before: frozenset[int] = frozenset(), after: frozenset[int] = frozenset()
-) -> ControlTokens:
-    """The control tokens of a vocabulary (and the unknown token), to be found in prompts."""
-    return ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a GGUF file, of a folder with a tokenizer.json, or of such a file itself.
+
+    Raises EngineError(model_invalid) with one sentence that names the file.
+    """
+    path = Path(path).expanduser()
+    if path.name == "tokenizer.json":
+        path = path.parent
+    source = Folder(path) if os.path.isdir(path) else read_gguf_model(path)
+    return tokenizer_of(source, read_generation(source))
+
+
+def tokenizer_of(source: Folder | GGUFFile, generation: Generation) -> Tokenizer:
+    """The tokenizer of an opened model, which is not opened again."""
+    if isinstance(source, GGUFFile):
+        from .gguf_tokenizer import tokenizer_from_gguf
+
+        return tokenizer_from_gguf(source, generation)
+    from .folder_tokenizer import tokenizer_from_folder  # a GGUF file starts without
+
+    return tokenizer_from_folder(source, generation)
 
 
 def _encoded(encoder: tokenizers.Tokenizer, texts: list[str]) -> list[tokenizers.Encoding]:

@@ -28,6 +28,9 @@ TURN_ENDS = (
 )
 """Tokens that end a turn wherever they exist, also in files that declare only one of several end tokens."""
 
+MAX_PIECE = 1 << 10
+"""Characters of a token."""
+
 VISIBLE = frozenset(["<think>", "</think>"])
 """Control tokens that count as text when they are written: who reads a reply looks for them."""
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
-from .library import KINDS, Buffer, Op, View, addressof
+from .library import GATES, KINDS, Buffer, Op, View, addressof
 from .recorder import Node, Storage, Value
 
 _NO_WINDOW = 1 << 30
@@ -91,7 +91,7 @@ def _with_gated_linears(nodes: list[Node]) -> list[Node]:
         if [link.kind for link in chain] == ["linear", "gated", "quantize"] and _is_one(chain, uses):
             assert node.blocks is not None
             out = Value(node.blocks, 0, node.blocks.columns)
-            result[-2:] = [replace(chain[0], kind="gated_linear", out=out)]
+            result[-2:] = [replace(chain[0], kind="gated_linear", gate=chain[1].gate, out=out)]
         else:
             result.append(node)
     return result
@@ -143,9 +143,13 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
         planes=node.planes,
         layer=node.layer,
         window=_NO_WINDOW if node.window is None else min(node.window, _NO_WINDOW),
+        length=node.length,
+        turning=node.turning,
+        gate=GATES.index(node.gate),
         number=node.number,
+        cap=node.cap,
         x=view(node.x),
-        y=View(-1, 0, node.length) if node.length else view(node.y),
+        y=view(node.y),
         out=view(node.out),
         blocks=_NONE if node.blocks is None else View(numbers[node.blocks], 0, node.blocks.columns),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from ..interface import Float32, Inputs, RopeLayout
+from ..interface import Float32, Gate, Inputs, RopeLayout
 from .library import Kind
 
 
@@ -67,7 +67,8 @@ class Node:
     """One operation.
 
     y: the second operand, or the residual that a linear adds. length: columns of a norm, of a head of a rope.
-    number: eps of a norm, scale of an attention.
+    turning: of a head of a rope, its columns that turn. number: eps of a norm, scale of an attention, factor
+    or limit. cap: of the scores of an attention, 0 for none.
     """
 
     kind: Kind
@@ -83,7 +84,10 @@ class Node:
     layer: int = 0
     window: int | None = None
     length: int = 0
+    turning: int = 0
+    gate: Gate = "silu"
     number: float = 0.0
+    cap: float = 0.0
 
     @property
     def samples(self) -> bool:
@@ -148,13 +152,16 @@ class RecordingOperations:
         starts = [sum(columns[:i]) for i in range(len(columns))]
         return tuple(Value(x.storage, x.offset + s, c) for s, c in zip(starts, columns, strict=True))
 
-    def rope(self, x: Value, positions: Symbol, rotation: Rotation) -> Value:
+    def rope(self, x: Value, positions: Symbol, rotation: Rotation, *, head_dim: int | None = None) -> Value:
         """Rotation of each head."""
         assert positions is INPUTS.positions
         assert not x.storage.samples
-        head_dim = 2 * rotation.cos.shape[1]
-        assert x.columns % head_dim == 0, (x.columns, head_dim)
-        return self._new(Node("rope", x, rotation=rotation, length=head_dim), x.columns, samples=False)
+        turning = 2 * rotation.cos.shape[1]
+        length = head_dim or turning
+        assert turning <= length, (turning, length)
+        assert x.columns % length == 0, (x.columns, length)
+        node = Node("rope", x, rotation=rotation, length=length, turning=turning)
+        return self._new(node, x.columns, samples=False)
 
     def kv_write(self, layer: int, k: Value, v: Value, slots: Symbol) -> None:
         """Store into the cache."""
@@ -163,16 +170,31 @@ class RecordingOperations:
         self.nodes.append(Node("kv_write", k, v, layer=layer))
 
     def paged_attention(
-        self, layer: int, q: Value, batch: Inputs, *, scale: float, window: int | None = None
+        self,
+        layer: int,
+        q: Value,
+        batch: Inputs,
+        *,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
     ) -> Value:
         """Attention over the cache."""
         assert batch is INPUTS
-        node = Node("attention", q, layer=layer, window=window, number=scale)
+        node = Node("attention", q, layer=layer, window=window, number=scale, cap=cap or 0.0)
         return self._new(node, q.columns, samples=False)
 
-    def gated(self, x: Value) -> Value:
-        """The silu of the first half times the second half."""
-        return self._new(Node("gated", x), x.columns // 2, samples=x.storage.samples)
+    def gated(self, x: Value, gate: Gate = "silu") -> Value:
+        """The first half gates the second half."""
+        return self._new(Node("gated", x, gate=gate), x.columns // 2, samples=x.storage.samples)
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """Elementwise product."""
+        return self._new(Node("scale", x, number=factor), x.columns, samples=x.storage.samples)
+
+    def cap(self, x: Value, limit: float) -> Value:
+        """The hyperbolic tangent, stretched."""
+        return self._new(Node("cap", x, number=limit), x.columns, samples=x.storage.samples)
 
     def add(self, a: Value, b: Value) -> Value:
         """Elementwise sum."""

@@ -14,22 +14,28 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..arithmetic import tanh32
 from .cache import PagedCache
 from .linear import products
-from .numerics import exp_, tree_sum
+from .numerics import exp, exp_, tree_sum
 from .work import KEYS, TILE, Work, stacked_rows
 
 
-def attend(cache: PagedCache, layer: int, q: Tensor, works: list[Work], scale: float) -> Tensor:
-    """Attention of q [rows, heads * head_dim] over a layer's cached keys and values -> like q."""
+def attend(
+    cache: PagedCache, layer: int, q: Tensor, works: list[Work], scale: float, cap: float | None = None
+) -> Tensor:
+    """Attention of q [rows, heads * head_dim] over a layer's cached keys and values -> like q.
+
+    cap: of the scores, see `Operations.paged_attention`.
+    """
     out = torch.empty_like(q)
     q = q * scale
     for work in works:
-        out.index_copy_(0, work.index, _attend(cache, layer, q.index_select(0, work.index), work))
+        out.index_copy_(0, work.index, _attend(cache, layer, q.index_select(0, work.index), work, cap))
     return out
 
 
-def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work) -> Tensor:
+def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work, cap: float | None) -> Tensor:
     """Attention of the rows of one piece of work, [segments * rows, heads * head_dim]."""
     kv_heads, head_dim = cache.shape.kv_heads, cache.shape.head_dim
     sharing = q.shape[1] // (kv_heads * head_dim)
@@ -38,6 +44,9 @@ def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work) -> Tensor:
     queries = pad(queries.reshape(n, used, head_dim), (0, 0, 0, stacked - used)).view(n, -1, TILE, head_dim)
 
     weights = _scores(cache, layer, queries, work)
+    if cap is not None:
+        for group in weights:
+            group.copy_(tanh32(group / cap, exp) * cap)
     total = _softmax_(weights, work.hidden)
     mixed = _mix(cache, layer, weights, work)
     if not mixed.abs().amax() < math.inf:

@@ -23,6 +23,11 @@ def exp_(x: Tensor) -> Tensor:
     return x
 
 
+def exp(x: Tensor) -> Tensor:
+    """`exp32` of a tensor."""
+    return exp_(x.clone(memory_format=torch.contiguous_format))
+
+
 def tree_sum(x: Tensor) -> Tensor:
     """Sum over the last axis, [..., n] -> [..., 1]: the second half is added to the first until one is left.
 

@@ -6,20 +6,21 @@ exp, silu, softmax) and torch's sums round by vector width, position or thread c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import sampling as rules
-from ..interface import Batch, Float32, Inputs, Int32, RopeLayout, SamplingBatch
+from ..arithmetic import gated, tanh32
+from ..interface import Float32, Gate, Inputs, Int32, RopeLayout
+from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache
 from .linear import linear
-from .numerics import exp_, tree_sum
-from .work import Rows, Work, work_of
+from .numerics import exp, tree_sum
+from .work import Work, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +43,23 @@ class Sampled:
 class ReferenceOperations:
     """`Operations` on the rows of one step; values are float32 tensors."""
 
-    def __init__(self, batch: Batch, cache: PagedCache | None, device: torch.device) -> None:
-        self._batch = batch
+    def __init__(self, step: Step, cache: PagedCache | None, device: torch.device) -> None:
+        self._step = step
         self._cache = cache
         self._device = device
         self._lines: Tensor | None = None
         self._works: dict[int | None, list[Work]] = {}
 
     def inputs(self) -> Inputs:
-        """The arrays of the step as int32 tensors on the device."""
-
-        def tensor(values: NDArray[np.int32]) -> Tensor:
-            return torch.from_numpy(values).to(self._device)
-
-        return Inputs(
-            tokens=tensor(self._batch.tokens),
-            positions=tensor(self._batch.positions),
-            slots=tensor(self._batch.slots),
-            sequences=tensor(self._batch.sequences),
-            block_tables=tensor(self._batch.block_tables),
-            sample_rows=tensor(self._batch.sample_rows),
-            sampling=self._batch.sampling,
-        )
+        """The arrays of the step as int32 tensors on the device, which takes one transfer."""
+        memory = torch.from_numpy(self._step.memory).to(self._device)
+        tensors = {
+            place.name: memory[place.begin : place.end].view(torch.int32).reshape(place.shape)
+            for place in layout(self._step.counts)
+            if place.dtype == np.int32
+        }
+        names = [field.name for field in fields(Inputs) if field.name != "sampling"]
+        return Inputs(**{name: tensors[name] for name in names}, sampling=self._step)
 
     def embedding(self, table: Tensor, tokens: Tensor) -> Tensor:
         """Rows of the table, widened to float32."""
@@ -85,13 +81,18 @@ class ReferenceOperations:
         ends = np.cumsum(columns).tolist()
         return tuple(x.narrow(1, end - width, width) for width, end in zip(columns, ends, strict=True))
 
-    def rope(self, x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:
+    def rope(
+        self, x: Tensor, positions: Tensor, rotation: Rotation, *, head_dim: int | None = None
+    ) -> Tensor:
         """Each pair (a, b) becomes (a cos - b sin, b cos + a sin)."""
         cos, sin = (table.index_select(0, positions)[:, None] for table in (rotation.cos, rotation.sin))
         half = cos.shape[-1]
         shape, axis = ((2, half), 2) if rotation.layout == "half" else ((half, 2), 3)
-        a, b = x.view(len(x), x.shape[1] // (2 * half), *shape).unbind(axis)
-        return torch.stack((a * cos - b * sin, b * cos + a * sin), axis).flatten(1)
+        heads = x.view(len(x), -1, head_dim or 2 * half)
+        turning, still = heads[..., : 2 * half], heads[..., 2 * half :]
+        a, b = turning.reshape(*heads.shape[:2], *shape).unbind(axis)
+        turned = torch.stack((a * cos - b * sin, b * cos + a * sin), axis).flatten(2)
+        return torch.cat((turned, still), 2).flatten(1)
 
     def kv_write(self, layer: int, k: Tensor, v: Tensor, slots: Tensor) -> None:
         """Store in the cache's dtype, rounded to nearest even."""
@@ -101,20 +102,34 @@ class ReferenceOperations:
         self._cache.write(layer, k, v, self._lines)
 
     def paged_attention(
-        self, layer: int, q: Tensor, batch: Inputs, *, scale: float, window: int | None = None
+        self,
+        layer: int,
+        q: Tensor,
+        batch: Inputs,
+        *,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
     ) -> Tensor:
         """Attention in the order that attention.py fixes; divided on the host, once a step and window."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if window not in self._works:
-            rows = Rows(self._batch.positions, self._batch.sequences, self._batch.block_tables)
             heads = q.shape[1] // self._cache.shape.head_dim
-            self._works[window] = work_of(rows, self._cache, heads, window, self._device)
-        return attend(self._cache, layer, q, self._works[window], scale)
+            self._works[window] = work_of(self._step, self._cache, heads, window, self._device)
+        return attend(self._cache, layer, q, self._works[window], scale, cap)
 
-    def gated(self, x: Tensor) -> Tensor:
-        """The quotient gate / (1 + exp(-gate)), times up."""
-        gate, up = x.chunk(2, dim=1)
-        return gate / (exp_(-gate) + 1.0) * up
+    def gated(self, x: Tensor, gate: Gate = "silu") -> Tensor:
+        """By the functions of arithmetic.py."""
+        first, second = x.chunk(2, dim=1)
+        return gated(gate, first, second, exp)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """Elementwise product."""
+        return x * factor
+
+    def cap(self, x: Tensor, limit: float) -> Tensor:
+        """By the hyperbolic tangent of arithmetic.py."""
+        return tanh32(x / limit, exp) * limit
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """Elementwise sum."""
@@ -124,7 +139,7 @@ class ReferenceOperations:
         """Rows by number."""
         return x.index_select(0, rows)
 
-    def sample(self, logits: Tensor, sampling: SamplingBatch) -> Sampled:
+    def sample(self, logits: Tensor, sampling: Step) -> Sampled:
         """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()
         return Sampled(rules.sample(scores, sampling), scores)

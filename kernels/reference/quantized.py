@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arithmetic import EXP_SHIFT, LOG2_E
+from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
 from ..dequantize import dequantize
 from ..interface import Float32, Int32
-from ..weights import GROUP, Packed, Weight, group_count
+from ..weights import GROUP, Canonical, Packed, group_count
 
 LANES = 16
 SPAN = 256
@@ -61,7 +61,7 @@ def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
     return QuantizedRows(integers, scales, sums)
 
 
-def product(x: Float32, weight: Weight, planes: int) -> Float32:
+def product(x: Float32, weight: Canonical, planes: int) -> Float32:
     """Product x @ weight.T: quantized rows for a packed weight, float32 rows for a plain one."""
     if isinstance(weight, Packed):
         return _packed_product(quantize_rows(x, planes), weight)
@@ -69,12 +69,9 @@ def product(x: Float32, weight: Weight, planes: int) -> Float32:
 
 
 def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
-    if weight.minima is None:
-        codes = weight.codes.astype(np.float64)
-    else:
-        codes = np.concatenate([weight.codes & 15, weight.codes >> 4], axis=2).astype(np.float64)
+    integers = weight.integers().astype(np.float64)
     # Below 2^53 float64 products and sums of integers are exact in any order.
-    dots = np.matmul(rows.integers.transpose(1, 0, 2).astype(np.float64), codes.transpose(1, 2, 0))
+    dots = np.matmul(rows.integers.transpose(1, 0, 2).astype(np.float64), integers.transpose(1, 2, 0))
     scales = weight.scales.astype(np.float32)
     acc = np.zeros((len(rows.scales), weight.shape[0]), np.float32)
     for g in range(scales.shape[1]):
@@ -164,12 +161,18 @@ class _Partial:
         self.values = self.values * before[:, None] + span.values * after[:, None]
 
 
-def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float) -> Float32:
-    """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on."""
-    q = q * (np.float32(scale) * np.float32(LOG2_E))
+def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float, cap: float = 0.0) -> Float32:
+    """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on.
+
+    cap: of the scores, 0 for none.
+    """
+    to_base_2 = np.float32(LOG2_E)
+    q = q * (np.float32(scale) / np.float32(cap) if cap else np.float32(scale) * to_base_2)
     scores = np.zeros((len(q), len(keys)), np.float32)
     for d in range(q.shape[1]):
         scores = fma(q[:, d, None], keys[:, d], scores)
+    if cap:
+        scores = tanh32(scores, exp32) * (np.float32(cap) * to_base_2)
     result: _Partial | None = None
     end = first + len(keys)
     for span in range(first // SPAN * SPAN, end, SPAN):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
+from ..units import number
 from .console import Console
 from .errors import FAILED, OK
 from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options
@@ -245,4 +246,4 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{key} {item or 'missing'}" for key, item in value.items()) or "none"
     if isinstance(value, list):
         return " ".join(value) or "none"
-    return f"{value:.1f}" if isinstance(value, float) else "not known" if value is None else str(value)
+    return number(value) if isinstance(value, float) else "not known" if value is None else str(value)

@@ -12,9 +12,9 @@ from ..errors import UserError
 from ..sanitize import one_line
 from .console import Console
 from .errors import OK, failure_of
-from .oneshot import Past, Request, model_of, open_recording
 from .presenters import PlainPresenter
 from .recording import Recording
+from .request import Past, Request, model_of, open_recording
 from .serving import Serving, check_flags, choose, load_setup, serving, warn_if_slow
 from .signals import Interrupted
 from .stdin import decode

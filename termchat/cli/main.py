@@ -200,12 +200,14 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
             return screen(console, values, shared["sampling"], shared["engine"])
     elif values["plain"]:
         raise click.UsageError("--plain is for a chat on the terminal, without a prompt")
-    from .oneshot import Request, answer
+    from .request import Request
 
     if text is None:
         from .line_chat import chat
 
         return chat(console, Request(text="", **shared))
+    from .oneshot import answer
+
     return answer(console, Request(text=text, **shared))
 
 

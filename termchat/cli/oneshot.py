@@ -2,57 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
 from engine import reserve_memory
 
 from ..errors import UserError
-from ..messages import Conversation
-from ..registry import Registry, RegistryError
-from ..settings import SAMPLING_KEYS
 from .console import Console
 from .errors import OK, failure_of
 from .presenters import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
 from .recording import Recording
+from .request import Past, Request, model_of, open_recording
 from .serving import Choice, check_flags, choose, load_setup, serving, warn_if_slow
-
-BUSY_SECONDS = 5.0
-"""How long a reply waits for a database that another program has locked; then it is not saved."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for. sampling and engine hold only what was given as options."""
-
-    text: str
-    model: str | None = None
-    yes: bool = False
-    system: str | None = None
-    raw: bool = False
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    engine: Mapping[str, Any] = field(default_factory=dict)
-    form: Literal["plain", "json", "jsonl"] = "plain"
-    stream: bool = True
-    stats: bool = False
-    save: bool = True
-    newest: bool = False
-    conversation: str | None = None
-
-
-class Past(NamedTuple):
-    """The conversation that goes on, as it was when the program started."""
-
-    conversation: Conversation | None = None
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """Its own sampling settings."""
-        known = self.conversation.params if self.conversation is not None else {}
-        return {key: value for key, value in known.items() if key in SAMPLING_KEYS}
 
 
 def answer(console: Console, request: Request) -> int:
@@ -73,36 +31,6 @@ def answer(console: Console, request: Request) -> int:
     except UserError as error:
         presenter.failed(failure_of(error))
         raise
-
-
-def open_recording(console: Console, database: Path, request: Request) -> tuple[Recording, Past]:
-    """Where the conversation is saved, and what is known of it.
-
-    UserError: a conversation was to go on, and it cannot be read; its id is none.
-    """
-    note = console.messages.note
-    if not request.save:
-        return Recording(None, note), Past()
-    from ..store import NotFoundError, Store, checked_id
-
-    name = checked_id(request.conversation) if request.conversation is not None else None
-    try:
-        store = Store(database, busy_timeout=BUSY_SECONDS)
-    except UserError as error:
-        if request.newest or name is not None:
-            raise
-        note(f"the conversation is not saved: {error}")
-        return Recording(None, note), Past()
-    conversation = None
-    if request.newest:
-        conversation = store.newest()
-        if conversation is None:
-            note("there is no conversation to continue; this one is new")
-    elif name is not None:
-        with suppress(NotFoundError):
-            conversation = store.conversation(name)
-    messages = store.path(conversation.id) if conversation is not None else ()
-    return Recording(store, note, conversation, messages, name=name), Past(conversation)
 
 
 async def _answer(
@@ -132,15 +60,3 @@ def _presenter(console: Console, request: Request) -> Presenter:
     if request.form == "jsonl":
         return JsonLinesPresenter(console, stream=request.stream)
     return PlainPresenter(console, stream=request.stream)
-
-
-def model_of(console: Console, registry: Registry, request: Request, past: Past) -> str | None:
-    """The model that was asked for, else the one the conversation was held with, if it is still there."""
-    if request.model is not None or past.conversation is None or not past.conversation.model:
-        return request.model
-    try:
-        registry.resolve(past.conversation.model)
-    except RegistryError as error:
-        console.messages.note(f"{error}; the conversation goes on with the default model")
-        return None
-    return past.conversation.model

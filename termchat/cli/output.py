@@ -11,8 +11,8 @@ import errno
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -56,6 +56,7 @@ class _Descriptor:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self._turn: asyncio.Lock | None = None
         self._blocked: asyncio.Future[None] | None = None
         self._hurry: BaseException | None = None
 
@@ -81,8 +82,18 @@ class _Descriptor:
         poll.register(self.fd, select.POLLOUT)
         return bool(poll.poll(timeout))
 
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Until the others have sent all of theirs: a text goes out in pieces when the reader is slow."""
+        import asyncio
+
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        async with self._turn:
+            yield
+
     async def _room(self) -> None:
-        """Wait for room without stopping the event loop."""
+        """Wait for room without stopping the event loop. Only by one at a time."""
         import asyncio
 
         if self._poll(0):
@@ -132,11 +143,12 @@ class Output(_Descriptor):
 
     async def send(self, text: str, *, json: bool = False) -> None:
         """Like `write`, but a slow reader does not stop the event loop."""
-        self.check()
-        data = self._bytes(text, json)
-        while data:
-            await self._room()
-            data = data[self._sent(data[:CHUNK]) :]
+        async with self._alone():
+            self.check()
+            data = self._bytes(text, json)
+            while data:
+                await self._room()
+                data = data[self._sent(data[:CHUNK]) :]
 
     def _bytes(self, text: str, json: bool) -> memoryview:
         if self.is_terminal:
@@ -225,11 +237,12 @@ class Messages(_Descriptor):
 
     async def send(self, text: str, *, begin: str = "") -> None:
         """Like `text`, but a slow reader does not stop the event loop."""
-        data = memoryview((begin + self._safe(text)).encode("utf-8", "replace"))
-        with suppress(OSError):
-            while data:
-                await self._room()
-                data = data[self._write(data[:CHUNK]) :]
+        async with self._alone():
+            data = memoryview((begin + self._safe(text)).encode("utf-8", "replace"))
+            with suppress(OSError):
+                while data:
+                    await self._room()
+                    data = data[self._write(data[:CHUNK]) :]
 
     def _safe(self, text: str) -> str:
         return self._sanitizer.push(text) if self.is_terminal else text

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ..errors import UserError
-from ..messages import Conversation, StoredMessage, said_now
+from ..messages import StoredConversation, StoredMessage, said_now
 
 if TYPE_CHECKING:
     from ..messages import Outcome
@@ -48,7 +48,7 @@ class Recording:
         self,
         store: Store | None,
         warn: Callable[[str], None],
-        conversation: Conversation | None = None,
+        conversation: StoredConversation | None = None,
         past: Sequence[StoredMessage] = (),
         *,
         name: str | None = None,

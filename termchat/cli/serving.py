@@ -15,9 +15,10 @@ from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 from ..files import PathError
 from ..logs import LEVELS, Level, start_logging
 from ..registry import ResolvedModel
-from ..setup import Setup, engine_config, sampling_params, template_vars, thinking_style
+from ..sampling import sampling_params
+from ..setup import Setup, engine_config
 from ..startup import resume_collector
-from ..thinking import ThinkingStyle
+from ..thinking import ThinkingStyle, thinking_style
 from .console import Console
 from .download import downloaded
 from .errors import CliError, engine_failure
@@ -51,7 +52,7 @@ class Serving(NamedTuple):
     @property
     def template_vars(self) -> Mapping[str, Any]:
         """For the chat template."""
-        return template_vars(self.choice.model)
+        return self.choice.model.template_vars
 
     async def bandwidth_peak(self) -> float | None:
         """The best measured peak of the memory in GB/s, of this run and earlier ones; None: there is none."""
@@ -134,7 +135,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         try:
             engine = await stack.enter_async_context(AsyncEngine(choice.config))
             load_ms = (time.perf_counter() - started) * 1e3
-            variables = template_vars(choice.model)
+            variables = choice.model.template_vars
             thinking = await thinking_style(engine, variables) if chat else ThinkingStyle()
         except EngineError as error:
             logging.getLogger(__name__).warning("%s: %s", choice.model.path, error)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine import EngineError, Finished, Message, SamplingParams, TextDelta
 
 from ..messages import outcome_of, prompt_of, said_now
-from ..setup import seeded
+from ..sampling import seeded
 from .console import Console
 from .errors import engine_failure
-from .presenters import Presenter, Reply
+from .presenters import Presenter
 from .recording import Recording
+from .result import Result
 from .serving import Serving
 from .signals import Interrupted
 
@@ -88,7 +89,7 @@ class _Parts:
 
 async def take_turn(
     console: Console, served: Serving, presenter: Presenter, recording: Recording, turn: Turn
-) -> Reply:
+) -> Result:
     """The reply, when it has been shown and saved; stopped by a signal it is the part that was there.
 
     CliError: the engine refused or failed. ReaderClosed, OutputError, ConversationBusyError. Interrupted: by
@@ -130,7 +131,7 @@ async def take_turn(
         stopped = finished.reason == "aborted"
         peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
-        reply = Reply(
+        reply = Result(
             id=reply_id,
             conversation=conversation,
             model=name,

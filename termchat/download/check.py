@@ -15,8 +15,8 @@ from .. import units
 from ..errors import UserError
 from ..files import TextError, read_text, write_private
 from ..registry import NotDownloadedError, Registry, ResolvedModel
-from .checksum import sha256_of
 from .errors import DownloadError
+from .part import sha256_of
 from .progress import Meter, ProgressCallback
 
 

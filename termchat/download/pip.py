@@ -109,7 +109,7 @@ class Pip:
             reason = self._give_up()
             self.meter.beat()
             if beats * _ONE_BEAT > limit:
-                reason = f"pip has not come to an end in {limit:.0f} s"
+                reason = f"pip has not come to an end in {round(limit)} s"
             if reason is not None:
                 raise UnreachedError(reason)
 

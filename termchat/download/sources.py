@@ -15,12 +15,13 @@ from urllib.parse import urlsplit
 from .. import units
 from ..files import open_private, sync
 from ..registry_file import HuggingFaceSource, PyPISource
+from .answer import TransferError
 from .errors import DownloadError, UnreachedError
-from .file import Remote
+from .part import Remote
 from .pip import INDEX, Pip, index_url
 from .progress import Meter
 from .proxies import proxy_of
-from .transport import TransferError, open_body
+from .transport import open_body
 
 _LARGEST_ANSWER = 16 << 20
 

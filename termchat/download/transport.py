@@ -9,20 +9,28 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import re
 import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit
 
+from .answer import (
+    Body,
+    StatusError,
+    TransferError,
+    content_range,
+    innermost,
+    sha256_in,
+    size_in,
+    without_secrets,
+)
 from .errors import DownloadError
 from .progress import BEAT_SECONDS
-from .proxies import Proxy, proxy_of
+from .proxies import proxy_of
 from .trust import trust
 
 if TYPE_CHECKING:
@@ -33,62 +41,6 @@ _REDIRECTS = 10
 _AHEAD = 32  # chunks that wait to be written, 64 KiB each at most
 
 log = logging.getLogger(__name__)
-
-
-class TransferError(Exception):
-    """An address cannot be opened, or no more can be read from it.
-
-    cause: what the system said, if it did. url: where that was, after redirects. by_proxy: the proxy said so,
-    or it is the proxy that cannot be reached.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        cause: BaseException | None = None,
-        *,
-        url: str = "",
-        by_proxy: Proxy | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.cause = cause
-        self.url = url
-        self.by_proxy = by_proxy
-
-
-class StatusError(TransferError):
-    """The server answered with something else than the file."""
-
-    def __init__(self, code: int, reason: str, headers: Mapping[str, str], url: str) -> None:
-        super().__init__(f"{code} {reason}".rstrip(), url=url)
-        self.code = code
-        self.headers = headers
-
-
-class RangeError(TransferError):
-    """The answer is a part of the file, and does not say which."""
-
-
-@dataclass(slots=True)
-class Body:
-    """An open answer. start: position of its first byte; total: size of the whole file, None if not said.
-
-    framed: the end of the stream is marked, so that a cut is noticed. linked_*: what a Hugging Face server
-    says of the file, or of the one it redirects to (X-Linked-Size, and X-Linked-Etag, the sha256 of a large
-    file); etag_sha256: an ETag that looks like one, of the server that was asked. kind: its media type.
-    read: some bytes as they come, empty at the end; TransferError.
-    """
-
-    read: Callable[[], bytes]
-    close: Callable[[], object]
-    start: int
-    total: int | None
-    etag: str | None
-    framed: bool
-    linked_sha256: str | None = None
-    linked_size: int | None = None
-    etag_sha256: str | None = None
-    kind: str = ""
 
 
 def open_body(
@@ -118,23 +70,6 @@ def open_body(
         if etag is not None and not etag.startswith("W/"):  # weak tags may not be used (RFC 9110, 13.1.5)
             asked["If-Range"] = etag
     return _Exchange(url, asked, timeout, beat).body()
-
-
-def without_secrets(url: str) -> str:
-    """The address as it may be shown and logged: no user, password or query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # no address at all
-        return url.partition("?")[0]
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
-
-
-def innermost(error: BaseException) -> BaseException:
-    """What an exception came from in the end."""
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    return error
 
 
 class _Exchange:
@@ -235,8 +170,8 @@ class _Exchange:
                 if not 300 <= answer.status_code < 400 or "Location" not in answer.headers:
                     self._receive(answer, url, url == self._url, linked_sha256, linked_size)
                     return
-                linked_sha256 = _sha256(answer.headers.get("X-Linked-Etag")) or linked_sha256
-                linked_size = _size(answer.headers.get("X-Linked-Size")) or linked_size
+                linked_sha256 = sha256_in(answer.headers.get("X-Linked-Etag")) or linked_sha256
+                linked_size = size_in(answer.headers.get("X-Linked-Size")) or linked_size
                 new = urljoin(url, answer.headers["Location"])
                 old, parts = urlsplit(url), urlsplit(new)
                 if parts.scheme not in ("http", "https") or (old.scheme, parts.scheme) == ("https", "http"):
@@ -256,10 +191,10 @@ class _Exchange:
             raise StatusError(answer.status_code, answer.reason_phrase, headers, url)
         if headers.get("Content-Encoding", "identity") != "identity":
             raise TransferError("the server compresses the file on the way", ValueError())
-        start, total = 0, _size(headers.get("Content-Length"))
+        start, total = 0, size_in(headers.get("Content-Length"))
         # Some mirrors say 200 to one who asked for the rest, and send just that.
         if answer.status_code == 206 or ("Range" in self._headers and "Content-Range" in headers):
-            start, total = _content_range(headers.get("Content-Range", ""))
+            start, total = content_range(headers.get("Content-Range", ""))
         etag = headers.get("ETag")
         body = Body(
             read=self.read,
@@ -268,9 +203,9 @@ class _Exchange:
             total=total,
             etag=etag,
             framed="Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower(),
-            linked_sha256=sha256 or _sha256(headers.get("X-Linked-Etag")),
-            etag_sha256=_sha256(etag) if direct else None,
-            linked_size=size or _size(headers.get("X-Linked-Size")),
+            linked_sha256=sha256 or sha256_in(headers.get("X-Linked-Etag")),
+            etag_sha256=sha256_in(etag) if direct else None,
+            linked_size=size or size_in(headers.get("X-Linked-Size")),
             kind=headers.get("Content-Type", "").partition(";")[0].strip().lower(),
         )
         if not self._put(body):
@@ -293,27 +228,6 @@ def _client(url: str, timeout: float) -> httpx.Client:
     times = httpx.Timeout(timeout, connect=min(CONNECT_S, timeout))
     transport = httpx.HTTPTransport(verify=context, trust_env=False, proxy=by_way_of)
     return httpx.Client(transport=transport, trust_env=False, timeout=times)
-
-
-def _sha256(etag: str | None) -> str | None:
-    value = (etag or "").removeprefix("W/").strip('"')
-    return value.lower() if re.fullmatch(r"[0-9a-fA-F]{64}", value) else None
-
-
-def _size(value: str | None) -> int | None:
-    return int(value) if value and re.fullmatch(r"[0-9]{1,18}", value) else None
-
-
-def _content_range(value: str) -> tuple[int, int | None]:
-    found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)", value.strip())
-    if found is None:
-        said = (
-            f"a range that cannot be read: {value[:80]!r}"
-            if value
-            else "a part of the file without its place"
-        )
-        raise RangeError(f"the server gives {said}", ValueError())
-    return int(found[1]), None if found[2] == "*" else int(found[2])
 
 
 def _open_file(url: str, offset: int) -> Body:

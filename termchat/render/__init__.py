@@ -4,8 +4,8 @@
 `Palette` turns the style names in its rows into a theme's colours.
 """
 
-from ..render.document import Document
-from ..render.strips import Palette, Row
 from ..sanitize import sanitize
+from .document import Document
+from .strips import Palette, Row
 
 __all__ = ["Document", "Palette", "Row", "sanitize"]

@@ -14,12 +14,12 @@ import re
 import sys
 from dataclasses import replace
 
-from ..render.columns import dedent, indentation
-from ..render.fence import Code
-from ..render.formula import open_formula
-from ..render.leaf import Container, Item, Leaf, Quote
-from ..render.paragraph import Paragraph, Rule, Verbatim
-from ..render.table import Table, delimiter_row
+from .fence import Code
+from .formula import open_formula
+from .leaf import Container, Item, Leaf, Quote
+from .paragraph import Paragraph, Rule, Verbatim
+from .table import Table, delimiter_row
+from .wrap import dedent, indentation
 
 MAX_DEPTH = 16  # markers of deeper containers are text
 

@@ -7,11 +7,11 @@ import sys
 
 from textual.selection import Selection
 
-from ..render.blocks import BlockParser, LineParser
-from ..render.fence import Code
-from ..render.leaf import Leaf
-from ..render.strips import Row
 from ..sanitize import LineEnds, visible
+from .blocks import BlockParser, LineParser
+from .fence import Code
+from .leaf import Leaf
+from .strips import Row
 
 # The beginning of a line that is nothing but the beginning of a marker: a fence, underline, heading, list
 # item or table row. It is not shown until more has come, or it would flash as something else.

@@ -9,9 +9,9 @@ from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 from pygments.token import Token, _TokenType  # type: ignore[import-untyped]
 from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
-from ..render.leaf import Leaf
-from ..render.strips import Fragment, line_text
-from ..render.wrap import TAB_SIZE, cell_breaks
+from .leaf import Leaf
+from .strips import Fragment, line_text
+from .wrap import TAB_SIZE, cell_breaks
 
 # What is highlighted in one go, in lines and characters. While the block is open the pieces are small, so the
 # cost of a line stays the same; of a complete block the beginning is one large piece, which most blocks fit.

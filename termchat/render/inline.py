@@ -12,9 +12,9 @@ from functools import lru_cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ..render.formula import formula
-from ..render.strips import Fragment
-from ..render.wrap import WIDE
+from .formula import formula
+from .strips import Fragment
+from .wrap import WIDE
 
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
 _PARSER.inline.ruler.before("escape", "formula", formula)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..cells import cell_len
-from ..render.strips import Fragment, Row, line_text
-from ..render.wrap import TAB_SIZE, split_at
 from ..sanitize import visible
+from .strips import Fragment, Row, line_text
+from .wrap import TAB_SIZE, split_at
 
 MIN_CONTENT = 12  # cells that markers and bars leave to the text, as far as the width has them
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..render.inline import parse_inline, segment_end
-from ..render.leaf import Leaf
-from ..render.strips import Fragment, line_text
-from ..render.wrap import TAB_SIZE, split_at, word_breaks
+from .inline import parse_inline, segment_end
+from .leaf import Leaf
+from .strips import Fragment, line_text
+from .wrap import TAB_SIZE, split_at, word_breaks
 
 
 class Paragraph(Leaf):

@@ -8,10 +8,10 @@ from typing import Literal
 from rich.cells import set_cell_size
 
 from ..cells import cell_len
-from ..render.inline import parse_inline
-from ..render.leaf import Leaf
-from ..render.strips import Fragment, line_text
-from ..render.wrap import split_at, word_breaks
+from .inline import parse_inline
+from .leaf import Leaf
+from .strips import Fragment, line_text
+from .wrap import split_at, word_breaks
 
 _SAMPLE = 64  # rows that decide the widths exactly, the header and its underline included
 _NARROWEST = 4  # cells a column shrinks to before columns are left out at the right

@@ -1,4 +1,4 @@
-"""Breaking styled text into rows of at most `width` cells.
+"""Breaking styled text into rows of at most `width` cells; white space at a line's beginning in columns.
 
 Greedy and from left to right, so all rows but the last stay the same when text is added: wrapping the last
 row again together with the new text gives what wrapping everything would.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from ..cells import cell_len, split_graphemes
-from ..render.strips import Fragment
+from .strips import Fragment
 
 TAB_SIZE = 4
 
@@ -93,3 +93,26 @@ def split_at(fragments: list[Fragment], starts: list[int]) -> list[list[Fragment
         pieces[-1].append((text[begin:], style))
         position += len(text)
     return pieces
+
+
+def indentation(text: str, column: int) -> int:
+    """Return the columns of white space that `text`, standing at `column`, begins with (tab stops of 4)."""
+    at = column
+    for character in text:
+        if character == " ":
+            at += 1
+        elif character == "\t":
+            at += 4 - at % 4
+        else:
+            break
+    return at - column
+
+
+def dedent(text: str, column: int, columns: int) -> tuple[str, int]:
+    """Remove up to `columns` columns of white space; what is left of a tab becomes spaces."""
+    goal = column + columns
+    index = 0
+    while column < goal and index < len(text) and text[index] in " \t":
+        column += 1 if text[index] == " " else 4 - column % 4
+        index += 1
+    return " " * (column - goal) + text[index:], min(column, goal)

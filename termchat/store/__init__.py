@@ -1,15 +1,18 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
-from ..messages import Conversation, Role, Status, StoredMessage, prompt_of
-from .conversations import (
+from ..messages import Role, Status, StoredConversation, StoredMessage, prompt_of
+from .conversations import ConversationTable, checked_id
+from .database import Database
+from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
+from .errors import (
     ConversationBusyError,
     ConversationIdError,
-    Conversations,
     NotFoundError,
-    checked_id,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
 )
-from .database import Database, StoreBusyError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
 from .export import (
     Format,
     conversation_as_dict,
@@ -26,10 +29,9 @@ from .store import BegunTurn, Store
 
 __all__ = [
     "BegunTurn",
-    "Conversation",
     "ConversationBusyError",
     "ConversationIdError",
-    "Conversations",
+    "ConversationTable",
     "Database",
     "Draft",
     "Format",
@@ -43,6 +45,7 @@ __all__ = [
     "StoreError",
     "StoreReadOnlyError",
     "StoreUnavailableError",
+    "StoredConversation",
     "StoredMessage",
     "checked_id",
     "conversation_as_dict",

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..messages import Conversation
-from .database import Database, StoreError
+from ..messages import StoredConversation
+from .database import Database
+from .errors import ConversationIdError, NotFoundError, StoreError
 from .values import clean, conversation_of, title_of
 
 _SELECT = """SELECT conversation.*,
@@ -20,26 +21,7 @@ _SELECT = """SELECT conversation.*,
 _KEEP_DELETED_S = 7 * 24 * 3600
 
 
-class ConversationIdError(StoreError):
-    """No conversation can have that id."""
-
-
-class NotFoundError(StoreError):
-    """There is no such conversation or message."""
-
-
-class ConversationBusyError(StoreError):
-    """Another process is writing a reply, `reply_id`, where a message was to be added."""
-
-    def __init__(self, conversation: str, reply_id: int) -> None:
-        super().__init__(
-            f"another termchat is still answering in the conversation {conversation!r}; "
-            "try again when it is done"
-        )
-        self.reply_id = reply_id
-
-
-class Conversations:
+class ConversationTable:
     """The conversations of one database."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -56,7 +38,7 @@ class Conversations:
         system: str = "",
         params: Mapping[str, Any] | None = None,
         forked_from: str | None = None,
-    ) -> Conversation:
+    ) -> StoredConversation:
         """A new conversation; `id` is drawn if not given. StoreError: the id is taken or not usable."""
         with self.database.write():
             name = checked_id(id) if id is not None else os.urandom(6).hex()
@@ -64,7 +46,7 @@ class Conversations:
                 raise StoreError(f"there is a conversation {name!r} already")
             return self.conversation(name)
 
-    def get_or_create(self, id: str, *, model: str = "", system: str = "") -> Conversation:
+    def get_or_create(self, id: str, *, model: str = "", system: str = "") -> StoredConversation:
         """The conversation of exactly this id, new if there is none. StoreError: the id is not usable."""
         with self.database.write() as db:
             # One that was deleted is not brought back by the mere use of its name: it begins anew.
@@ -72,14 +54,14 @@ class Conversations:
             self._insert(id, "", model, system, {}, None)
             return self.conversation(id)
 
-    def conversation(self, id: str) -> Conversation:
+    def conversation(self, id: str) -> StoredConversation:
         """The conversation of exactly this id. NotFoundError."""
         rows = self.database.query(f"{_SELECT} WHERE id = ? AND deleted IS NULL", clean(id))
         if not rows:
             raise NotFoundError(f"there is no conversation {id!r}")
         return conversation_of(rows[0])
 
-    def find(self, prefix: str) -> Conversation:
+    def find(self, prefix: str) -> StoredConversation:
         """The conversation of this id, or the only one that begins so. NotFoundError: none, or several."""
         prefix = clean(prefix)
         rows = self.database.query(f"{_SELECT} WHERE id = ? AND deleted IS NULL", prefix)
@@ -95,12 +77,12 @@ class Conversations:
             raise NotFoundError(f"several conversations begin with {prefix!r}: {names}")
         return conversation_of(rows[0])
 
-    def newest(self) -> Conversation | None:
+    def newest(self) -> StoredConversation | None:
         """The conversation used last."""
         return next(iter(self.list_conversations(limit=1)), None)
 
-    def list_conversations(self, limit: int = -1, offset: int = 0) -> list[Conversation]:
-        """Conversations, the one used last first. limit -1 is all."""
+    def list_conversations(self, limit: int = -1, offset: int = 0) -> list[StoredConversation]:
+        """ConversationTable, the one used last first. limit -1 is all."""
         rows = self.database.query(
             f"{_SELECT} WHERE deleted IS NULL ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?",
             limit,
@@ -108,7 +90,7 @@ class Conversations:
         )
         return [conversation_of(row) for row in rows]
 
-    def rename(self, id: str, title: str) -> Conversation:
+    def rename(self, id: str, title: str) -> StoredConversation:
         """Give it a title of one line; an empty one goes back to the title made of its first message."""
         with self.database.write() as db:
             text = title_of(clean(title))
@@ -153,7 +135,7 @@ class Conversations:
         with self.database.write() as db:
             self._update(db, id, "deleted = ?", self.clock())
 
-    def undelete(self, id: str | None = None) -> Conversation:
+    def undelete(self, id: str | None = None) -> StoredConversation:
         """Bring back a deleted conversation, the one deleted last if no id is given. NotFoundError."""
         with self.database.write() as db:
             rows = self.database.query(

@@ -1,4 +1,4 @@
-"""The database file: opened privately and safely, migrated, with every SQLite error as one plain sentence."""
+"""The database file: opened privately and safely, migrated, written in transactions."""
 
 from __future__ import annotations
 
@@ -8,40 +8,26 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import UserError
 from ..files import private_folder
 from . import locks
-from .schema import APPLICATION_ID, MIGRATIONS
+from .errors import (
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    damaged,
+    error_of,
+    is_busy,
+)
+from .schema import APPLICATION_ID, MIGRATIONS, Migrations, migrate
 
 log = logging.getLogger(__name__)
-
-Migrations = Sequence[Sequence[str]]
-
-
-class StoreError(UserError):
-    """The store cannot do what was asked. Nothing was changed."""
-
-
-class StoreUnavailableError(StoreError):
-    """The database itself cannot be read or written now: a lock, a full disk, damage, missing rights."""
-
-
-class StoreDamagedError(StoreUnavailableError):
-    """The file is not what SQLite has written; other parts of it may be."""
-
-
-class StoreBusyError(StoreUnavailableError):
-    """Another process kept the database locked for longer than we wait."""
-
-
-class StoreReadOnlyError(StoreUnavailableError):
-    """The database may be read but not written."""
 
 
 class Database:
@@ -201,7 +187,7 @@ class Database:
                 self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # shows whether it works
                 return
             except sqlite3.OperationalError as error:
-                if not _is_busy(error):
+                if not is_busy(error):
                     self._use_no_wal()
                     return
                 if time.monotonic() > deadline:
@@ -222,27 +208,10 @@ class Database:
             yield
         except sqlite3.Error as error:
             log.warning("%s: %s", self.path, error)
-            raise _plain(error, self.path) from error
+            raise error_of(error, self.path) from error
         except UnicodeDecodeError as error:  # out of SQLite's sentence on what is damaged, which quotes it
             log.warning("%s: %s", self.path, error)
-            raise _damaged(self.path, "what it says is no text") from error
-
-
-def migrate(db: sqlite3.Connection, migrations: Migrations) -> None:
-    """Run the missing steps, each in a transaction of its own; another process may be doing the same."""
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    for step, statements in enumerate(migrations[version:], version):
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if int(db.execute("PRAGMA user_version").fetchone()[0]) == step:
-                for statement in statements:
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {step + 1}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+            raise damaged(self.path, "what it says is no text") from error
 
 
 def _guard(path: Path) -> None:
@@ -275,26 +244,3 @@ def _writable(path: Path) -> bool:
 
 def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _damaged(path: Path, reason: str) -> StoreDamagedError:
-    return StoreDamagedError(f"{path} is damaged or no database ({reason}); move it away to start a new one")
-
-
-def _plain(error: sqlite3.Error, path: Path) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # 0: raised by the Python module itself
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusyError(f"{path} is locked by another program")
-    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return _damaged(path, str(error))
-    if code == sqlite3.SQLITE_FULL:
-        return StoreUnavailableError(f"cannot write {path}: the disk is full")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return StoreReadOnlyError(f"{path} cannot be written, so nothing is saved ({error})")
-    if code == sqlite3.SQLITE_ERROR and "no such module: fts5" in str(error):
-        return StoreError("this Python's SQLite has no full-text search (FTS5); another Python is needed")
-    return StoreUnavailableError(f"{path}: {error}")

@@ -7,12 +7,9 @@ them over.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from .store import Store
 from .values import clean
-
-if TYPE_CHECKING:
-    from .store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..files import write_private
-from ..messages import ROLES, STATUSES, Conversation, StoredMessage
-from .database import StoreError
+from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage
+from .errors import StoreError
 from .store import Store
 from .values import clean, load_json
 
@@ -31,7 +31,9 @@ def export(store: Store, ids: Iterable[str], form: Format) -> str:
     )
 
 
-def document_of(conversations: Iterable[tuple[Conversation, Sequence[StoredMessage]]], form: Format) -> str:
+def document_of(
+    conversations: Iterable[tuple[StoredConversation, Sequence[StoredMessage]]], form: Format
+) -> str:
     """Conversations with their messages as one document: for JSON all of them, else the branch shown."""
     if form == "json":
         content = [conversation_as_dict(*each) for each in conversations]
@@ -49,7 +51,7 @@ def export_file(path: Path, document: str) -> None:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
 
-def import_json(store: Store, document: str) -> list[Conversation]:
+def import_json(store: Store, document: str) -> list[StoredConversation]:
     """Add the conversations of an exported JSON document, all or none; one whose id is taken gets a new one.
 
     StoreError: the document is not such an export; says what is wrong where.
@@ -68,7 +70,7 @@ def parse_export(document: str) -> Mapping[str, Any]:
     return content
 
 
-def import_parsed(store: Store, content: Mapping[str, Any]) -> list[Conversation]:
+def import_parsed(store: Store, content: Mapping[str, Any]) -> list[StoredConversation]:
     """Add the conversations of such a content. StoreError: says what is wrong where."""
     added = []
     with store.database.write():
@@ -83,7 +85,9 @@ def import_parsed(store: Store, content: Mapping[str, Any]) -> list[Conversation
     return added
 
 
-def conversation_as_dict(conversation: Conversation, messages: Iterable[StoredMessage]) -> dict[str, Any]:
+def conversation_as_dict(
+    conversation: StoredConversation, messages: Iterable[StoredMessage]
+) -> dict[str, Any]:
     """A conversation and its messages as JSON values."""
     return {
         "id": conversation.id,
@@ -113,7 +117,7 @@ def conversation_as_dict(conversation: Conversation, messages: Iterable[StoredMe
     }
 
 
-def _import(store: Store, item: Mapping[str, Any], where: str) -> Conversation:
+def _import(store: Store, item: Mapping[str, Any], where: str) -> StoredConversation:
     name = _str(item, "id", where)
     taken = store.database.query("SELECT 1 FROM conversation WHERE id = ?", clean(name))
     new = store.create_conversation(
@@ -204,7 +208,7 @@ def _seconds(item: Mapping[str, Any], key: str, where: str, default: float) -> f
     return float(value)
 
 
-def _markdown(conversation: Conversation, branch: Sequence[StoredMessage]) -> str:
+def _markdown(conversation: StoredConversation, branch: Sequence[StoredMessage]) -> str:
     lines = [f"# {conversation.title or conversation.id}", "", f"{_date(conversation.created)}", ""]
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
@@ -216,7 +220,7 @@ def _markdown(conversation: Conversation, branch: Sequence[StoredMessage]) -> st
     return "\n".join(lines)
 
 
-def _text(conversation: Conversation, branch: Sequence[StoredMessage]) -> str:
+def _text(conversation: StoredConversation, branch: Sequence[StoredMessage]) -> str:
     lines = [conversation.title or conversation.id, _date(conversation.created), ""]
     if conversation.system:
         lines += ["[System]", conversation.system, ""]

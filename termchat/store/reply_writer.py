@@ -7,14 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from ..messages import StoredMessage
-from .database import StoreBusyError, StoreError
+from .errors import StoreBusyError, StoreError
+from .messages import MessageTable
 from .values import clean
-
-if TYPE_CHECKING:
-    from .store import Store
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ class ReplyWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: MessageTable,
         message: StoredMessage,
         flush_every: float,
         monotonic: Callable[[], float] = time.monotonic,

@@ -13,6 +13,11 @@ message_fts   trigrams of finished messages (one that streams would be indexed a
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
+
+Migrations = Sequence[Sequence[str]]
+
 APPLICATION_ID = 0x74636861  # "tcha": tells the file from another program's database
 
 _V1 = (
@@ -77,3 +82,20 @@ _V2 = (
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)
+
+
+def migrate(db: sqlite3.Connection, migrations: Migrations) -> None:
+    """Run the missing steps, each in a transaction of its own; another process may be doing the same."""
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    for step, statements in enumerate(migrations[version:], version):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if int(db.execute("PRAGMA user_version").fetchone()[0]) == step:
+                for statement in statements:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {step + 1}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise

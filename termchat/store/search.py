@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 
 from ..messages import Role
-from .conversations import Conversations
+from ..sanitize import without_controls
+from .conversations import ConversationTable
 from .values import clean
 
 _BEFORE, _LENGTH = 40, 160
@@ -30,7 +31,7 @@ class Hit:
     matches: tuple[tuple[int, int], ...]
 
 
-def search(store: Conversations, query: str, limit: int = 50) -> list[Hit]:
+def search(store: ConversationTable, query: str, limit: int = 50) -> list[Hit]:
     """Messages that hold all words of the query, the newest first; nothing for an empty query.
 
     Nothing in the query is an operator: quotes, stars and dashes are searched for as they are.
@@ -74,6 +75,5 @@ def _snippet(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], .
     first = pattern.search(text)
     start = max(0, first.start() - _BEFORE) if first is not None else 0
     end = start + _LENGTH
-    line = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", " ", text[start:end])
-    line = ("…" if start else "") + line + ("…" if end < len(text) else "")
+    line = ("…" if start else "") + without_controls(text[start:end]) + ("…" if end < len(text) else "")
     return line, tuple(match.span() for match in pattern.finditer(line))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sqlite3
 from typing import Any
 
-from ..messages import ROLES, STATUSES, Conversation, StoredMessage, ending_of
+from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage, ending_of
+from ..sanitize import without_controls
 
 TITLE_LENGTH = 60
 
 
-def conversation_of(row: sqlite3.Row) -> Conversation:
+def conversation_of(row: sqlite3.Row) -> StoredConversation:
     """A row of conversation with its count, whatever a damaged database put there."""
-    return Conversation(
+    return StoredConversation(
         id=_text(row["id"]),
         title=_text(row["title"]),
         title_auto=bool(row["title_auto"]),
@@ -61,7 +61,7 @@ def clean(text: str) -> str:
 
 def title_of(text: str) -> str:
     """A title from a first message: its first line with words, cleaned of controls, at most 60 long."""
-    lines = (re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", line).strip() for line in text[:10_000].splitlines())
+    lines = (" ".join(without_controls(line).split()) for line in text[:10_000].splitlines())
     line = next((line for line in lines if line), "")
     if len(line) <= TITLE_LENGTH:
         return line

@@ -29,37 +29,37 @@ from ..peaks import Peaks
 from ..themes import load_themes, marks, variable_defaults
 from .command import CommandError
 from .commands import COMMANDS
-from .conversations.collection import Chats
-from .conversations.store_thread import History
-from .conversations.streaming import Relay
+from .conversations.collection import Conversations
+from .conversations.store_thread import StoreThread
+from .conversations.streaming import Streaming
 from .conversations.turns import Turns
 from .engines.loader import Loader
 from .engines.monitor import Monitor
-from .engines.pool import Engines
+from .engines.pool import EnginePool
 from .glyphs import ASCII, UNICODE
 from .keymap import Keys
 from .palette import CommandProvider
 from .screens.layout import Wanted
 from .screens.main import MainScreen
 from .screens.stats import StatsScreen
-from .terminal.ascii import Plain
+from .terminal.ascii import Ascii
 from .terminal.driver import TerminalDriver
 from .terminal.frame import Frame
-from .terminal.safe_text import Harmless
+from .terminal.safe_text import SafeText
 from .terminal.typeahead import TypeAhead
 
 if TYPE_CHECKING:
     from engine import EngineConfig, MemoryPlan
 
     from ..registry import Registry, ResolvedModel
-    from .conversations.conversation import Chat
+    from .conversations.conversation import Conversation
 
 log = logging.getLogger(__name__)
 
 DEFAULT_THEME = "dusk"
 TERMINAL_THEME = "terminal"
 """The default of a terminal with 16 colours."""
-PLAIN, HARMLESS, NO_COLOUR = Plain(), Harmless(), NoColor()
+ASCII_ONLY, SAFE_TEXT, NO_COLOUR = Ascii(), SafeText(), NoColor()
 
 SAVING_SECONDS = 2.0
 """So long a fault waits for what is still to be saved."""
@@ -149,13 +149,15 @@ class TermchatApp(App[None], inherit_bindings=False):
             engine_config=engine_config,
             plan=plan,
         )
-        self.engines = Engines(self.loader, self._main.poll)
-        self.history = History(paths.database if options.save else None, self._failed)
-        self.chats = Chats(self.history, self._main, system=options.system, params=options.sampling)
-        self.relay = Relay(self.chats, self.history, self._main)
-        self.turns = Turns(self.engines, self.chats, self.history, self.relay, self._main)
+        self.engines = EnginePool(self.loader, self._main.poll)
+        self.store = StoreThread(paths.database if options.save else None, self._failed)
+        self.conversations = Conversations(
+            self.store, self._main, system=options.system, params=options.sampling
+        )
+        self.streaming = Streaming(self.conversations, self.store, self._main)
+        self.turns = Turns(self.engines, self.conversations, self.store, self.streaming, self._main)
         self.monitor = Monitor(
-            self.engines, self.chats, self.relay, Peaks(paths.peaks), self._main.notify_user
+            self.engines, self.conversations, self.streaming, Peaks(paths.peaks), self._main.notify_user
         )
 
     @property
@@ -165,7 +167,7 @@ class TermchatApp(App[None], inherit_bindings=False):
 
     @property
     def folders_of_last_resort(self) -> tuple[Path, ...]:
-        """Where what the history does not take may be written."""
+        """Where what the store does not take may be written."""
         return self._paths.data, self._paths.state, Path(tempfile.gettempdir())
 
     @property
@@ -192,10 +194,10 @@ class TermchatApp(App[None], inherit_bindings=False):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and ours for harmless text and a screen of ASCII."""
-        filters = [*super().get_line_filters(), HARMLESS]
+        filters = [*super().get_line_filters(), SAFE_TEXT]
         if self.current_theme.ansi:  # the shades of grey would be others than the terminal's own
             filters = [NO_COLOUR if isinstance(each, Monochrome) else each for each in filters]
-        return [*filters, PLAIN] if self.glyphs is ASCII else filters
+        return [*filters, ASCII_ONLY] if self.glyphs is ASCII else filters
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Draw a frame so that no text can damage what stands beside it."""
@@ -218,7 +220,7 @@ class TermchatApp(App[None], inherit_bindings=False):
             self.theme = names[0]
         panel = self.config.options["ui.panel"]
         self._main.wanted = Wanted(panel=panel if isinstance(panel, str) else "full")
-        self.chats.shown = self.chats.new()
+        self.conversations.shown = self.conversations.new()
         self.push_screen(self._main)
         self.call_after_refresh(self._start)
 
@@ -238,46 +240,50 @@ class TermchatApp(App[None], inherit_bindings=False):
         self.typeahead.start()
         for warning in self._warnings:
             self._main.notify_user(warning)
-        chat: Chat | None = None
+        conversation: Conversation | None = None
         try:
-            await self.history.open()
-            if self.history.notice is not None:
-                self._main.notify_user(self.history.notice, error=True)
-            chat = await self._conversations()
+            await self.store.open()
+            if self.store.notice is not None:
+                self._main.notify_user(self.store.notice, error=True)
+            conversation = await self._conversations()
         except (UserError, OSError) as error:
             self._main.notify_user(str(error), error=True)
-        if chat is not None:
-            await self._main.switch_to(chat)
+        if conversation is not None:
+            await self._main.switch_to(conversation)
         else:
-            self._main.chat_changed(self._main.chat)
+            self._main.conversation_changed(self._main.conversation)
         options = self.options
-        first = chat.model if chat is not None and options.model is None else ""
+        first = conversation.model if conversation is not None and options.model is None else ""
         await self.engines.start(options.model, fetch=options.fetch, first=first)
-        if chat is not None and options.model is not None and self.engines.default.reference:
-            await self.chats.set_model(chat, self.engines.default.reference)
+        if conversation is not None and options.model is not None and self.engines.default.reference:
+            await self.conversations.set_model(conversation, self.engines.default.reference)
 
-    async def _conversations(self) -> Chat | None:
+    async def _conversations(self) -> Conversation | None:
         """Read the list and the prompts before; the conversation that was asked for. UserError."""
         options = self.options
-        await self.chats.load()
+        await self.conversations.load()
         await self._take_draft()
-        earlier = await self.history.call(lambda store: store.prompts())
+        earlier = await self.store.call(lambda store: store.prompts())
         self._main.prompt.earlier = earlier[::-1]
-        stored = (chat for chat in self.chats.all if chat.id is not None)
-        chat = next(stored, None) if options.newest else None
+        stored = (conversation for conversation in self.conversations.all if conversation.id is not None)
+        conversation = next(stored, None) if options.newest else None
         if options.conversation is not None:
             name = options.conversation
-            chat = self.chats.find(name) or await self.chats.add(lambda store: store.get_or_create(name))
-        if chat is not None:  # as a one-shot goes on: settings hold for this run, the system prompt stays
-            chat.given = options.sampling
+            conversation = self.conversations.find(name) or await self.conversations.add(
+                lambda store: store.get_or_create(name)
+            )
+        if (
+            conversation is not None
+        ):  # as a one-shot goes on: settings hold for this run, the system prompt stays
+            conversation.given = options.sampling
             if options.system:
-                await self.chats.set_system(chat, options.system)
-        return chat
+                await self.conversations.set_system(conversation, options.system)
+        return conversation
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
         if isinstance(self.screen, StatsScreen):
-            self.screen.update(self.monitor.stats, self.monitor.history)
+            self.screen.update(self.monitor.stats, self.monitor.timeline)
 
     def open_stats(self) -> None:
         """Open the screen with the plots."""
@@ -295,14 +301,14 @@ class TermchatApp(App[None], inherit_bindings=False):
             self._hand_back()
         await self.turns.close()
         if self.typeahead.started:
-            self.chats.unsent.keep(self.chats.all, last=True)
-            self.chats.saving.post_held()
+            self.conversations.unsent.keep(self.conversations.all, last=True)
+            self.conversations.saving.post_held()
 
     def _hand_back(self) -> None:
         """Put queued texts and the prompt's where they are kept. After a fault the screen may be broken."""
         try:
-            for chat in self.chats.all:
-                self._main.give_back(chat, self.turns.stop(chat))
+            for conversation in self.conversations.all:
+                self._main.give_back(conversation, self.turns.stop(conversation))
             self._main.keep_draft()
         except Exception:
             if self.fault is None:
@@ -386,14 +392,21 @@ class TermchatApp(App[None], inherit_bindings=False):
 
     async def _take_draft(self) -> None:
         """Show a text that was typed in no conversation, if nothing is typed yet."""
-        typed = next((chat for chat in self.chats.all if chat.id is None and chat.draft), None)
-        shown = self._main.chat
+        typed = next(
+            (
+                conversation
+                for conversation in self.conversations.all
+                if conversation.id is None and conversation.draft
+            ),
+            None,
+        )
+        shown = self._main.conversation
         if typed is not None and typed is not shown and shown.id is None and not self._main.prompt.text:
             await self._main.switch_to(typed)
 
     def _failed(self, error: Exception) -> None:
         """The store could not do what nobody waits for; from its thread."""
-        self.call_later(self.chats.saving.failed, error)
+        self.call_later(self.conversations.saving.failed, error)
 
 
 def _current_folder() -> Path:

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import UserError
-from ..settings import nearest
+from ..errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from .screens.main import MainScreen
@@ -56,5 +55,4 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
     known = {command.slash: command for command in commands if command.slash}
     if name.lower() in known:
         return known[name.lower()], argument.strip()
-    near = nearest(name.lower(), known)
-    raise CommandError(f"there is no command /{name[:40]}; did you mean /{near}?")
+    raise CommandError(f"there is no command /{name[:40]}; {did_you_mean(name.lower(), known, '/{}')}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .conversations.conversation import ChatState
+    from .conversations.conversation import ConversationState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Glyphs:
     bar_empty: str
     between: str
 
-    def of(self, state: ChatState, unread: bool) -> str:
+    def of(self, state: ConversationState, unread: bool) -> str:
         """The sign of a conversation."""
         if unread and state == "idle":
             return self.unread

@@ -9,7 +9,7 @@ from textual.binding import Binding
 from textual.keys import Keys as Known
 from textual.keys import _character_to_key, key_to_character
 
-from ..settings import nearest
+from ..errors import did_you_mean
 from .command import Command
 
 NAMES = {
@@ -74,7 +74,7 @@ class Keys:
         """The user's keys for a command by their names, None if there is no such command or key."""
         if id not in self._commands:
             self.warnings.append(
-                f"[keys] {id}: there is no such action; did you mean {nearest(id, self._commands)}?"
+                f"[keys] {id}: there is no such action; {did_you_mean(id, self._commands, '{}')}"
             )
             return None
         names = []

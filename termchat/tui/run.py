@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ..errors import UserError
 from ..startup import settle_collector
 from .app import TermchatApp
-from .engines.model_slot import EngineBridge
+from .engines.model_slot import ModelSlot
 from .terminal.driver import TerminalDriver
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def run(
     async def vanish() -> None:
         with app.batch_update():
             await app.close_turns()
-        app.history.close()
+        app.store.close()
         os._exit(exit_code())
 
     def leave() -> None:
@@ -110,12 +110,12 @@ def run(
                 log.exception("the interface failed")
                 restore()
             if app.fault is not None:
-                _close_history(app, say)
+                _close_store(app, say)
                 _say_fault(app, say)
                 sys.stdout.flush()
                 os._exit(FAILED)  # what is left of the tasks may wait for what is closed
         settled.cancel()
-        _close_history(app, say)
+        _close_store(app, say)
         if app.engines.loading:  # a load cannot be stopped half-way, and nothing is left to be saved
             sys.stdout.flush()
             os._exit(exit_code())
@@ -130,9 +130,9 @@ def run(
     return exit_code()
 
 
-def _close_history(app: TermchatApp, say: Callable[[str], object]) -> None:
-    app.history.close()
-    if unsaved := app.chats.saving.rescue(app.folders_of_last_resort):
+def _close_store(app: TermchatApp, say: Callable[[str], object]) -> None:
+    app.store.close()
+    if unsaved := app.conversations.saving.rescue(app.folders_of_last_resort):
         say(unsaved)
 
 
@@ -154,8 +154,8 @@ def _terminal_is_there() -> bool:
     return True
 
 
-async def _keep_what_is_loaded(bridge: EngineBridge) -> None:
+async def _keep_what_is_loaded(slot: ModelSlot) -> None:
     """Take everything that start-up made out of the collector's rounds: each would stop engine and screen."""
     with suppress(UserError):
-        await bridge.ready()
+        await slot.ready()
     settle_collector()

@@ -18,15 +18,16 @@ import pytest
 import safetensors.numpy
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.models.families import tensor_specs
-from engine.models.spec import ModelSpec
+from engine.models.families import FAMILIES
+from engine.models.family import tensor_specs
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.quantization import dequantize, quantize
 from engine.types import EngineError
 from kernels.weights import Packed, Plain, Weight
 
 SPEC = ModelSpec(
     architecture="llama",
-    layers=2,
+    layers=(LayerSpec(),) * 2,
     width=64,
     heads=4,
     kv_heads=2,
@@ -54,7 +55,7 @@ def random_values(spec: ModelSpec, naming: Any, skip: tuple[str, ...] = BIASES) 
     rng = np.random.default_rng(0)
     return {
         entry.stored_name: rng.standard_normal(entry.shape).astype(np.float32)
-        for entry in tensor_specs(spec, naming)
+        for entry in tensor_specs(FAMILIES["llama"], spec, naming)
         if not entry.role.endswith(skip)
     }
 
@@ -109,24 +110,24 @@ def get(checkpoint: Checkpoint, name: str) -> Weight:
 def formats(checkpoint: Checkpoint) -> dict[str, str]:
     """Format of each tensor as it is loaded."""
     weights = {name: get(checkpoint, name) for name in checkpoint.tensors.bound}
-    return {name: w.dtype if isinstance(w, Plain) else w.format for name, w in weights.items()}
+    return {name: w.format for name, w in weights.items()}
 
 
 def test_default_model(default_model: Path) -> None:
     checkpoint = open_checkpoint(default_model)
     assert checkpoint.name == "SmolLM2-135M-Instruct.Q4_1"
-    assert checkpoint.quantization == "Q4_1"
-    assert checkpoint.weight_bytes == 96_576_768
-    assert checkpoint.end_ids == (2,)
-    assert checkpoint.bos_id == 1
-    assert checkpoint.chat_template is not None
-    assert checkpoint.chat_template.startswith("{% for message in messages %}")
+    assert checkpoint.tensors.label() == "Q4_1"
+    assert checkpoint.tensors.nbytes() == 96_576_768
+    assert checkpoint.generation.end_ids == (2,)
+    assert checkpoint.generation.bos_ids == (1,)
+    assert checkpoint.generation.chat_template is not None
+    assert checkpoint.generation.chat_template.startswith("{% for message in messages %}")
     assert checkpoint.tensors.get("head") is None, "tied"
     assert checkpoint.tensors.get("0.q_bias") is None
     assert get(checkpoint, "29.down").shape == (576, 1536)
     norm = get(checkpoint, "29.mlp_norm")
     assert isinstance(norm, Plain)
-    assert (norm.dtype, norm.shape) == ("f32", (576,))
+    assert (norm.format, norm.shape) == ("f32", (576,))
 
 
 def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Pa
         for quantization in ("auto", "int8", "int4"):
             checkpoint = open_checkpoint(path, quantization)
             total = sum(get(checkpoint, name).nbytes for name in checkpoint.tensors.bound)
-            assert total == checkpoint.weight_bytes
+            assert total == checkpoint.tensors.nbytes()
 
 
 def test_kinds_of_paths(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_gguf_link_that_leaves_its_folder_is_refused_but_may_be_named(tmp_path
     folder.mkdir()
     (folder / "m.gguf").symlink_to(real)
     assert "leads out of the model's folder" in refuse(folder)
-    assert open_checkpoint(folder / "m.gguf").spec.layers == 2
+    assert len(open_checkpoint(folder / "m.gguf").spec.layers) == 2
 
 
 def test_folders_need_a_config(tmp_path: Path) -> None:
@@ -195,8 +196,10 @@ def test_B091_biases_are_used_or_refused(tmp_path: Path) -> None:
         write_folder(folder, **config)
         assert "'model.layers.0.self_attn.q_proj.bias' is missing" in refuse(folder)
     values = random_values(SPEC, "huggingface")
-    write_folder(folder, values | {"model.layers.1.mlp.up_proj.bias": np.zeros(96, np.float32)})
-    assert "'model.layers.1.mlp.up_proj.bias' is no part of a llama model" in refuse(folder)
+    biased = values | {"model.layers.1.mlp.up_proj.bias": np.zeros(96, np.float32)}
+    assert get(open_checkpoint(write_folder(folder, biased)), "1.up_bias").shape == (96,)
+    write_folder(folder, biased, model_type="mistral")
+    assert "'model.layers.1.mlp.up_proj.bias' is no part of a mistral model" in refuse(folder)
 
 
 def test_tensors_that_would_be_dropped_are_refused_by_name(tmp_path: Path) -> None:
@@ -248,7 +251,7 @@ def test_labels(tmp_path: Path) -> None:
     }
     for (type, quantization), label in labels.items():
         file = write_gguf(tmp_path / f"{type}.gguf", type)
-        assert open_checkpoint(file, quantization).quantization == label  # type: ignore[arg-type]
+        assert open_checkpoint(file, quantization).tensors.label() == label  # type: ignore[arg-type]
 
 
 def test_weights_that_can_not_be_held_name_file_and_tensor(tmp_path: Path) -> None:
@@ -285,7 +288,7 @@ def test_tensors_can_be_read_from_two_threads(tmp_path: Path) -> None:
 def test_generation_config(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", eos_token_id=5, bos_token_id=1)
     plain = open_checkpoint(folder)
-    assert (plain.defaults, plain.end_ids, plain.bos_id, plain.chat_template) == ({}, (5,), 1, None)
+    assert plain.generation == ({}, (1,), (5,), (), None)
 
     def declare(**generation: Any) -> Checkpoint:
         (folder / "generation_config.json").write_text(json.dumps(generation))
@@ -299,12 +302,18 @@ def test_generation_config(tmp_path: Path) -> None:
         repetition_penalty=1.05,
         max_length=9,
     )
-    assert checkpoint.end_ids == (7, 5, 8), "in order, once each, inside the vocabulary"
-    assert checkpoint.defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.05}
-    assert declare(do_sample=False).defaults == {"temperature": 0.0}
-    assert declare(temperature=None, do_sample=True).defaults == {}
-    assert declare(top_k=40.0).defaults == {"top_k": 40}
-    assert [declare(top_k=off).defaults for off in (-1, -1.0)] == [{"top_k": 0}] * 2
+    inside = checkpoint.generation.within(checkpoint.spec.vocabulary)
+    assert inside.end_ids == (7, 5, 8), "in order, once each, inside the vocabulary"
+    assert checkpoint.generation.defaults == {
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "top_k": 20,
+        "repetition_penalty": 1.05,
+    }
+    assert declare(do_sample=False).generation.defaults == {"temperature": 0.0}
+    assert declare(temperature=None, do_sample=True).generation.defaults == {}
+    assert declare(top_k=40.0).generation.defaults == {"top_k": 40}
+    assert [declare(top_k=off).generation.defaults for off in (-1, -1.0)] == [{"top_k": 0}] * 2
     for broken, reason in (
         ({"temperature": -1}, "temperature must be in"),
         ({"temperature": 10**400}, "temperature must be in"),
@@ -327,21 +336,21 @@ def test_chat_templates(tmp_path: Path) -> None:
         (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": value}))
 
     declare("T")
-    assert open_checkpoint(folder).chat_template == "T"
+    assert open_checkpoint(folder).generation.chat_template == "T"
     declare([{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}])
-    assert open_checkpoint(folder).chat_template == "B"
+    assert open_checkpoint(folder).generation.chat_template == "B"
     declare([{"name": ["x"], "template": "A"}, {"name": "default", "template": "B"}])
-    assert open_checkpoint(folder).chat_template == "B"
+    assert open_checkpoint(folder).generation.chat_template == "B"
     declare(5)
     assert "chat_template" in refuse(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": "C"}))
     for empty in ("", None, [], [{"name": "tool_use", "template": "A"}]):
         declare(empty)
-        assert open_checkpoint(folder).chat_template == "C"
+        assert open_checkpoint(folder).generation.chat_template == "C"
     (folder / "chat_template.jinja").write_bytes(b"")
-    assert open_checkpoint(folder).chat_template == "C"
+    assert open_checkpoint(folder).generation.chat_template == "C"
     (folder / "chat_template.jinja").write_text("\u00e9")
-    assert open_checkpoint(folder).chat_template == "\u00e9"
+    assert open_checkpoint(folder).generation.chat_template == "\u00e9"
     (folder / "chat_template.jinja").write_bytes(b"\xff")
     assert "chat_template.jinja is not valid UTF-8" in refuse(folder)
 
@@ -358,17 +367,18 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
         "tokenizer.chat_template": "T",
     }
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **declared))
-    assert checkpoint.defaults == {"temperature": 0.6, "top_k": 30, "repetition_penalty": 1.1}
-    assert checkpoint.end_ids == (3, 4)
-    assert checkpoint.bos_id == 9
-    assert checkpoint.chat_template == "T"
+    assert checkpoint.generation.defaults == {"temperature": 0.6, "top_k": 30, "repetition_penalty": 1.1}
+    assert checkpoint.generation.end_ids == (3, 4)
+    assert checkpoint.generation.bos_ids == (9,)
+    assert checkpoint.generation.chat_template == "T"
     empty = {"tokenizer.chat_template": ""}
-    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).chat_template is None
+    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).generation.chat_template is None
     bad = {"general.sampling.top_p": 7.0}
     assert "top_p must be in [0, 1]" in refuse(write_gguf(tmp_path / "m.gguf", **bad))
     out = {"tokenizer.ggml.eos_token_id": 50, "tokenizer.ggml.bos_token_id": 2**32 - 1}
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **out))
-    assert (checkpoint.end_ids, checkpoint.bos_id) == ((), None)
+    inside = checkpoint.generation.within(checkpoint.spec.vocabulary)
+    assert (inside.end_ids, inside.bos_ids) == ((), ())
 
 
 def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import asyncio
 import gc
 import pickle
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ from engine import (
 from engine.metrics import from_times
 from engine.quantization import dequantize, quantize
 from engine.testing import ScriptedModel
+from waiting import wait_for
 
 ONE = 33
 GREEDY = SamplingParams(temperature=0)
@@ -246,11 +245,3 @@ def test_a_stream_dropped_while_its_events_are_delivered_is_no_deadlock(default_
     thread.start()
     thread.join(30)
     assert not thread.is_alive()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it is so; it fails if that takes half a minute."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -10,8 +10,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from engine import AsyncEngine, EngineConfig, EngineError, Message, SamplingPara
 from engine.logprobs import MOST_SCORES, Scores
 from engine.model import LoadedModel
 from engine.testing import ScriptedModel
+from waiting import wait_for
 
 A, END = 65, 257
 GREEDY = SamplingParams(temperature=0)
@@ -35,14 +34,6 @@ def engine_of(tokenizer: Path, scripts: list[list[int]], seconds: float = 0.0, *
 
 def engine_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name in ("engine", "outbox", "prompt")}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it is so; it fails if that takes half a minute."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 async def test_a_broken_pool_ends_everyone_and_is_not_touched_again(tiny_tokenizer: Path) -> None:

@@ -156,6 +156,8 @@ async def test_wrong_types_raise_at_once(default_model: Path, prompt: object) ->
             engine.generate(prompt)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             engine.generate("hi", {"temperature": 0})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="focus takes a reply's stream"):
+            engine.focus(5)  # type: ignore[arg-type]
 
 
 async def test_ids_and_settings_outside_the_vocabulary_are_refused(default_model: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.models.decoder import decoder
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.models.weights import Weights, place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
@@ -32,7 +32,7 @@ from random_weights import RandomTensors
 
 SPEC = ModelSpec(
     architecture="llama",
-    layers=2,
+    layers=(LayerSpec(),) * 2,
     width=64,
     heads=4,
     kv_heads=2,
@@ -90,7 +90,7 @@ class Machine:
 def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRunner], int, int]]:
     """Two runners with caches of their own, their block size, and how many seeds they have the time for."""
     backend, size, seeds = request.param
-    shape = CacheShape(SPEC.layers, BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
+    shape = CacheShape(len(SPEC.layers), BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
     limits = Limits(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, shape.blocks)
     runners = []
     for _ in range(2):

@@ -1,6 +1,7 @@
 """Sizes that follow the memory and the cache, not what a file claims."""
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,12 +11,12 @@ from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.memory_plan import MOST_BLOCKS, plan_memory, size_kv_cache
 from engine.model import load_model
 from engine.models.rope import RotationTables, rotation_tables
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.roofline import Traffic
 from engine.selection import select_backend
 from engine.types import EngineError
 
-SPEC = ModelSpec("llama", 2, 64, 4, 2, 16, 96, 100, 1 << 24, 1e-5)
+SPEC = ModelSpec("llama", (LayerSpec(),) * 2, 64, 4, 2, 16, 96, 100, 1 << 24, 1e-5)
 
 
 def test_the_cache_takes_a_quarter_of_the_memory_that_is_free():
@@ -48,7 +49,7 @@ def test_C4_a_file_that_declares_a_huge_context_takes_no_memory_for_it(default_m
     )
     before = resident()
     model = load_model(EngineConfig(model=default_model, kv_blocks=2, max_sequences=1))
-    tables = model.runner._tables
+    (tables,) = model.runner._rotations.tables.values()
     model.runner.close()
     assert len(tables.cos) == 64, "two blocks hold no later position"
     assert resident() - before < 400 << 20
@@ -74,19 +75,13 @@ def test_C4_streamed_weights_are_those_of_the_file(default_model):
 
 def test_C4_a_window_bounds_the_keys_that_are_read():
     full = Traffic.of(SPEC, 1000, 64)
-    windowed = Traffic.of(
-        ModelSpec(**{**fields(SPEC), "window": 100, "window_layers": frozenset({1})}), 1000, 64
-    )
+    windowed = Traffic.of(replace(SPEC, layers=(LayerSpec(), LayerSpec(window=100))), 1000, 64)
     assert full.token_bytes(500) == 1000 + 64 * 502
     assert windowed.token_bytes(500) == 1000 + 32 * 502 + 32 * (99 + 2)
     assert windowed.token_bytes(50) == full.token_bytes(50)
     plan = SimpleNamespace(runs=[SimpleNamespace(start=500, count=1), SimpleNamespace(start=0, count=7)])
     assert full.step_bytes(plan) == 1000 + 64 * (502 + 14)
     assert windowed.step_bytes(plan) == 1000 + 32 * (502 + 14) + 32 * (101 + 14)
-
-
-def fields(spec: ModelSpec) -> dict:
-    return {name: getattr(spec, name) for name in spec.__slots__}
 
 
 def test_C3_the_cache_is_sized_from_the_backend_s_own_memory(default_model, monkeypatch):

@@ -16,7 +16,7 @@ from engine.loading.checkpoint import open_checkpoint
 from engine.loading.fields import shown
 from engine.loading.gguf import read_gguf, read_gguf_model
 from engine.loading.tensors import CheckpointTensors
-from engine.models.families import TensorSpec
+from engine.models.family import TensorSpec
 from engine.quantization import dequantize
 from engine.types import EngineError
 from kernels.weights import Packed
@@ -119,7 +119,7 @@ def snapshot_of(hub: Path) -> Path:
 def test_N002_a_snapshot_with_two_links_on_the_way_to_its_file(hub: Path) -> None:
     checkpoint = open_checkpoint(snapshot_of(hub))
     assert checkpoint.name == model_name(snapshot_of(hub)) == "a/b"
-    assert checkpoint.spec.layers == 1
+    assert len(checkpoint.spec.layers) == 1
 
 
 def test_N002_a_gguf_file_has_the_name_it_was_given_by(hub: Path) -> None:
@@ -127,7 +127,7 @@ def test_N002_a_gguf_file_has_the_name_it_was_given_by(hub: Path) -> None:
     file = folder / "Tiny.Q8_0.gguf"
     assert open_checkpoint(file).name == "Tiny.Q8_0"
     assert model_name(file) == "Tiny.Q8_0.gguf"
-    assert open_checkpoint(folder).spec.layers == 1
+    assert len(open_checkpoint(folder).spec.layers) == 1
     assert model_name(folder) == "a/b"
 
 
@@ -325,8 +325,8 @@ def test_N019_byte_order_marks_in_front_of_a_models_files(tmp_path: Path, name: 
     text = (folder / name).read_text()
     (folder / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
     checkpoint = open_checkpoint(folder)
-    assert checkpoint.defaults["temperature"] == 0.25
-    assert checkpoint.chat_template == "x"
+    assert checkpoint.generation.defaults["temperature"] == 0.25
+    assert checkpoint.generation.chat_template == "x"
     for encoding in ("utf-16", "utf-16-be", "utf-32", "utf-16-le"):
         (folder / name).write_text(f"\ufeff{text}" if encoding.endswith("e") else text, encoding)
         assert f"{name}: it is not valid JSON: it is UTF-16 or UTF-32 text; save" in refuse(folder)
@@ -389,7 +389,7 @@ def test_a_converted_tensor_does_not_stay_in_memory_as_it_was_stored(tmp_path: P
     writer.write_tensors_to_file()
     writer.close()
     file = read_gguf(path)
-    spec = TensorSpec("embedding", "embedding", "token_embd.weight", (4096, 256))
+    spec = TensorSpec("embedding", "embedding", "token_embd.weight", (4096, 256), 0, 4096)
     tensors = CheckpointTensors(path, "auto", {"embedding": (spec, file.tensors["token_embd.weight"])})
     first, again = tensors.get("embedding"), tensors.get("embedding")
     assert isinstance(first, Packed)

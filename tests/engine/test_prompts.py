@@ -7,7 +7,6 @@ import base64
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from engine.commands import Source, Submit
 from engine.preparation import Preparation
 from engine.prompt import PIECE, WHOLE, encode
 from engine.testing import ScriptedModel
+from waiting import wait_for
 
 ONE = 33
 
@@ -210,11 +210,3 @@ async def test_equal_prompts_are_admitted_in_the_order_they_came_in(
         await asyncio.gather(*(finish(text) for text in "abc"))
         await busy
     assert order == ["a", "b", "c"]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it is so; it fails if that takes half a minute."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

@@ -15,6 +15,7 @@ import pytest
 import safetensors.numpy
 
 from engine.loading.checkpoint import open_checkpoint
+from engine.loading.folder import Folder
 from engine.loading.safetensors import read_folder, read_safetensors
 from engine.quantization import dequantize
 from engine.types import EngineError
@@ -342,13 +343,13 @@ def test_B097_links_of_the_hub_cache_are_followed_within_their_repository(tmp_pa
 @pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": []}, {"weight_map": {"a": 1}}])
 def test_broken_indexes_are_refused(index: Any, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "weight_map" in refuse(lambda: read_folder(tmp_path))
+    assert "weight_map" in refuse(lambda: read_folder(Folder(tmp_path)))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "a\0b", "\ud800"])
 def test_entries_that_are_no_file_names_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-    refuse(lambda: read_folder(tmp_path))
+    refuse(lambda: read_folder(Folder(tmp_path)))
 
 
 def test_types_that_are_not_converted_are_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from engine.loading.fields import Fields
 from engine.loading.hf_config import read_config
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.types import EngineError
 
 LLAMA: dict[str, Any] = {
@@ -47,7 +47,7 @@ def test_llama() -> None:
     declared = read()
     assert declared.spec == ModelSpec(
         architecture="llama",
-        layers=3,
+        layers=(LayerSpec(rope=RopeSpec(base=500000.0, layout="half")),) * 3,
         width=64,
         heads=4,
         kv_heads=2,
@@ -56,7 +56,6 @@ def test_llama() -> None:
         vocabulary=100,
         context_length=128,
         norm_eps=1e-5,
-        rope=RopeSpec(base=500000.0, layout="half"),
     )
     assert declared.biases == frozenset()
     assert declared.tied is False
@@ -76,7 +75,7 @@ def test_missing_keys_take_the_library_s_defaults() -> None:
     )
     assert declared.spec.kv_heads == 4
     assert declared.spec.norm_eps == 1e-6
-    assert declared.spec.rope.base == 10000.0
+    assert declared.spec.ropes[0].base == 10000.0
     assert declared.tied is None
 
 
@@ -119,7 +118,8 @@ def test_what_is_not_supported_is_refused_by_name() -> None:
     assert "model_type 'gpt2' is not supported" in refuse(model_type="gpt2")
     assert "model_type is missing" in refuse(model_type=...)
     assert "hidden_act 'gelu' is not supported" in refuse(hidden_act="gelu")
-    assert "mlp_bias" in refuse(mlp_bias=True)
+    for kind in ("mistral", "qwen2", "qwen3"):
+        assert "mlp_bias" in refuse(model_type=kind, mlp_bias=True)
     assert "quantization_config" in refuse(quantization_config={"quant_method": "gptq"})
     assert "partial_rotary_factor" in refuse(partial_rotary_factor=0.5)
     assert "rms_norm_eps" in refuse(rms_norm_eps="small")
@@ -128,14 +128,15 @@ def test_what_is_not_supported_is_refused_by_name() -> None:
 def test_biases_that_must_be_there() -> None:
     qkv = {"q_bias", "k_bias", "v_bias"}
     assert read(attention_bias=True).biases == qkv | {"output_bias"}
+    assert read(mlp_bias=True).biases == {"gate_bias", "up_bias", "down_bias"}
     assert read(model_type="qwen2").biases == qkv
     assert read(model_type="mistral").biases == frozenset()
     assert read(model_type="qwen3", attention_bias=True).biases == qkv | {"output_bias"}
 
 
 def test_qwen3_has_norms_on_its_heads() -> None:
-    assert read(model_type="qwen3", head_dim=128).spec.qk_norm
-    assert not read(model_type="qwen2").spec.qk_norm
+    assert "q_norm" in read(model_type="qwen3", head_dim=128).family.names
+    assert "q_norm" not in read(model_type="qwen2").family.names
 
 
 LLAMA3 = {
@@ -151,13 +152,13 @@ def test_B093_kinds_of_scaling() -> None:
     scaled = RopeSpec(
         base=500000.0, scaling="llama3", factor=8.0, original_context=64, low_factor=1.0, high_factor=4.0
     )
-    assert read(rope_scaling=LLAMA3).spec.rope == scaled
+    assert read(rope_scaling=LLAMA3).spec.ropes[0] == scaled
     new = read(rope_theta=..., rope_parameters={**LLAMA3, "rope_theta": 500000.0})
-    assert new.spec.rope == scaled
+    assert new.spec.ropes[0] == scaled
     plain = RopeSpec(base=500000.0)
     for scaling in (None, {"rope_type": "default"}, {"type": "default"}, {}):
-        assert read(rope_scaling=scaling).spec.rope == plain
-    linear = read(rope_scaling={"type": "linear", "factor": 2}).spec.rope
+        assert read(rope_scaling=scaling).spec.ropes[0] == plain
+    linear = read(rope_scaling={"type": "linear", "factor": 2}).spec.ropes[0]
     assert linear == RopeSpec(base=500000.0, scaling="linear", factor=2.0)
     for kind in ("longrope", "dynamic", "su", "mrope", "nonsense"):
         assert f"rope_scaling.rope_type '{kind}' is not supported" in refuse(
@@ -182,37 +183,41 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 def test_yarn() -> None:
     spec = read(rope_scaling=YARN).spec
-    assert spec.rope == RopeSpec(base=500000.0, scaling="yarn", factor=4.0, original_context=64)
+    assert spec.ropes[0] == RopeSpec(base=500000.0, scaling="yarn", factor=4.0, original_context=64)
     assert spec.context_length == 256, "files that add YaRN afterwards declare the length before"
     assert read(rope_scaling={**YARN, "factor": 1.5}).spec.context_length == 128
     without = {key: value for key, value in YARN.items() if not key.startswith("original")}
-    assert read(rope_scaling=without).spec.rope.original_context == 128
-    assert read(rope_scaling={**YARN, "attention_factor": 1.5}).spec.rope.attention_factor == 1.5
-    both = read(rope_scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}).spec.rope.attention_factor
+    assert read(rope_scaling=without).spec.ropes[0].original_context == 128
+    assert read(rope_scaling={**YARN, "attention_factor": 1.5}).spec.ropes[0].attention_factor == 1.5
+    both = read(rope_scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}).spec.ropes[0].attention_factor
     assert both == pytest.approx((0.07 * 1.3862943611 + 1) / (0.1 * 1.3862943611 + 1))
     assert "beta_fast" in refuse(rope_scaling={**YARN, "beta_fast": 1, "beta_slow": 2})
     assert "truncate" in refuse(rope_scaling={**YARN, "truncate": False})
 
 
+def windows(spec: ModelSpec) -> list[int | None]:
+    return [layer.window for layer in spec.layers]
+
+
 def test_windows() -> None:
-    assert read(sliding_window=8).spec.window is None, "llama has none"
+    assert windows(read(sliding_window=8).spec) == [None] * 3, "llama has none"
     mistral = {"model_type": "mistral"}
     spec = read(**mistral, sliding_window=8).spec
-    assert (spec.window, spec.window_layers) == (8, None)
-    assert read(**mistral, sliding_window=None).spec.window is None
-    assert read(**mistral).spec.window == 4096
+    assert windows(spec) == [8] * 3
+    assert windows(read(**mistral, sliding_window=None).spec) == [None] * 3
+    assert windows(read(**mistral).spec)[2] == 4096
     assert "sliding_window" in refuse(**mistral, sliding_window=0)
     for kind in ("qwen2", "qwen3"):
         qwen = {"model_type": kind, "sliding_window": 8, "max_window_layers": 1}
-        assert read(**qwen).spec.window is None
-        assert read(**{**qwen, "sliding_window": 0}).spec.window is None, "not in use"
+        assert windows(read(**qwen).spec) == [None] * 3
+        assert windows(read(**{**qwen, "sliding_window": 0}).spec) == [None] * 3, "not in use"
         default = {key: value for key, value in qwen.items() if key != "sliding_window"}
-        assert read(**default, use_sliding_window=True).spec.window == 4096
+        assert windows(read(**default, use_sliding_window=True).spec)[2] == 4096
         spec = read(**qwen, use_sliding_window=True).spec
-        assert [spec.layer_window(i) for i in range(3)] == [None, 8, 8]
+        assert windows(spec) == [None, 8, 8]
         types = ["sliding_attention", "full_attention", "full_attention"]
         spec = read(**qwen, use_sliding_window=True, layer_types=types).spec
-        assert [spec.layer_window(i) for i in range(3)] == [8, None, None]
+        assert windows(spec) == [8, None, None]
         on = {"use_sliding_window": True}
         assert "layer_types" in refuse(**qwen, **on, layer_types=types[:2])
         assert "layer_types" in refuse(**qwen, **on, layer_types=["linear_attention"] * 3)
@@ -223,7 +228,7 @@ def test_layer_types_of_mistral_are_refused_where_they_differ() -> None:
     mistral = {"model_type": "mistral", "sliding_window": 8}
     mixed = ["sliding_attention", "full_attention", "full_attention"]
     assert "layer_types" in refuse(**mistral, layer_types=mixed)
-    assert read(**mistral, layer_types=["sliding_attention"] * 3).spec.window == 8
+    assert windows(read(**mistral, layer_types=["sliding_attention"] * 3).spec)[2] == 8
     none = {"model_type": "mistral", "sliding_window": None}
-    assert read(**none, layer_types=["full_attention"] * 3).spec.window is None
+    assert windows(read(**none, layer_types=["full_attention"] * 3).spec) == [None] * 3
     assert "layer_types" in refuse(**none, layer_types=["sliding_attention"] * 3)

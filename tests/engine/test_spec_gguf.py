@@ -9,7 +9,7 @@ import pytest
 from engine.loading.gguf import GGUFFile, read_gguf
 from engine.loading.gguf_spec import read_metadata
 from engine.loading.stored import StoredTensor
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.types import EngineError
 
 SIZES: dict[str, Any] = {
@@ -51,16 +51,18 @@ def refuse(header: GGUFFile) -> str:
 
 
 def rope(**sizes: Any) -> RopeSpec:
-    return read_metadata(
-        file(sizes={key.replace("__", "."): value for key, value in sizes.items()})
-    ).spec.rope
+    return (
+        read_metadata(file(sizes={key.replace("__", "."): value for key, value in sizes.items()}))
+        .spec.layers[0]
+        .rope
+    )
 
 
 def test_default_model(default_model: Path) -> None:
     declared = read_metadata(read_gguf(default_model))
     assert declared.spec == ModelSpec(
         architecture="llama",
-        layers=30,
+        layers=(LayerSpec(rope=RopeSpec(base=100000.0, layout="interleaved")),) * 30,
         width=576,
         heads=9,
         kv_heads=3,
@@ -69,21 +71,20 @@ def test_default_model(default_model: Path) -> None:
         vocabulary=49152,
         context_length=8192,
         norm_eps=float(np.float32(1e-5)),
-        rope=RopeSpec(base=100000.0, layout="interleaved"),
     )
     assert declared.tied is None
     assert declared.biases == frozenset()
 
 
 def test_B089_row_order_of_each_architecture() -> None:
-    assert read_metadata(file("llama")).spec.rope.layout == "interleaved"
-    assert read_metadata(file("qwen2")).spec.rope.layout == "half"
-    assert read_metadata(file("qwen3")).spec.rope.layout == "half"
+    assert read_metadata(file("llama")).spec.ropes[0].layout == "interleaved"
+    assert read_metadata(file("qwen2")).spec.ropes[0].layout == "half"
+    assert read_metadata(file("qwen3")).spec.ropes[0].layout == "half"
 
 
 def test_families() -> None:
     assert read_metadata(file("qwen2")).biases == {"q_bias", "k_bias", "v_bias"}
-    assert read_metadata(file("qwen3")).spec.qk_norm
+    assert "q_norm" in read_metadata(file("qwen3")).family.names
     for architecture in ("mistral", "gpt2", "x" * 1000):
         assert "general.architecture" in refuse(file(architecture))
     for architecture in (..., 7, ["llama"]):
@@ -150,11 +151,15 @@ def test_yarn() -> None:
         "rope.scaling.original_context_length": 64,
     }
     spec = read_metadata(file(sizes=yarn)).spec
-    assert (spec.rope.scaling, spec.rope.factor, spec.rope.original_context) == ("yarn", 4.0, 64)
-    assert spec.rope.attention_factor == pytest.approx(1 + 0.1 * np.log(4))
+    assert (
+        spec.ropes[0].scaling,
+        spec.ropes[0].factor,
+        spec.ropes[0].original_context,
+    ) == ("yarn", 4.0, 64)
+    assert spec.ropes[0].attention_factor == pytest.approx(1 + 0.1 * np.log(4))
     assert spec.context_length == 256
     scaled = read_metadata(file(sizes={**yarn, "rope.scaling.attn_factor": 0.5})).spec
-    assert scaled.rope.attention_factor == pytest.approx(0.5 * (1 + 0.1 * np.log(4)))
+    assert scaled.ropes[0].attention_factor == pytest.approx(0.5 * (1 + 0.1 * np.log(4)))
 
 
 def test_B093_unknown_scaling_is_refused() -> None:
@@ -168,7 +173,7 @@ def test_B093_unknown_scaling_is_refused() -> None:
 def test_frequency_factors() -> None:
     factors = [1.0, 1.0, 2.5, 8.0, 8.0, 8.0, 8.0, 8.0]
     spec = read_metadata(file(factors=factors)).spec
-    assert (spec.rope.scaling, spec.rope.factors) == ("factors", tuple(factors))
+    assert (spec.ropes[0].scaling, spec.ropes[0].factors) == ("factors", tuple(factors))
     assert "shape (7,)" in refuse(file(factors=factors[1:]))
     for bad in (0.0, -1.0, np.nan, np.inf):
         assert "rope_freqs.weight" in refuse(file(factors=[bad, *factors[1:]]))
@@ -180,5 +185,13 @@ def test_what_is_not_supported_is_refused_by_name() -> None:
     assert "llama.attention.causal" in refuse(file(sizes={"attention.causal": False}))
     assert "sliding_window_pattern" in refuse(file(sizes={"attention.sliding_window_pattern": [True] * 3}))
     assert "split.count is 3" in refuse(file(**{"split.count": 3}))
-    assert read_metadata(file(sizes={"attention.sliding_window": 9})).spec.window == 9
-    assert read_metadata(file(sizes={"attention.sliding_window": 0})).spec.window is None
+    assert read_metadata(file(sizes={"attention.sliding_window": 9})).spec.layers[-1].window == 9
+    assert read_metadata(file(sizes={"attention.sliding_window": 0})).spec.layers[-1].window is None
+
+
+def test_a_size_may_stand_once_for_each_layer() -> None:
+    sizes = {"attention.head_count_kv": np.full(3, 2, np.int32), "feed_forward_length": np.full(3, 96)}
+    assert read_metadata(file(sizes=sizes)) == read_metadata(file())
+    for differing in (np.array([2, 2, 1], np.int32), np.empty(0, np.int32), np.full(3, True)):
+        message = refuse(file(sizes={"attention.head_count_kv": differing}))
+        assert "llama.attention.head_count_kv must be an integer, not" in message

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from anchors import COUNT_IDS
+from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile, read_gguf
-from engine.tokenization import Tokenizer, encode_chat, load_tokenizer
-from engine.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from engine.tokenization import Tokenizer, encode_chat, load_tokenizer, tokenizer_of
 from engine.types import EngineError, Message
 
 SEED = 21
@@ -21,7 +21,8 @@ def tokenizer(default_model: Path) -> Tokenizer:
 def without_template(default_model: Path, **changes: object) -> Tokenizer:
     metadata = {**read_gguf(default_model).metadata, **changes}
     del metadata["tokenizer.chat_template"]
-    return tokenizer_from_gguf(GGUFFile(default_model, 3, metadata, {}))
+    file = GGUFFile(default_model, 3, metadata, {})
+    return tokenizer_of(file, read_generation(file))
 
 
 def test_B013_prompt_of_A1(tokenizer: Tokenizer):

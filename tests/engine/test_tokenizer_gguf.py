@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile, read_gguf
-from engine.tokenization import Tokenizer, load_tokenizer
+from engine.tokenization import Tokenizer, load_tokenizer, tokenizer_of
 from engine.tokenization.byte_pair import byte_level
-from engine.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from engine.tokenization.splits import SPLITS
 from engine.tokenization.vocabulary import BYTE_ALPHABET, Kind, Vocabulary
 from engine.types import EngineError
@@ -34,7 +34,8 @@ def made(metadata: dict[str, Any], **changes: Any) -> Tokenizer:
     """A tokenizer of changed metadata; None removes a key."""
     changed = metadata | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
     kept = {key: value for key, value in changed.items() if value is not None}
-    return tokenizer_from_gguf(GGUFFile(Path("model.gguf"), 3, kept, {}))
+    file = GGUFFile(Path("model.gguf"), 3, kept, {})
+    return tokenizer_of(file, read_generation(file))
 
 
 def small(words: Iterable[str], pre: str, control: Iterable[str] = (), **more: Any) -> Tokenizer:

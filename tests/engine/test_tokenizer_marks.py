@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile, read_gguf
-from engine.tokenization import StreamDecoder, Tokenizer, encode_chat
-from engine.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from engine.tokenization import StreamDecoder, Tokenizer, encode_chat, tokenizer_of
 from engine.tokenization.vocabulary import BYTE_ALPHABET, Kind
 from engine.types import EngineError, Message
 
@@ -36,7 +36,8 @@ def made(metadata: dict[str, Any], **changes: Any) -> Tokenizer:
     """A tokenizer of changed metadata; None removes a key."""
     changed = metadata | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
     kept = {key: value for key, value in changed.items() if value is not None}
-    return tokenizer_from_gguf(GGUFFile(Path("model.gguf"), 3, kept, {}))
+    file = GGUFFile(Path("model.gguf"), 3, kept, {})
+    return tokenizer_of(file, read_generation(file))
 
 
 def types(metadata: dict[str, Any], **changes: int) -> Any:

@@ -10,9 +10,9 @@ import pytest
 from tokenizers import Tokenizer as Trainable
 from tokenizers import models, trainers
 
+from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile
-from engine.tokenization import StreamDecoder, Tokenizer
-from engine.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from engine.tokenization import StreamDecoder, Tokenizer, tokenizer_of
 from engine.tokenization.vocabulary import Kind
 from engine.types import EngineError
 
@@ -49,7 +49,8 @@ def metadata() -> dict[str, Any]:
 
 def made(metadata: dict[str, Any], **changes: Any) -> Tokenizer:
     changed = metadata | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
-    return tokenizer_from_gguf(GGUFFile(Path("model.gguf"), 3, changed, {}))
+    file = GGUFFile(Path("model.gguf"), 3, changed, {})
+    return tokenizer_of(file, read_generation(file))
 
 
 @pytest.fixture(scope="module")

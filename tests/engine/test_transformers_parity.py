@@ -12,9 +12,9 @@ import transformers
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import place
-from kernels.interface import BackendSettings, Batch, CacheShape, Limits
+from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.reference import ReferenceBackend
-from steps import greedy
+from kernels.step import Step
 
 SIZES = {
     "vocab_size": 160,
@@ -94,7 +94,7 @@ class Session:
         weights = place(spec, self.checkpoint.tensors, backend)
         blocks = self.sequences * self.width
         backend.allocate_cache(
-            CacheShape(spec.layers, blocks, BLOCK, spec.kv_heads, spec.head_dim, "float32")
+            CacheShape(len(spec.layers), blocks, BLOCK, spec.kv_heads, spec.head_dim, "float32")
         )
         limits = Limits(256, 256, self.sequences, self.width)
         self.program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
@@ -106,9 +106,15 @@ class Session:
         positions = np.concatenate([np.arange(p, p + len(t), dtype=np.int32) for _, p, t in parts])
         tokens = np.concatenate([np.asarray(t, np.int32) for _, _, t in parts])
         slots = self.tables[sequences, positions // BLOCK] * BLOCK + positions % BLOCK
-        rows = np.arange(len(tokens), dtype=np.int32)
-        batch = Batch(tokens, positions, slots, sequences, self.tables, rows, greedy(len(rows)))
-        output = self.program.run(batch, logits=True)
+        step = Step.of(
+            tokens=tokens,
+            positions=positions,
+            slots=slots,
+            sequences=sequences,
+            block_tables=self.tables,
+            sample_rows=np.arange(len(tokens)),
+        )
+        output = self.program.launch(step, logits=True).result()
         assert output.logits is not None
         logits = np.array(output.logits, np.float32)
         return np.split(logits, np.cumsum([len(t) for _, _, t in parts])[:-1])
@@ -226,7 +232,7 @@ def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", model, architecture)
     checkpoint = open_checkpoint(tmp_path / "m.gguf")
     layout = "interleaved" if architecture == "llama" else "half"
-    assert checkpoint.spec.rope.layout == layout
+    assert checkpoint.spec.ropes[0].layout == layout
     check_against(model, checkpoint, kind)
 
 
@@ -236,8 +242,8 @@ def test_gguf_frequency_factors_equal_llama3_scaling(tmp_path: Path) -> None:
 
     model = make("llama3-rope", tmp_path)
     scaled = open_checkpoint(tmp_path).spec
-    factors = frequencies(RopeSpec(base=scaled.rope.base), scaled.head_dim) / frequencies(
-        scaled.rope, scaled.head_dim
+    factors = frequencies(RopeSpec(base=scaled.ropes[0].base), scaled.head_dim) / frequencies(
+        scaled.ropes[0], scaled.head_dim
     )
     assert factors.min() == 1.0
     assert factors.max() == 8.0

@@ -6,24 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.models.families import FAMILIES
+from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
-from kernels.weights import Packed, Plain, Weight, group_count
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
 
 def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
     """A matrix of random codes."""
-    groups = group_count(columns)
-    scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(np.float16)
-    if form == "q8":
-        codes = rng.integers(-128, 128, (rows, groups, 32)).astype(np.int8)
-        return Packed("q8", (rows, columns), codes, scales)
-    codes = rng.integers(0, 256, (rows, groups, 16)).astype(np.uint8)
-    return Packed("q4", (rows, columns), codes, scales, (scales * np.float16(-7)).astype(np.float16))
+    format = FORMATS[form]
+    grid = rows, -(-columns // format.group)
+    scales = (rng.random(grid, np.float32) * (0.3 / format.top)).astype(np.float16)
+    least, most = np.iinfo(format.dtype).min, np.iinfo(format.dtype).max
+    codes = rng.integers(least, most + 1, (*grid, format.code_bytes)).astype(format.dtype)
+    minima = (scales * np.float16(-(format.top // 2))).astype(np.float16) if format.minima else None
+    return Packed(form, (rows, columns), codes, scales, minima)
 
 
 def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, scale: float = 0.1) -> Weight:
     """A matrix in a format; scale: standard deviation of plain values."""
-    if form in ("q4", "q8"):
+    if FORMATS[form].packed:
         return random_packed(rng, form, rows, columns)
     values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(scale)
     if form == "bf16":
@@ -34,7 +36,8 @@ def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, 
 class RandomTensors(dict[str, Weight]):
     """Weights of a random model by canonical name; matrices in the given formats by turns.
 
-    scale: standard deviation of plain matrices; spread: that of norms (around 1) and biases (around 0).
+    family: which roles there are. scale: standard deviation of plain matrices; spread: that of norms
+    (around 1) and biases (around 0).
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class RandomTensors(dict[str, Weight]):
         spec: ModelSpec,
         forms: Sequence[str] = ("f32",),
         *,
+        family: Family = FAMILIES["llama"],
         tied: bool = True,
         biases: bool = False,
         scale: float = 0.1,
@@ -50,34 +54,14 @@ class RandomTensors(dict[str, Weight]):
     ) -> None:
         rng = np.random.default_rng(seed)
 
-        def vector(name: str, length: int) -> None:
-            values = rng.standard_normal(length) * spread + (0 if name.endswith("bias") else 1)
-            self[name] = Plain(values.astype(np.float32), "f32")
-
-        def matrix(name: str, rows: int, columns: int) -> None:
-            self[name] = random_weight(rng, forms[len(self) % len(forms)], rows, columns, scale)
-
-        matrix("embedding", spec.vocabulary, spec.width)
-        vector("norm", spec.width)
-        if not tied:
-            matrix("head", spec.vocabulary, spec.width)
-        for i in range(spec.layers):
-            vector(f"{i}.attention_norm", spec.width)
-            vector(f"{i}.mlp_norm", spec.width)
-            matrix(f"{i}.q", spec.q_columns, spec.width)
-            matrix(f"{i}.k", spec.kv_columns, spec.width)
-            matrix(f"{i}.v", spec.kv_columns, spec.width)
-            matrix(f"{i}.output", spec.width, spec.q_columns)
-            matrix(f"{i}.gate", spec.feed_forward, spec.width)
-            matrix(f"{i}.up", spec.feed_forward, spec.width)
-            matrix(f"{i}.down", spec.width, spec.feed_forward)
-            if spec.qk_norm:
-                vector(f"{i}.q_norm", spec.head_dim)
-                vector(f"{i}.k_norm", spec.head_dim)
-            if biases:
-                vector(f"{i}.q_bias", spec.q_columns)
-                vector(f"{i}.k_bias", spec.kv_columns)
-                vector(f"{i}.v_bias", spec.kv_columns)
-                vector(f"{i}.output_bias", spec.width)
+        for entry in tensor_specs(family, spec, "gguf"):
+            bias = entry.role.endswith("bias")
+            if (bias and not biases) or (tied and entry.role == "head"):
+                continue
+            if entry.is_matrix:
+                self[entry.name] = random_weight(rng, forms[len(self) % len(forms)], *entry.shape, scale)
+            else:
+                values = rng.standard_normal(entry.shape) * spread + (0 if bias else 1)
+                self[entry.name] = Plain(values.astype(np.float32), "f32")
 
     has = dict.__contains__

@@ -9,19 +9,21 @@ import pytest
 import torch
 
 from engine.models.decoder import decoder
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.families import FAMILIES
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.backends import open_backend
-from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Limits, Program
+from kernels.interface import Backend, BackendSettings, CacheShape, Limits, Program
+from kernels.step import Step
 from kernels.weights import Packed, Plain
 from random_weights import RandomTensors
-from steps import greedy
+from steps import unsampled
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
 
 SPEC = ModelSpec(
     architecture="llama",
-    layers=2,
+    layers=(LayerSpec(),) * 2,
     width=48,
     heads=4,
     kv_heads=2,
@@ -32,8 +34,8 @@ SPEC = ModelSpec(
     norm_eps=1e-5,
 )
 QWEN = replace(
-    SPEC, heads=6, kv_heads=1, head_dim=8, qk_norm=True, window=20, window_layers=frozenset({1}),
-    rope=RopeSpec(layout="interleaved"),
+    SPEC, heads=6, kv_heads=1, head_dim=8,
+    layers=tuple(LayerSpec(window, RopeSpec(layout="interleaved")) for window in (None, 20)),
 )  # fmt: skip
 LIMITS = Limits(rows=300, samples=16, sequences=16, blocks_per_sequence=25)
 BLOCKS = 60
@@ -46,10 +48,17 @@ class Machine:
         self, spec: ModelSpec, kv_dtype: str = "float16", block_size: int = 16, dtype: str = "auto"
     ) -> None:
         self.spec, self.block_size = spec, block_size
-        self.tensors = RandomTensors(spec, biases=spec.qk_norm, scale=0.3, spread=1.0)
+        self.tensors = RandomTensors(
+            spec,
+            family=FAMILIES["qwen3" if spec is QWEN else "llama"],
+            biases=spec is QWEN,
+            scale=0.3,
+            spread=1.0,
+            seed=1,
+        )
         self.backend: Backend = open_backend("reference", BackendSettings(dtype=dtype, threads=1))
         weights = place(spec, self.tensors, self.backend)
-        shape = CacheShape(spec.layers, BLOCKS, block_size, spec.kv_heads, spec.head_dim, kv_dtype)
+        shape = CacheShape(len(spec.layers), BLOCKS, block_size, spec.kv_heads, spec.head_dim, kv_dtype)
         self.backend.allocate_cache(shape)
         self.program: Program = self.backend.capture(
             lambda ops, batch: decoder(ops, spec, weights, batch), LIMITS
@@ -65,7 +74,7 @@ class Machine:
         )
         sequence = np.repeat(np.arange(len(runs)), [rows for *_, rows in runs]).astype(np.int32)
         rows = np.arange(len(position), dtype=np.int32) if samples is None else np.array(samples, np.int32)
-        batch = Batch(
+        step = Step.of(
             tokens=np.concatenate([tokens[first : first + n] for tokens, _, first, n in runs]).astype(
                 np.int32
             ),
@@ -75,9 +84,8 @@ class Machine:
             sequences=sequence,
             block_tables=tables,
             sample_rows=rows,
-            sampling=greedy(len(rows)),
         )
-        return self.program.run(batch, logits=True)
+        return self.program.launch(step, logits=True).result()
 
 
 def exact_logits(spec: ModelSpec, tensors: RandomTensors, tokens: np.ndarray) -> np.ndarray:
@@ -89,12 +97,12 @@ def exact_logits(spec: ModelSpec, tensors: RandomTensors, tokens: np.ndarray) ->
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + spec.norm_eps) * w(name)
 
-    def turn(x: np.ndarray) -> np.ndarray:
+    def turn(x: np.ndarray, rope: RopeSpec) -> np.ndarray:
         half = spec.head_dim // 2
-        angle = np.outer(np.arange(len(x)), spec.rope.base ** (-np.arange(half) / half))[:, None]
+        angle = np.outer(np.arange(len(x)), rope.base ** (-np.arange(half) / half))[:, None]
         first, second = (
             (slice(half), slice(half, None))
-            if spec.rope.layout == "half"
+            if rope.layout == "half"
             else (slice(0, None, 2), slice(1, None, 2))
         )
         out = np.empty_like(x)
@@ -103,15 +111,15 @@ def exact_logits(spec: ModelSpec, tensors: RandomTensors, tokens: np.ndarray) ->
         return out
 
     x = w("embedding")[tokens]
-    for i in range(spec.layers):
+    for i in range(len(spec.layers)):
         h = norm(x, f"{i}.attention_norm")
-        q, k, v = (h @ w(f"{i}.{name}").T + (w(f"{i}.{name}_bias") if spec.qk_norm else 0) for name in "qkv")
+        q, k, v = (h @ w(f"{i}.{name}").T + (w(f"{i}.{name}_bias") if spec is QWEN else 0) for name in "qkv")
         q, k, v = (y.reshape(len(x), -1, spec.head_dim) for y in (q, k, v))
-        if spec.qk_norm:
+        if spec is QWEN:
             q, k = norm(q, f"{i}.q_norm"), norm(k, f"{i}.k_norm")
-        q, k = turn(q), turn(k)
+        q, k = turn(q, spec.layers[i].rope), turn(k, spec.layers[i].rope)
         mixed = np.empty_like(q)
-        window = spec.layer_window(i) or len(x)
+        window = spec.layers[i].window or len(x)
         for p in range(len(x)):
             for head in range(spec.heads):
                 seen, kv_head = slice(max(0, p - window + 1), p + 1), head * spec.kv_heads // spec.heads
@@ -121,7 +129,7 @@ def exact_logits(spec: ModelSpec, tensors: RandomTensors, tokens: np.ndarray) ->
         x = (
             x
             + mixed.reshape(len(x), -1) @ w(f"{i}.output").T
-            + (w(f"{i}.output_bias") if spec.qk_norm else 0)
+            + (w(f"{i}.output_bias") if spec is QWEN else 0)
         )
         h = norm(x, f"{i}.mlp_norm")
         gate, up = h @ w(f"{i}.gate").T, h @ w(f"{i}.up").T
@@ -241,24 +249,23 @@ def test_tied_embedding_and_head_share_memory_and_packed_parts_are_joined():
 def test_logits_are_given_only_when_asked_for_and_broken_ones_are_told():
     machine = Machine(SPEC)
     ((tokens, blocks),) = prompts([5], 6)
-    batch = Batch(
+    step = Step.of(
         tokens=tokens.astype(np.int32),
         positions=np.arange(5, dtype=np.int32),
         slots=(blocks[0] * 16 + np.arange(5)).astype(np.int32),
         sequences=np.zeros(5, np.int32),
         block_tables=blocks[None].astype(np.int32),
         sample_rows=np.array([4], np.int32),
-        sampling=greedy(1),
     )
-    output = machine.program.run(batch)
+    output = machine.program.launch(step).result()
     assert output.logits is None
     assert output.tokens.dtype == np.int32
-    nothing = replace(batch, sample_rows=np.zeros(0, np.int32), sampling=greedy(0))
-    assert machine.program.run(nothing, logits=True).logits.shape == (0, SPEC.vocabulary)
+    nothing = unsampled(step)
+    assert machine.program.launch(nothing, logits=True).result().logits.shape == (0, SPEC.vocabulary)
     machine.tensors["embedding"].values[tokens[4]] = np.nan
     spoilt = place(SPEC, machine.tensors, machine.backend)
     program = machine.backend.capture(lambda ops, inputs: decoder(ops, SPEC, spoilt, inputs), LIMITS)
-    assert program.run(batch).tokens.tolist() == [-1]
+    assert program.launch(step).result().tokens.tolist() == [-1]
 
 
 @pytest.mark.parametrize(

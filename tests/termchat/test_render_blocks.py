@@ -8,11 +8,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from termchat.render.blocks import BlockParser
-from termchat.render.columns import indentation
 from termchat.render.fence import Code
 from termchat.render.leaf import Item, Leaf, Quote
 from termchat.render.paragraph import Paragraph, Rule
 from termchat.render.table import Table, delimiter_row, split_cells
+from termchat.render.wrap import indentation
 
 ORACLE = (
     MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "html_block", "inline"])

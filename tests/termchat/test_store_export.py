@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from termchat.store import (
-    Conversation,
     NotFoundError,
     Store,
+    StoredConversation,
     StoreError,
     conversation_as_dict,
     export,
@@ -40,7 +40,7 @@ def name(store: Store) -> str:
     return conversation.id
 
 
-def without_ids(store: Store, conversation: Conversation) -> dict[str, Any]:
+def without_ids(store: Store, conversation: StoredConversation) -> dict[str, Any]:
     """A conversation with its messages numbered from 0, its own id left out."""
     content = conversation_as_dict(conversation, store.tree(conversation.id))
     order = {message["id"]: number for number, message in enumerate(content["messages"])}

@@ -2,65 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from folders import digests, powerless
+from programs import end, line, start
 from termchat.files import PathError
 from termchat.store import Store, StoreError, StoreReadOnlyError
 
-
-@pytest.fixture(autouse=True)
-def _usual_umask() -> Iterator[None]:
-    old = os.umask(0o022)
-    yield
-    os.umask(old)
-
-
-@contextmanager
-def powerless() -> Iterator[None]:
-    """Run without the rights of root, which no file mode holds back."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-def start(code: str, *arguments: object) -> subprocess.Popen[bytes]:
-    head = "import sys, time, pathlib\nfrom termchat.store import *\npath = pathlib.Path(sys.argv[1])\n"
-    command = [sys.executable, "-c", head + code, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def end(process: subprocess.Popen[bytes]) -> bytes:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err.decode()
-    return out
-
-
-def line(process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+pytestmark = pytest.mark.usefixtures("usual_umask")
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {f.name: hashlib.sha256(f.read_bytes()).digest() for f in folder.iterdir() if f.is_file()}
 
 
 KILLED = """
@@ -245,7 +206,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
     else:
         tmp_path.chmod(0o555)
-    before = files(tmp_path)
+    before = digests(tmp_path)
     with powerless(), Store(path) as store:
         assert store.notice is not None
         assert "cannot be written, so nothing is saved" in store.notice
@@ -253,7 +214,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(StoreReadOnlyError, match="cannot be written"):
             store.add_message("c", "user", "x")
     tmp_path.chmod(0o755)
-    assert files(tmp_path) == before
+    assert digests(tmp_path) == before
 
 
 def test_the_store_is_light_to_import() -> None:

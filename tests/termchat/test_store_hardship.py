@@ -18,7 +18,7 @@ import pytest
 
 from termchat.store import Store, StoreError, export, search
 from termchat.store import locks as store_locks
-from termchat.store.database import StoreDamagedError, StoreUnavailableError
+from termchat.store.errors import StoreDamagedError, StoreUnavailableError
 from termchat.store.writers import is_alive
 
 SEED = random.randrange(1 << 32)

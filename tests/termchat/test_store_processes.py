@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -14,31 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from folders import digests
+from programs import end, line, start
 from termchat.files import open_private
 from termchat.store import Store, StoreBusyError, StoreError, StoreReadOnlyError, writers
 from termchat.store.database import Database
 from termchat.store.schema import MIGRATIONS
-
-
-def start(code: str, *arguments: object) -> subprocess.Popen[bytes]:
-    head = "import sys, time, pathlib\nfrom termchat.store import *\npath = pathlib.Path(sys.argv[1])\n"
-    command = [sys.executable, "-c", head + code, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def end(process: subprocess.Popen[bytes]) -> bytes:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err.decode()
-    return out
-
-
-def line(process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {f.name: hashlib.sha256(f.read_bytes()).digest() for f in folder.iterdir() if f.is_file()}
 
 
 def healthy(path: Path) -> None:
@@ -331,7 +309,7 @@ def test_B085_a_newer_database_is_read_but_not_changed_by_a_byte(tmp_path: Path)
         db.execute("ALTER TABLE message ADD COLUMN mood TEXT")
         db.execute("PRAGMA user_version = 999")
         db.commit()
-    before = files(tmp_path)
+    before = digests(tmp_path)
     with Store(path) as store:
         assert store.notice is not None
         assert (
@@ -348,7 +326,7 @@ def test_B085_a_newer_database_is_read_but_not_changed_by_a_byte(tmp_path: Path)
         ):
             with pytest.raises(StoreReadOnlyError, match="newer termchat"):
                 act()
-    assert {name: files(tmp_path)[name] for name in before} == before
+    assert {name: digests(tmp_path)[name] for name in before} == before
     healthy(path)
 
 
@@ -364,10 +342,10 @@ os._exit(0)  # the change is in the -wal file only
 """
     end(start(code, path))
     assert (tmp_path / "t.db-wal").stat().st_size > 0
-    before = files(tmp_path)
+    before = digests(tmp_path)
     with Store(path) as store:
         assert store.notice is not None
-    after = files(tmp_path)
+    after = digests(tmp_path)
     assert after["t.db"] == before["t.db"]
     assert after["t.db-wal"] == before["t.db-wal"]
 

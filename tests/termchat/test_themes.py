@@ -13,7 +13,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Static
 
-from termchat.render.styles import text_styles
+from termchat.render.strips import text_styles
 from termchat.themes import MAX_FILE_BYTES, ThemeError, load_theme, load_themes, variable_defaults
 
 FOLDER = Path(__file__).parents[2] / "themes"

@@ -23,7 +23,7 @@ static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff
             next += step_values;
         }
         Vec lanes[Strips];
-        for (int s = 0; s < Strips; s++) lanes[s] = Format::load(b + s * b_strip);
+        for (int s = 0; s < Strips; s++) lanes[s] = Format::lanes(b + s * b_strip);
         for (int j = 0; j < Rows; j++) {
             Vec x = splat(a[j * a_stride + k]);
             for (int s = 0; s < Strips; s++) sums[j][s] = fma(x, lanes[s], sums[j][s]);
@@ -101,9 +101,10 @@ static void finish(Partial p, int head_dim, float* out) {
     if (whole < head_dim) store_first(out + whole, load(p.values + whole) * inverse, head_dim - whole);
 }
 
-// Turns the scores of one vector's span into weights 2^(score - maximum). Only keys low to high are seen.
-INLINE void soften(float* scores, Partial p, int low, int high) {
+// Turns the scores of one vector's span, capped if there is a cap, into weights 2^(score - maximum). Only keys low to high are seen.
+INLINE void soften(float* scores, Partial p, int low, int high, float cap) {
     int begin = low / kLanes * kLanes, end = padded(high, kLanes);
+    for (int i = begin; cap && i < end; i += kLanes) store(scores + i, tanh32(load(scores + i)) * splat(cap));
     for (int i = begin; i < low; i++) scores[i] = -__builtin_inff();
     for (int i = high; i < end; i++) scores[i] = -__builtin_inff();
     Vec top = load(scores + begin);
@@ -143,13 +144,13 @@ INLINE int run_length(const AttentionArgs& a) { return a.block_size % kGroup ? k
 // The keys (stride: head_dim) or values (value_stride) of the run at `position`.
 template <class Format>
 INLINE const typename Format::Type* run_at(const AttentionArgs& a, const void* base, int position, int stride) {
-    return (const typename Format::Type*)base + a.table[position / a.block_size] * a.block_stride +
-           (ptrdiff_t)(position % a.block_size) * stride;
+    const char* block = (const char*)base + a.table[position / a.block_size] * a.block_stride;
+    return (const typename Format::Type*)block + (ptrdiff_t)(position % a.block_size) * stride;
 }
 
 template <class Format>
 INLINE void widen(const typename Format::Type* from, ptrdiff_t count, float* to) {
-    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::load(from + i));
+    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::lanes(from + i));
 }
 
 // The keys of a span that a tile sees: `begin` to `end`, inclusive; `low` and `high` (exclusive) of one row.
@@ -222,7 +223,7 @@ static void attend_span(const AttentionArgs& a, const Scratch& s, int span, bool
     for (int row = 0; row < a.rows; row++) {
         int low = seen.low(row) - seen.base, high = seen.high(row) - seen.base;
         for (int i = row * a.heads; low < high && i < (row + 1) * a.heads; i++)
-            soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high);
+            soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high, a.cap);
     }
     mix<Format>(a, s, seen, wide, next);
 }

@@ -3,42 +3,40 @@
 #include <cstring>
 #include <type_traits>
 
-#include "half.hpp"
 #include "kernels.hpp"
-#include "prefetch.hpp"
+#include "memory.hpp"
 
 // GCC and clang have the tile instructions in headers of different names.
 #if defined(__x86_64__) && defined(__linux__) && (__has_include(<amxint8intrin.h>) || __has_include(<amxintrin.h>))
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-int8"))), \
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8"))), \
                              apply_to = function)
 #else
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-int8")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8")
 #endif
 
 namespace native {
 namespace amx {
 #include "vec_avx512.hpp"
 #include "math.hpp"
-#include "quantize.hpp"
-#include "finish.hpp"
+#include "dot_avx512.hpp"
+#include "linear.hpp"
 #include "linear_amx.hpp"
 
 static Kernels make_kernels() {
     Kernels kernels = *avx512_kernels();
     kernels.name = "amx";
-    kernels.linear[(int)Format::q4][0] = tiled_linear<Q4Tile, 1>;
-    kernels.linear[(int)Format::q4][1] = tiled_linear<Q4Tile, 2>;
-    kernels.linear[(int)Format::q8][0] = tiled_linear<Q8Tile, 1>;
-    kernels.linear[(int)Format::q8][1] = tiled_linear<Q8Tile, 2>;
-    kernels.gated_linear[(int)Format::q4][0] = tiled_gated_linear<Q4Tile, 1>;
-    kernels.gated_linear[(int)Format::q4][1] = tiled_gated_linear<Q4Tile, 2>;
-    kernels.gated_linear[(int)Format::q8][0] = tiled_gated_linear<Q8Tile, 1>;
-    kernels.gated_linear[(int)Format::q8][1] = tiled_gated_linear<Q8Tile, 2>;
+#define TILED(f, ...)                                                              \
+    kernels.linear[(int)Format::f][0] = tiled_linear<TileOf<Format::f>, 1>;        \
+    kernels.linear[(int)Format::f][1] = tiled_linear<TileOf<Format::f>, 2>;        \
+    kernels.gated_linear[(int)Format::f][0] = tiled_gated_linear<TileOf<Format::f>, 1>; \
+    kernels.gated_linear[(int)Format::f][1] = tiled_gated_linear<TileOf<Format::f>, 2>;
+    PACKED_FORMATS(TILED)
+#undef TILED
     return kernels;
 }
 }  // namespace amx

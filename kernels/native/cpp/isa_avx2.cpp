@@ -1,9 +1,8 @@
 // Kernels for x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
 #include <cstring>
 
-#include "half.hpp"
 #include "kernels.hpp"
-#include "prefetch.hpp"
+#include "memory.hpp"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <immintrin.h>
@@ -16,7 +15,6 @@
 
 namespace native {
 namespace avx2 {
-#define ISA avx2
 #define ISA_NAME "avx2"
 #include "vec_avx2.hpp"
 #include "dot_avx2.hpp"

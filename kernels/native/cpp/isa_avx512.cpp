@@ -1,9 +1,8 @@
 // Kernels for x86-64 with AVX-512 VNNI (Ice Lake, Zen 4 and later).
 #include <cstring>
 
-#include "half.hpp"
 #include "kernels.hpp"
-#include "prefetch.hpp"
+#include "memory.hpp"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <immintrin.h>
@@ -22,7 +21,6 @@
 
 namespace native {
 namespace avx512 {
-#define ISA avx512
 #define ISA_NAME "avx512"
 #include "vec_avx512.hpp"
 #include "dot_avx512.hpp"

@@ -1,13 +1,12 @@
 // Kernels in plain C++.
 #include <cstring>
+#include <type_traits>
 
-#include "half.hpp"
 #include "kernels.hpp"
-#include "prefetch.hpp"
+#include "memory.hpp"
 
 namespace native {
 namespace portable {
-#define ISA portable
 #define ISA_NAME "portable"
 #include "vec_portable.hpp"
 #include "dot_portable.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "formats.hpp"
+#include "step.hpp"
 
 namespace native {
 
@@ -28,16 +29,17 @@ struct AttentionArgs {
     const float* q;          // first row, first query head of the group; [rows][q_stride]
     float* out;              // likewise
     ptrdiff_t q_stride, out_stride;
-    const void* keys;        // the layer's keys of block 0 and this key head; see cache.hpp
+    const void* keys;        // the layer's keys of block 0 and this key head; see paged_cache.hpp
     const void* values;
     const void* next_keys;   // null, or the first keys of the task that comes next
     const int32_t* table;    // block table of the sequence
-    ptrdiff_t block_stride;  // values from one block to the next
+    ptrdiff_t block_stride;  // bytes from one block to the next
     int block_size, head_dim, value_stride;
     int rows, heads;         // heads: query heads that share the key head
     int position;            // of the first row
     int window;              // keys that a row sees at most (no window: 1 << 30)
-    float scale;             // of scores, log2(e) included
+    float scale;             // of scores; without a cap log2(e) included
+    float cap;               // 0, or capped scores are cap * tanh(score), log2(e) included
     int span_begin, span_end;  // spans of kSpan keys to attend to
     float* partial;          // null, or where the one span's unfinished result goes instead of `out`
     float* scratch;          // attention_scratch floats
@@ -70,27 +72,32 @@ struct Winner {
     int32_t token;
 };
 
-// Products with a gate and an up projection of the same format, then silu(gate) * up, quantized in one plane. `tiles`
+// Products with a gate and an up projection of the same format, then the gated values, quantized in one plane. `tiles`
 // are those of the gate; tile_begin and tile_end count groups of 32 outputs.
 struct GatedArgs : LinearArgs {
     const void* up_tiles;
     const float* up_bias;
+    Gate gate;
     void* gated;             // Activation<1>, groups of 32 outputs
     int gated_groups;
 };
 
 struct Kernels {
     const char* name;
-    void (*linear[5][2])(const LinearArgs&);       // [format][planes - 1]
-    void (*gated_linear[2][2])(const GatedArgs&);  // [q4, q8][planes - 1]
+    void (*linear[kFormats][2])(const LinearArgs&);             // [format][planes - 1]
+    void (*gated_linear[kPackedFormats][2])(const GatedArgs&);  // likewise
     void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
     int32_t (*read)(const void* data, size_t bytes);  // all of it, 1,024 bytes at a time
     void (*round_to_half)(const float* x, int count, uint16_t* out);
     void (*rms_norm)(const float* x, const float* weight, int runs, int length, float eps, float* out);
-    void (*gated)(const float* gate, const float* up, int columns, float* out);
+    void (*gated)(Gate kind, const float* gate, const float* up, int columns, float* out);
     void (*add)(const float* a, const float* b, int columns, float* out);
-    void (*rotate[2])(const float* x, const float* cos, const float* sin, int heads, int head_dim, float* out);
-    void (*attention[2])(const AttentionArgs&);  // float32 and float16 keys and values
+    void (*scale)(const float* x, float factor, int columns, float* out);
+    void (*cap)(const float* x, float limit, int columns, float* out);
+    // cos, sin: [turning / 2], for the first `turning` columns of each head.
+    void (*rotate[2])(const float* x, const float* cos, const float* sin, int heads, int head_dim, int turning,
+                      float* out);
+    void (*attention[kCacheFormats])(const AttentionArgs&);
     void (*join_spans)(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
                        float* out);
     void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one

@@ -3,35 +3,30 @@
 #pragma once
 
 #include "math.hpp"
-#include "accumulate.hpp"
-#include "quantize.hpp"
-#include "rows.hpp"
-#include "finish.hpp"
 #include "linear.hpp"
+#include "rows.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
 
+#define LINEAR(f, ...) {quantized_linear<TileOf<Format::f>, 1>, quantized_linear<TileOf<Format::f>, 2>},
+#define PLAIN_LINEAR(f, ...) {plain_linear<Format::f>, plain_linear<Format::f>},
+#define GATED_LINEAR(f, ...) {gated_linear<TileOf<Format::f>, 1>, gated_linear<TileOf<Format::f>, 2>},
+#define ATTENTION(name, values, scale) attention<Plain<Format::values>>,
+
 static const Kernels kKernels = {
     ISA_NAME,
-    {
-        {quantized_linear<Q4Tile, 1>, quantized_linear<Q4Tile, 2>},
-        {quantized_linear<Q8Tile, 1>, quantized_linear<Q8Tile, 2>},
-        {plain_linear<F32>, plain_linear<F32>},
-        {plain_linear<F16>, plain_linear<F16>},
-        {plain_linear<BF16>, plain_linear<BF16>},
-    },
-    {
-        {gated_linear<Q4Tile, 1>, gated_linear<Q4Tile, 2>},
-        {gated_linear<Q8Tile, 1>, gated_linear<Q8Tile, 2>},
-    },
+    {PACKED_FORMATS(LINEAR) PLAIN_FORMATS(PLAIN_LINEAR)},
+    {PACKED_FORMATS(GATED_LINEAR)},
     {quantize_row<1>, quantize_row<2>},
     read,
     round_to_half,
     rms_norm,
     gated,
     add,
+    scale,
+    cap,
     {rotate_half, rotate_interleaved},
-    {attention<F32>, attention<F16>},
+    {CACHE_FORMATS(ATTENTION)},
     join_spans,
     block_maxima,
     find,
@@ -40,3 +35,8 @@ static const Kernels kKernels = {
     score_weights,
     add_noise,
 };
+
+#undef LINEAR
+#undef PLAIN_LINEAR
+#undef GATED_LINEAR
+#undef ATTENTION

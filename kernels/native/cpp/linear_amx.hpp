@@ -34,22 +34,14 @@ private:
     int rows_ = 0;
 };
 
-// The codes of some groups as int8, in the order that a tile product reads: [input / 4][output][input % 4].
-INLINE void unpack(const Q4Tile* w, int groups, int8_t* codes) {
-    const __m512i mask = _mm512_set1_epi8(15);
-    for (int k = 0; k < groups; k++, w++, codes += kGroup * kLanes)
-        for (int i = 0; i < 4; i++) {
-            __m512i pair = _mm512_loadu_si512(w->codes + 64 * i);
-            _mm512_store_si512(codes + 64 * i, _mm512_and_si512(pair, mask));
-            _mm512_store_si512(codes + 64 * (i + 4), _mm512_and_si512(_mm512_srli_epi16(pair, 4), mask));
-        }
-}
-
-INLINE void unpack(const Q8Tile* w, int groups, int8_t* codes) {
-    const __m512i top = _mm512_set1_epi8(-128);
-    for (int k = 0; k < groups; k++, w++, codes += kGroup * kLanes)
+// The integers of some groups as int8, in the order that a tile product reads: [input / 4][output][input % 4].
+template <class Tile>
+INLINE void unpack_groups(const Tile* w, int groups, int8_t* integers) {
+    for (int k = 0; k < groups; k++, w++, integers += kGroup * kLanes) {
+        Codes codes = unpack(*w, 0);
         for (int i = 0; i < 8; i++)
-            _mm512_store_si512(codes + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(w->codes + 64 * i), top));
+            _mm512_store_si512(integers + 64 * i, _mm512_add_epi8(codes.v[i], _mm512_set1_epi8(Tile::kLow)));
+    }
 }
 
 using Dots = int32_t[kBlockRows][kLanes];
@@ -68,13 +60,10 @@ INLINE void dot_products(const int8_t* codes, const Activation<Planes>* x, Dots 
     _tile_stored(1, dots[Planes - 1], kLanes * sizeof(int32_t));
 }
 
-INLINE Vec minima_of(const Q4Tile* w) { return load_f16(w->minima); }
-INLINE Vec minima_of(const Q8Tile*) { return splat(0.0f); }
-
 // Adds some groups to sums[Rows][16]. The tile unit is one group ahead of the vectors.
 template <class Tile, int Planes, int Rows>
-__attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* codes, int groups, const Activation<Planes>* x, float* sums,
-                       bool fetch_next, int next) {
+__attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* codes, int groups,
+                                                 const Activation<Planes>* x, float* sums, bool fetch_next, int next) {
     alignas(64) Dots dots[2][Planes];
     Vec acc[Rows];
 #pragma GCC unroll 16
@@ -84,13 +73,14 @@ __attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* co
         if (k + 1 < groups) dot_products<Planes>(codes + (k + 1) * kGroup * kLanes, x + Rows, dots[(k + 1) % 2]);
         if (fetch_next)
             for (int i = 0; i < (int)sizeof *w; i += 64) fetch_near((const char*)(w + next) + i);
-        Vec scales = load_f16(w->scales), minima = minima_of(w);
+        Vec scales = load_f16(w->scales()), minima = splat(0.0f);
+        if constexpr (Tile::kMinima) minima = load_f16(w->minima());
 #pragma GCC unroll 16
         for (int j = 0; j < Rows; j++) {
             Int dot = load_int(dots[k % 2][0][j]);
             if (Planes == 2) dot = shift_left<8>(dot) + load_int(dots[k % 2][Planes - 1][j]);
             acc[j] = acc[j] + to_float(dot) * scales * splat(x[j].scale);
-            if (std::is_same<Tile, Q4Tile>::value) acc[j] = acc[j] + minima * splat(x[j].sum);
+            if (Tile::kMinima) acc[j] = acc[j] + minima * splat(x[j].sum);
         }
     }
 #pragma GCC unroll 16
@@ -107,19 +97,19 @@ __attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* co
 
 // One tile's products with the rows row_begin to end, as [rows][16].
 template <class Tile, int Planes>
-static void tile_products(const LinearArgs& a, const void* tiles, int tile, int end, TileRegisters& registers,
-                          float* sums) {
+static void block_products(const LinearArgs& a, const void* tiles, int tile, int end, TileRegisters& registers,
+                           float* sums) {
     alignas(64) int8_t codes[kStrip * kGroup * kLanes];
     const Tile* w = (const Tile*)tiles + (size_t)tile * a.groups;
     memset(sums, 0, (size_t)(end - a.row_begin) * kLanes * sizeof *sums);
     for (int first = 0; first < a.groups; first += kStrip, w += kStrip) {
         int groups = a.groups - first < kStrip ? a.groups - first : kStrip;
-        unpack(w, groups, codes);
+        unpack_groups(w, groups, codes);
         asm volatile("" : : : "memory");  // GCC 12 does not know that loads of tiles read memory
         for (int row = a.row_begin; row < end; row += kBlockRows) {
             int height = block_height(row, a.rows);
             registers.shape(height);
-            auto* x = (const Activation<Planes>*)a.blocks + activation_index(row, first, a.rows, a.groups);
+            const auto* x = activations_of<Planes>(a, row, first);
             float* out = sums + (row - a.row_begin) * kLanes;
 #define CALL(n) add_groups<Tile, Planes, n>(w, codes, groups, x, out, row == a.row_begin, a.groups)
             WITH_HEIGHT(height, CALL)
@@ -141,7 +131,7 @@ static void tiled_linear(const LinearArgs& a) {
         TileRegisters registers;
         alignas(64) float sums[kLinearRows * kLanes];
         for (int tile = a.tile_begin; tile < a.tile_end; tile++) {
-            tile_products<Tile, Planes>(a, a.tiles, tile, end, registers, sums);
+            block_products<Tile, Planes>(a, a.tiles, tile, end, registers, sums);
             for (int row = a.row_begin; row < end; row++)
                 finish(a, tile, row, load(sums + (row - a.row_begin) * kLanes));
         }
@@ -162,8 +152,8 @@ static void tiled_gated_linear(const GatedArgs& a) {
             Vec bias[2], up_bias[2];
             for (int half = 0; half < 2; half++) {
                 int tile = 2 * group + half;
-                tile_products<Tile, Planes>(a, a.tiles, tile, end, registers, gate[half]);
-                tile_products<Tile, Planes>(a, a.up_tiles, tile, end, registers, up[half]);
+                block_products<Tile, Planes>(a, a.tiles, tile, end, registers, gate[half]);
+                block_products<Tile, Planes>(a, a.up_tiles, tile, end, registers, up[half]);
                 bias[half] = a.bias ? load(a.bias + tile * kLanes) : splat(0.0f);
                 up_bias[half] = a.up_bias ? load(a.up_bias + tile * kLanes) : splat(0.0f);
             }

@@ -46,7 +46,54 @@ INLINE float exp32(float x) {
     return lanes[0];
 }
 
+INLINE Vec tanh32(Vec x) {
+    Vec z = x * x, y = z * splat(-0x1.75e1d4p-8f);
+    y = (y + splat(0x1.52269cp-6f)) * z;
+    y = (y + splat(-0x1.b83c5ap-5f)) * z;
+    y = (y + splat(0x1.110726p-3f)) * z;
+    y = (y + splat(-0x1.555532p-2f)) * z;
+    Vec near = y * x + x, magnitude = absolute(x);
+    Vec far = splat(1.0f) - splat(2.0f) / (exp32(magnitude + magnitude) + splat(1.0f));
+    far = as_float(as_int(far) | (as_int(x) & splat_int((int32_t)0x80000000)));
+    return select(magnitude > splat(0.625f), far, near);
+}
+
 INLINE Vec silu(Vec x) { return x / (splat(1.0f) + exp32(splat(0.0f) - x)); }
+
+static Vec gelu_tanh(Vec x) {
+    Vec u = (x * x * splat(0x1.2444f2p-4f) + splat(0x1.988454p+0f)) * x;
+    return x / (splat(1.0f) + exp32(splat(0.0f) - u));
+}
+
+static Vec gelu(Vec x) {
+    Vec t = splat(1.0f) / (absolute(x) * splat(0.34375f) + splat(1.0f));
+    Vec y = t * splat(-0x1.cb8df4p-6f);
+    y = (y + splat(0x1.28dbf8p-3f)) * t;
+    y = (y + splat(-0x1.186e04p-2f)) * t;
+    y = (y + splat(0x1.8bb624p-3f)) * t;
+    y = (y + splat(-0x1.4e2086p-5f)) * t;
+    y = (y + splat(0x1.cfd76cp-4f)) * t;
+    y = (y + splat(0x1.dd9aa8p-4f)) * t;
+    y = (y + splat(0x1.19b90ep-3f)) * t;
+    y = (y + splat(0x1.18d1b4p-3f)) * t;
+    Vec tail = y * exp32(x * x * splat(-0.5f));
+    return x * select(x > splat(0.0f), splat(1.0f) - tail, tail);
+}
+
+static Vec clamped(Vec gate, Vec up) {
+    const Vec limit = splat(7.0f);
+    Vec g = lesser(limit, gate), u = lesser(limit, greater(splat(-7.0f), up));  // NaN gets through
+    return (u + splat(1.0f)) * (g / (splat(1.0f) + exp32(splat(0.0f) - g * splat(1.702f))));
+}
+
+INLINE Vec gate_values(Gate kind, Vec gate, Vec up) {
+    switch (kind) {
+        case Gate::silu: return silu(gate) * up;
+        case Gate::gelu_tanh: return gelu_tanh(gate) * up;
+        case Gate::gelu: return gelu(gate) * up;
+        default: return clamped(gate, up);
+    }
+}
 
 INLINE Vec log32(Vec x) {
     Int bits = as_int(x) - splat_int(0x3F3504F3);

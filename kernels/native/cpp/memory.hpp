@@ -6,6 +6,9 @@
 
 namespace native {
 
+// Fetches into the second-level cache, from where the memory takes more requests at a time than for the first.
+static inline __attribute__((always_inline)) void fetch_near(const void* p) { __builtin_prefetch(p, 0, 2); }
+
 // Pieces are given out one after the other and freed together. Throws std::bad_alloc.
 class Arena {
 public:

@@ -1,4 +1,4 @@
-// Operations on single rows: quantization, norm, gate, sum, rotation.
+// Operations on single rows: quantization, norm, gate, sum, scale, cap, rotation.
 #pragma once
 
 template <int Planes>
@@ -47,10 +47,11 @@ static void rms_norm(const float* x, const float* weight, int runs, int length, 
     }
 }
 
-static void gated(const float* gate, const float* up, int columns, float* out) {
+static void gated(Gate kind, const float* gate, const float* up, int columns, float* out) {
     int whole = columns / kLanes * kLanes, rest = columns - whole;
-    for (int i = 0; i < whole; i += kLanes) store(out + i, silu(load(gate + i)) * load(up + i));
-    if (rest) store_first(out + whole, silu(load_first(gate + whole, rest)) * load_first(up + whole, rest), rest);
+    for (int i = 0; i < whole; i += kLanes) store(out + i, gate_values(kind, load(gate + i), load(up + i)));
+    if (rest)
+        store_first(out + whole, gate_values(kind, load_first(gate + whole, rest), load_first(up + whole, rest)), rest);
 }
 
 static void add(const float* a, const float* b, int columns, float* out) {
@@ -59,9 +60,23 @@ static void add(const float* a, const float* b, int columns, float* out) {
     if (rest) store_first(out + whole, load_first(a + whole, rest) + load_first(b + whole, rest), rest);
 }
 
-// cos, sin: [head_dim / 2] of the row's position. Column i turns with column i + head_dim / 2.
-static void rotate_half(const float* x, const float* cos, const float* sin, int heads, int head_dim, float* out) {
-    int half = head_dim / 2;
+static void scale(const float* x, float factor, int columns, float* out) {
+    int whole = columns / kLanes * kLanes, rest = columns - whole;
+    for (int i = 0; i < whole; i += kLanes) store(out + i, load(x + i) * splat(factor));
+    if (rest) store_first(out + whole, load_first(x + whole, rest) * splat(factor), rest);
+}
+
+static void cap(const float* x, float limit, int columns, float* out) {
+    int whole = columns / kLanes * kLanes, rest = columns - whole;
+    Vec most = splat(limit);
+    for (int i = 0; i < whole; i += kLanes) store(out + i, tanh32(load(x + i) / most) * most);
+    if (rest) store_first(out + whole, tanh32(load_first(x + whole, rest) / most) * most, rest);
+}
+
+// cos, sin: of the row's position. Column i turns with column i + turning / 2.
+static void rotate_half(const float* x, const float* cos, const float* sin, int heads, int head_dim, int turning,
+                        float* out) {
+    int half = turning / 2;
     for (; heads > 0; heads--, x += head_dim, out += head_dim) {
         int i = 0;
         for (; i + kLanes <= half; i += kLanes) {
@@ -74,22 +89,24 @@ static void rotate_half(const float* x, const float* cos, const float* sin, int 
             out[i] = a * cos[i] - b * sin[i];
             out[half + i] = b * cos[i] + a * sin[i];
         }
+        for (i = turning; i < head_dim; i++) out[i] = x[i];
     }
 }
 
 // Column 2 i turns with column 2 i + 1: (a, b) becomes (a, b) (cos, cos) + (b, a) (-sin, sin).
-static void rotate_interleaved(const float* x, const float* cos, const float* sin, int heads, int head_dim,
+static void rotate_interleaved(const float* x, const float* cos, const float* sin, int heads, int head_dim, int turning,
                                float* out) {
-    int whole = head_dim / kLanes * kLanes;
+    int whole = turning / kLanes * kLanes;
     for (; heads > 0; heads--, x += head_dim, out += head_dim) {
         for (int i = 0; i < whole; i += kLanes) {
             Vec v = load(x + i), sines = negate_even(load_doubled(sin + i / 2));
             store(out + i, v * load_doubled(cos + i / 2) + swap_pairs(v) * sines);
         }
-        for (int i = whole; i < head_dim; i += 2) {
+        for (int i = whole; i < turning; i += 2) {
             float a = x[i], b = x[i + 1];
             out[i] = a * cos[i / 2] - b * sin[i / 2];
             out[i + 1] = b * cos[i / 2] + a * sin[i / 2];
         }
+        for (int i = turning; i < head_dim; i++) out[i] = x[i];
     }
 }

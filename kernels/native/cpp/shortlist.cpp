@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "half.hpp"
+#include "formats.hpp"
 
 namespace native {
 namespace {

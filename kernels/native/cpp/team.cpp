@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "prefetch.hpp"
+#include "memory.hpp"
 
 #if defined(__linux__)
 #include <pthread.h>

@@ -1,18 +1,15 @@
-"""Lines of a batch: what comes in, checked one by one, and the file of results that a rerun goes on with."""
+"""The lines of a batch: prompts and settings, checked one by one."""
 
 from __future__ import annotations
 
-import difflib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from engine import Message, SamplingParams
 
-from ...files import try_lock
+from ...errors import did_you_mean, shown
 from ..errors import CliError
 
 LIMIT_BYTES = 64 << 20
@@ -37,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot, and why."""
+    """A line that cannot, and why. id: None if it is that of an earlier line."""
 
     index: int
     id: Any
@@ -56,6 +53,24 @@ def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         index += 1
 
 
+def read_jobs(file: BinaryIO, *, system: str = "", raw: bool = False) -> Iterator[Job | BadLine]:
+    """The lines as jobs. An id that an earlier line has is refused: their results could not be told apart."""
+    known: set[str] = set()
+    for index, line in read_lines(file):
+        job = parse_line(index, line, system=system, raw=raw)
+        key = key_of(job.id)
+        if key in known:
+            message = f"an earlier line has the id {shown(job.id)}; give each line one of its own"
+            job = BadLine(index, None, CliError("invalid_request", message))
+        known.add(key)
+        yield job
+
+
+def key_of(id: Any) -> str:
+    """An id as a key: the number 1 and the text "1" are two ids."""
+    return json.dumps(id)
+
+
 def parse_line(index: int, line: bytes | None, *, system: str = "", raw: bool = False) -> Job | BadLine:
     """A line as a job. Nothing in it can stop the others."""
     key: Any = index
@@ -70,70 +85,6 @@ def parse_line(index: int, line: bytes | None, *, system: str = "", raw: bool = 
     except (ValueError, RecursionError) as error:
         message = "the line is nested too deeply" if isinstance(error, RecursionError) else str(error)
         return BadLine(index, key, CliError("invalid_request", message))
-
-
-def key_of(id: Any) -> str:
-    """An id as a key: the number 1 and the text "1" are two ids."""
-    return json.dumps(id)
-
-
-def finished_ids(path: Path) -> set[str]:
-    """Ids that have a result without error in a file of results. Other lines count for nothing."""
-    done = set()
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                result = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(result, dict) and "id" in result and "text" in result and "error" not in result:
-                done.add(key_of(result["id"]))
-    return done
-
-
-class ResultFile:
-    """Results appended to a regular file, each in one write. A last line that a crash has torn goes first."""
-
-    def __init__(self, path: Path) -> None:
-        """CliError: it cannot be written, or another batch is writing it."""
-        self.path = path
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise self._failed(error) from error
-        if not try_lock(self._fd):
-            os.close(self._fd)
-            raise CliError("output", f"another batch is writing to {path}")
-        self._remove_torn_line()
-        self.done = finished_ids(path)
-
-    def append(self, line: str) -> None:
-        """Add a line."""
-        data = memoryview(f"{line}\n".encode("utf-8", "replace"))
-        try:
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def close(self) -> None:
-        """Give the file back."""
-        os.close(self._fd)
-
-    def _failed(self, error: OSError) -> CliError:
-        return CliError("output", f"cannot write {self.path}: {error.strerror}")
-
-    def _remove_torn_line(self) -> None:
-        end = size = os.fstat(self._fd).st_size
-        while end:
-            start = max(0, end - (1 << 16))
-            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end < size:
-            os.ftruncate(self._fd, end)
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -170,8 +121,7 @@ def _id(content: Mapping[str, Any], index: int) -> Any:
 def _prompt(content: Mapping[str, Any], system: str, raw: bool) -> str | list[Message]:
     for name in content:
         if name not in FIELDS:
-            near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
-            raise ValueError(f"unknown field {name[:100]!r}; did you mean {near!r}?")
+            raise ValueError(f"unknown field {name[:100]!r}; {did_you_mean(name, FIELDS)}")
     if ("prompt" in content) == ("messages" in content):
         raise ValueError("a line has either a prompt or messages")
     if "prompt" in content:

@@ -16,15 +16,17 @@ from typing import Any, BinaryIO
 
 from engine import Finished
 
-from ...setup import seeded
+from ...sampling import seeded
+from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
 from ..errors import FAILED, OK, CliError, engine_failure, failure_of
 from ..output import Output
-from ..presenters import Reply
+from ..result import Result
 from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
 from ..stdin import PIECE, Input
-from .lines import BadLine, Job, ResultFile, key_of, parse_line, read_lines
+from .lines import BadLine, Job, key_of, read_jobs
+from .results import ResultFile
 
 Results = ResultFile | Output
 """Where results go: a file that a rerun goes on with, or a stream that is only written to."""
@@ -67,7 +69,7 @@ class Tally:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         return (
             f"{self.done} answered, {self.failed} failed{skipped}; "
-            f"{self.tokens} tokens in {elapsed:.1f} s ({self.tokens / elapsed:.1f} a second)"
+            f"{self.tokens} tokens in {number(elapsed)} s ({number(self.tokens / elapsed)} a second)"
         )
 
 
@@ -144,7 +146,6 @@ class _Batch:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Job | BadLine | None | OSError] = asyncio.Queue()
         self._places = threading.Semaphore(1)  # lines read ahead of the workers
-        self._writing = asyncio.Lock()
 
     async def run(self, source: BinaryIO) -> Tally:
         """Until the last line is answered, or a signal or a closed pipe stops it."""
@@ -196,20 +197,20 @@ class _Batch:
         if finished.error is None:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
-            reply = self._reply(finished)
-            self._tally.thinking += bool(reply.thinking and not reply.text)
-            return {"index": job.index, **reply.as_dict(), "id": job.id}
+            result = self._result(finished)
+            self._tally.thinking += bool(result.thinking and not result.text)
+            return {"index": job.index, **result.as_dict(), "id": job.id}
         failure = engine_failure(finished.error, self._served.choice.model.name)
         if failure.code == "engine_failed":
             raise failure
         return self._bad(BadLine(job.index, job.id, failure))
 
-    def _reply(self, finished: Finished) -> Reply:
-        served = self._served
+    def _result(self, finished: Finished) -> Result:
+        served, model = self._served, self._served.choice.model.name
         thinking, text = "", finished.text
         if not self._request.raw:
             thinking, text = served.thinking.split(finished.text)
-        return Reply("", None, served.choice.model.name, text, thinking, finished, served.load_ms, self._peak)
+        return Result("", None, model, text, thinking, finished, served.load_ms, self._peak)
 
     def _bad(self, line: BadLine) -> dict[str, Any]:
         self._tally.failed += 1
@@ -219,15 +220,13 @@ class _Batch:
         if isinstance(self._results, ResultFile):
             self._results.append(line)
         else:
-            async with self._writing:  # a line goes out in pieces when the reader is slow
-                await self._results.send(line + "\n", json=True)
+            await self._results.send(line + "\n", json=True)
 
     def _read(self, source: BinaryIO) -> None:
         """Hand over one line after the other; on a thread of its own, which waits until a worker takes it."""
         done = self._results.done if isinstance(self._results, ResultFile) else set()
         try:
-            for index, line in read_lines(source):
-                job = parse_line(index, line, system=self._request.system, raw=self._request.raw)
+            for job in read_jobs(source, system=self._request.system, raw=self._request.raw):
                 if key_of(job.id) in done:
                     self._tally.skipped += 1
                 else:

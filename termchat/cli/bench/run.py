@@ -16,7 +16,7 @@ from engine.metrics import percentile
 
 from ..console import Console
 from ..errors import OK, CliError
-from ..presenters import finite
+from ..result import finite
 from ..serving import Serving, choose, load_setup, serving, sized
 from .report import plot, table
 

@@ -1,7 +1,7 @@
 """Everything the user can do, as one list: for slash commands, palette, keys and help."""
 
 from ..command import Command
-from .conversations import CHATS
+from .conversations import CONVERSATIONS
 from .files import FILES
 from .messages import MESSAGES
 from .models import MODELS
@@ -16,7 +16,7 @@ COMMANDS: tuple[Command, ...] = (
     *REPLIES,
     *SETTINGS,
     *MODELS,
-    *CHATS,
+    *CONVERSATIONS,
     *FILES,
     *MESSAGES,
     *TYPING,

@@ -22,99 +22,109 @@ if TYPE_CHECKING:
 async def new(ui: MainScreen, argument: str) -> None:
     """Begin a conversation; the argument is its first message."""
     ui.keep_draft()
-    await ui.switch_to(ui.app.chats.new())
+    await ui.switch_to(ui.app.conversations.new())
     if argument:
         submit(ui, argument)
 
 
 async def move(step: int, ui: MainScreen, argument: str) -> None:
     """Go to the conversation below or above in the list."""
-    chats = ui.app.chats.all
-    await ui.switch_to(chats[(chats.index(ui.chat) + step) % len(chats)])
+    conversations = ui.app.conversations.all
+    await ui.switch_to(conversations[(conversations.index(ui.conversation) + step) % len(conversations)])
 
 
 async def go_to(index: int, ui: MainScreen, argument: str) -> None:
     """Go to the conversation at a place in the list; those without a message do not count."""
-    chats = [chat for chat in ui.app.chats.all if chat.messages or chat.id is not None]
-    if index < len(chats):
-        await ui.switch_to(chats[index])
+    conversations = [
+        conversation
+        for conversation in ui.app.conversations.all
+        if conversation.messages or conversation.id is not None
+    ]
+    if index < len(conversations):
+        await ui.switch_to(conversations[index])
 
 
 async def title(ui: MainScreen, argument: str) -> None:
     """Rename the conversation."""
-    chat = ui.chat
-    if chat.id is None:
+    conversation = ui.conversation
+    if conversation.id is None:
         raise CommandError("this conversation has no message yet, so it has no title")
     if not argument:
         answer = await ui.app.push_screen_wait(
-            AskLine("Rename", "Empty: the title is made of the first message.", chat.title)
+            AskLine("Rename", "Empty: the title is made of the first message.", conversation.title)
         )
         if answer is None:
             return
         argument = answer
-    await ui.app.chats.rename(chat, argument)
+    await ui.app.conversations.rename(conversation, argument)
 
 
 async def delete(ui: MainScreen, argument: str) -> None:
     """Delete the conversation; it can be brought back."""
-    chats, chat = ui.app.chats, ui.chat
-    at = chats.all.index(chat)
+    conversations, conversation = ui.app.conversations, ui.conversation
+    at = conversations.all.index(conversation)
     ui.keep_draft()
-    ui.give_back(chat, ui.app.turns.stop(chat))
-    await chats.delete(chat)
-    await ui.switch_to(chats.all[min(at, len(chats.all) - 1)] if chats.all else chats.new())
-    if chat.id is not None:
-        ui.notify_user(f"{chat.title}: deleted; /undelete brings it back")
+    ui.give_back(conversation, ui.app.turns.stop(conversation))
+    await conversations.delete(conversation)
+    await ui.switch_to(
+        conversations.all[min(at, len(conversations.all) - 1)] if conversations.all else conversations.new()
+    )
+    if conversation.id is not None:
+        ui.notify_user(f"{conversation.title}: deleted; /undelete brings it back")
 
 
 async def undelete(ui: MainScreen, argument: str) -> None:
     """Bring back what was deleted last."""
-    await ui.switch_to(await ui.app.chats.undelete())
+    await ui.switch_to(await ui.app.conversations.undelete())
 
 
 async def fork(ui: MainScreen, argument: str) -> None:
     """Copy the conversation, up to the message the keys are at, into a new one."""
-    focused = ui.conversation.focused
-    if ui.chat.held:
+    focused = ui.view.focused
+    if ui.conversation.held:
         raise CommandError("this conversation is not stored yet, so it cannot be copied")
-    copy = await ui.app.chats.fork(ui.chat, focused.id if focused is not None else None)
+    copy = await ui.app.conversations.fork(ui.conversation, focused.id if focused is not None else None)
     await ui.switch_to(copy)
     ui.notify_user("this is the copy")
 
 
 async def find(ui: MainScreen, argument: str) -> None:
     """Search titles and messages of all conversations."""
-    chats = ui.app.chats
+    conversations = ui.app.conversations
 
     async def items(query: str) -> list[Item]:
         if not query.strip():
-            return [Item(Content(chat.title), (chat, None)) for chat in chats.all if chat.id]
-        hits = await ui.app.history.read(partial(search, query=query))
-        if any(chats.find(hit.conversation_id) is None for hit in hits):
-            await chats.windows.refresh()  # another window or program has written it
+            return [
+                Item(Content(conversation.title), (conversation, None))
+                for conversation in conversations.all
+                if conversation.id
+            ]
+        hits = await ui.app.store.read(partial(search, query=query))
+        if any(conversations.find(hit.conversation_id) is None for hit in hits):
+            await conversations.windows.refresh()  # another window or program has written it
         found = []
         for hit in hits:
-            chat = chats.find(hit.conversation_id)
-            if chat is not None:
+            conversation = conversations.find(hit.conversation_id)
+            if conversation is not None:
                 detail = Content(f"  {hit.snippet}").stylize("$chat-muted")
                 for start, end in hit.matches:
                     detail = detail.stylize("bold underline $accent", start + 2, end + 2)
-                found.append(Item(Content(hit.title), (chat, hit.message_id), detail))
+                found.append(Item(Content(hit.title), (conversation, hit.message_id), detail))
         words = query.lower().split()
         titles = [
-            Item(Content(chat.title), (chat, None))
-            for chat in chats.all
-            if chat.id and all(word in chat.title.lower() for word in words)
+            Item(Content(conversation.title), (conversation, None))
+            for conversation in conversations.all
+            if conversation.id and all(word in conversation.title.lower() for word in words)
         ]
         return [*titles, *found]
 
     chosen = await ui.app.push_screen_wait(Picker("Conversations", items, query=argument))
     if chosen is None:
         return
-    chat, message_id = chosen
-    await ui.switch_to(chat)
+    conversation, message_id = chosen
+    await ui.switch_to(conversation)
     if message_id is not None:
-        await chats.select(chat, message_id)
+        await conversations.select(conversation, message_id)
         ui.go_to_message(message_id)
 
 
@@ -123,21 +133,23 @@ async def system(ui: MainScreen, argument: str) -> None:
     if not argument:
         answer = await ui.app.push_screen_wait(
             AskText(
-                "System prompt", "How the model should behave. Empty: as it does by itself.", ui.chat.system
+                "System prompt",
+                "How the model should behave. Empty: as it does by itself.",
+                ui.conversation.system,
             )
         )
         if answer is None:
             return
         argument = answer
-    await ui.app.chats.set_system(ui.chat, argument.strip())
+    await ui.app.conversations.set_system(ui.conversation, argument.strip())
 
 
 async def compact(ui: MainScreen, argument: str) -> None:
     """Go on in a new conversation with room in its context."""
-    chat = ui.chat
-    if chat.busy:
+    conversation = ui.conversation
+    if conversation.busy:
         raise CommandError("a reply is being made; Esc stops it")
-    if not chat.messages:
+    if not conversation.messages:
         raise CommandError("this conversation has no message yet")
     answer = await ui.app.push_screen_wait(
         Choose(
@@ -148,18 +160,18 @@ async def compact(ui: MainScreen, argument: str) -> None:
     )
     if answer in (None, 2):
         return
-    if not await model_answers(ui, chat):
+    if not await model_answers(ui, conversation):
         return
     last, turns = "", ui.app.turns
-    with turns.occupied(chat) as stopped:
-        bridge = await ui.app.engines.ready(chat.model)
+    with turns.occupied(conversation) as stopped:
+        slot = await ui.app.engines.ready(conversation.model)
         if answer == 0:
-            goes_on = await drop_oldest(ui.app.chats, bridge, chat)
+            goes_on = await drop_oldest(ui.app.conversations, slot, conversation)
         else:
             stop = ui.app.keys.hint("reply.stop")
             ui.notify_user(f"the model is summarising the conversation; {stop} stops it")
-            goes_on, last = await summarise(ui.app.chats, bridge, chat, stopped)
-        queued = turns.take_back(chat)
+            goes_on, last = await summarise(ui.app.conversations, slot, conversation, stopped)
+        queued = turns.take_back(conversation)
     await ui.switch_to(goes_on)
     if goes_on.ending == "unanswered":
         turns.regenerate(goes_on, goes_on.messages[-1])
@@ -177,11 +189,11 @@ async def purge(ui: MainScreen, argument: str) -> None:
         )
     )
     if answer == 0:
-        count = await ui.app.chats.purge()
+        count = await ui.app.conversations.purge()
         ui.notify_user(f"deleted conversations removed for good: {count}")
 
 
-CHATS = (
+CONVERSATIONS = (
     Command("chat.new", new, "new conversation", "Conversations", "new", "[MESSAGE]", "ctrl+n"),
     Command("chat.find", find, "search all conversations", "Conversations", "search", "[WORDS]", "ctrl+o"),
     Command(

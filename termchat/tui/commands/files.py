@@ -26,11 +26,11 @@ SUFFIXES: dict[Format, str] = {"md": "md", "json": "json", "text": "txt"}
 
 async def save(ui: MainScreen, argument: str) -> None:
     """Write the conversation to a file: `[md|json|text] [FILE]`."""
-    chat = ui.chat
-    if not chat.messages:
+    conversation = ui.conversation
+    if not conversation.messages:
         raise CommandError("this conversation has no message yet, so there is nothing to export")
     form, name = _asked(argument, ui.app.folder)
-    usual = f"{_file_name(chat.title)}.{SUFFIXES[form]}"
+    usual = f"{_file_name(conversation.title)}.{SUFFIXES[form]}"
     path = ui.app.folder / expanded(name or usual)
     if os.path.isdir(path):
         path /= usual
@@ -39,11 +39,11 @@ async def save(ui: MainScreen, argument: str) -> None:
         answer = await ui.app.push_screen_wait(Choose("The file exists", str(path), ["replace it", "cancel"]))
         if answer != 0:
             return
-    if (id := chat.id) is None or chat.held:  # not all of it is stored yet
-        messages = list((chat.tree or {}).values()) if form == "json" else chat.messages
-        document = document_of([(chat.conversation, messages)], form)
+    if (id := conversation.id) is None or conversation.held:  # not all of it is stored yet
+        messages = list((conversation.tree or {}).values()) if form == "json" else conversation.messages
+        document = document_of([(conversation.row, messages)], form)
     else:
-        document = await ui.app.history.call(lambda store: export(store, [id], form))
+        document = await ui.app.store.call(lambda store: export(store, [id], form))
 
     def write() -> None:
         if not replace and os.path.exists(path):
@@ -76,7 +76,7 @@ async def load(ui: MainScreen, argument: str) -> None:
             raise CommandError(f"cannot import {path}: {error}") from error
 
     content = await in_background(read)
-    added = await ui.app.chats.add_all(lambda store: import_parsed(store, content))
+    added = await ui.app.conversations.add_all(lambda store: import_parsed(store, content))
     if added:
         await ui.switch_to(added[0])
     ui.notify_user(f"conversations added: {len(added)}")

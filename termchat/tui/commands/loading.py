@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ...units import size
-from ..conversations.conversation import Chat
-from ..engines.model_slot import EngineBridge
+from ..conversations.conversation import Conversation
+from ..engines.model_slot import ModelSlot
 from ..screens.dialogs import Choose
 from .stopping import stop_one
 
@@ -18,53 +18,53 @@ Answer = tuple[str, Callable[[], Awaitable[bool]]]
 """What the user can choose, and what follows; whether the model will answer then."""
 
 
-async def model_answers(ui: MainScreen, chat: Chat) -> bool:
+async def model_answers(ui: MainScreen, conversation: Conversation) -> bool:
     """Whether the conversation's model will answer. If it is not loaded and cannot be, the user is asked."""
-    bridge = ui.app.engines.of(chat.model)
-    if bridge.state in ("absent", "failed"):
-        bridge.look()  # it may have come meanwhile
-    gone = bridge.state == "failed" and bridge.model is None and chat.messages
-    if (bridge.state == "absent" and chat.messages) or gone:
-        entry = bridge.entry
+    slot = ui.app.engines.of(conversation.model)
+    if slot.state in ("absent", "failed"):
+        slot.look()  # it may have come meanwhile
+    gone = slot.state == "failed" and slot.model is None and conversation.messages
+    if (slot.state == "absent" and conversation.messages) or gone:
+        entry = slot.entry
         facts = [size(entry.size) if entry.size else "", entry.licence] if entry is not None else []
-        fetch: list[Answer] = [("download it", lambda: _download(bridge))] if entry is not None else []
+        fetch: list[Answer] = [("download it", lambda: _download(slot))] if entry is not None else []
         return await _ask(
             ui,
-            f"{bridge.title} is not on this machine",
-            ", ".join(fact for fact in facts if fact) or bridge.error,
-            [*fetch, *_others(ui, chat, bridge)],
+            f"{slot.title} is not on this machine",
+            ", ".join(fact for fact in facts if fact) or slot.error,
+            [*fetch, *_others(ui, conversation, slot)],
         )
-    return await load(ui, bridge, _others(ui, chat, bridge))
+    return await load(ui, slot, _others(ui, conversation, slot))
 
 
-async def load(ui: MainScreen, bridge: EngineBridge, others: list[Answer]) -> bool:
+async def load(ui: MainScreen, slot: ModelSlot, others: list[Answer]) -> bool:
     """Load a model if it is not; without room for it the user is asked. others: more answers."""
-    if bridge.state not in ("unloaded", "failed"):
+    if slot.state not in ("unloaded", "failed"):
         return True
-    lack = await ui.app.engines.shortage(bridge)
+    lack = await ui.app.engines.shortage(slot)
     if lack is None:
-        bridge.load()
+        slot.load()
         return True
-    answers = [answer for other in lack.loaded for answer in _instead(ui, bridge, other)]
-    title = f"Not enough memory for {bridge.title} as well"
-    return await _ask(ui, title, lack.sentence(bridge.title) + ".", [*answers, *others])
+    answers = [answer for other in lack.loaded for answer in _instead(ui, slot, other)]
+    title = f"Not enough memory for {slot.title} as well"
+    return await _ask(ui, title, lack.sentence(slot.title) + ".", [*answers, *others])
 
 
-def using(ui: MainScreen, bridge: EngineBridge) -> list[Chat]:
+def using(ui: MainScreen, slot: ModelSlot) -> list[Conversation]:
     """The conversations in which a model answers now."""
     return [
-        chat
-        for chat in ui.app.chats.all
-        if any(reply.bridge is bridge for reply in chat.live.values())
-        or (chat.sending and not chat.live and ui.app.engines.of(chat.model) is bridge)
+        conversation
+        for conversation in ui.app.conversations.all
+        if any(reply.slot is slot for reply in conversation.live.values())
+        or (conversation.sending and not conversation.live and ui.app.engines.of(conversation.model) is slot)
     ]
 
 
-async def unload(ui: MainScreen, bridge: EngineBridge) -> None:
+async def unload(ui: MainScreen, slot: ModelSlot) -> None:
     """Stop what a model answers, keeping what has come, and free its memory."""
-    for chat in using(ui, bridge):
-        stop_one(ui, chat)
-    await bridge.unload()
+    for conversation in using(ui, slot):
+        stop_one(ui, conversation)
+    await slot.unload()
 
 
 def replies(count: int) -> str:
@@ -72,17 +72,17 @@ def replies(count: int) -> str:
     return f"{count} repl{'y' if count == 1 else 'ies'}"
 
 
-def _instead(ui: MainScreen, bridge: EngineBridge, other: EngineBridge) -> list[Answer]:
+def _instead(ui: MainScreen, slot: ModelSlot, other: ModelSlot) -> list[Answer]:
     """Ways to get another model out of the memory."""
 
     async def now() -> bool:
         await unload(ui, other)
         if ui.app.engines.default is other:
-            ui.app.engines.default = bridge
-        return await load(ui, bridge, [])
+            ui.app.engines.default = slot
+        return await load(ui, slot, [])
 
     async def later() -> bool:
-        ui.app.engines.load_instead(bridge, other)
+        ui.app.engines.load_instead(slot, other)
         return True
 
     busy = len(using(ui, other))
@@ -94,12 +94,12 @@ def _instead(ui: MainScreen, bridge: EngineBridge, other: EngineBridge) -> list[
     ]
 
 
-def _others(ui: MainScreen, chat: Chat, bridge: EngineBridge) -> list[Answer]:
+def _others(ui: MainScreen, conversation: Conversation, slot: ModelSlot) -> list[Answer]:
     """Going on with a model that is loaded."""
 
-    def with_other(other: EngineBridge) -> Callable[[], Awaitable[bool]]:
+    def with_other(other: ModelSlot) -> Callable[[], Awaitable[bool]]:
         async def go_on() -> bool:
-            await ui.app.chats.set_model(chat, other.reference)
+            await ui.app.conversations.set_model(conversation, other.reference)
             return True
 
         return go_on
@@ -107,12 +107,12 @@ def _others(ui: MainScreen, chat: Chat, bridge: EngineBridge) -> list[Answer]:
     return [
         (f"go on with {other.title}", with_other(other))
         for other in ui.app.engines.loaded
-        if other is not bridge
+        if other is not slot
     ]
 
 
-async def _download(bridge: EngineBridge) -> bool:
-    bridge.download()
+async def _download(slot: ModelSlot) -> bool:
+    slot.download()
     return True
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 async def step(rows: int, ui: MainScreen, argument: str) -> None:
     """Move the keys to another message; below the last one is the prompt."""
-    if not ui.conversation.step(rows):
+    if not ui.view.step(rows):
         ui.prompt.focus()
 
 
@@ -26,7 +26,7 @@ async def copy(ui: MainScreen, argument: str) -> None:
         await copy_code(ui, "")
         return
     message = last_reply(ui)
-    live = ui.chat.live.get(message.id)
+    live = ui.conversation.live.get(message.id)
     ui.app.copy_to_clipboard(live.text if live is not None else message.text)
     ui.notify_user("the message is copied")
 
@@ -34,23 +34,23 @@ async def copy(ui: MainScreen, argument: str) -> None:
 async def copy_code(ui: MainScreen, argument: str) -> None:
     """Copy the code blocks of a message, one with each press, the last one first."""
     message = last_reply(ui)
-    blocks = ui.conversation.code_blocks(message.id)
+    blocks = ui.view.code_blocks(message.id)
     if not blocks:
         raise CommandError("this message has no code block")
-    at = ui.conversation.next_code(message.id)
+    at = ui.view.next_code(message.id)
     ui.app.copy_to_clipboard(blocks[at])
     ui.notify_user(f"code block {at + 1} of {len(blocks)} is copied")
 
 
 async def edit(ui: MainScreen, argument: str) -> None:
     """Edit a message of the user: the one the keys are at, the last one, or number N."""
-    asked = [message for message in ui.chat.messages if message.role == "user"]
+    asked = [message for message in ui.conversation.messages if message.role == "user"]
     if argument:
         if not argument.isdecimal() or not 1 <= int(argument) <= len(asked):
             raise CommandError(f"/edit takes a number from 1 to {len(asked)}, not {argument[:40]!r}")
         ui.edit_message(asked[int(argument) - 1])
         return
-    chosen: StoredMessage | None = ui.conversation.focused
+    chosen: StoredMessage | None = ui.view.focused
     if chosen is not None and chosen.role != "user":
         parent = chosen.parent_id
         chosen = next((each for each in asked if each.id == parent), None)
@@ -64,21 +64,21 @@ async def edit(ui: MainScreen, argument: str) -> None:
 async def version(step: int, ui: MainScreen, argument: str) -> None:
     """Show the previous or next version of a message."""
     message = last_reply(ui)
-    ids = ui.chat.siblings(message)
+    ids = ui.conversation.siblings(message)
     at = ids.index(message.id) + step
     if not 0 <= at < len(ids):
         return
-    on_message = ui.conversation.focused is not None
-    await ui.app.chats.select(ui.chat, ids[at])
+    on_message = ui.view.focused is not None
+    await ui.app.conversations.select(ui.conversation, ids[at])
     if on_message:
         ui.go_to_message(ids[at])
 
 
 async def fold(ui: MainScreen, argument: str) -> None:
     """Fold or unfold the thinking of a message."""
-    focused = ui.conversation.focused
+    focused = ui.view.focused
     if focused is not None:
-        ui.conversation.fold_thinking(focused.id)
+        ui.view.fold_thinking(focused.id)
 
 
 MESSAGES = (

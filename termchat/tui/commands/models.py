@@ -10,7 +10,7 @@ from textual.content import Content
 from ...registry import ModelStatus
 from ...units import size
 from ..command import Command, CommandError
-from ..engines.model_slot import EngineBridge
+from ..engines.model_slot import ModelSlot
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
 from .loading import load, replies, unload, using
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 async def choose(ui: MainScreen, argument: str) -> None:
     """Go on with another model in this conversation and in new ones, fetching it first if it is not here."""
-    engines, chat = ui.app.engines, ui.chat
+    engines, conversation = ui.app.engines, ui.conversation
     name = argument or await _picked(ui)
     if not name:
         return
-    bridge = engines.of(ui.app.loader.reference(name))
-    if bridge.state in ("absent", "failed"):
-        bridge.look()  # it may have come meanwhile
-    if bridge.state == "absent":
-        bridge.download()
-    elif not await load(ui, bridge, []):
+    slot = engines.of(ui.app.loader.reference(name))
+    if slot.state in ("absent", "failed"):
+        slot.look()  # it may have come meanwhile
+    if slot.state == "absent":
+        slot.download()
+    elif not await load(ui, slot, []):
         return
-    engines.default = bridge
-    await ui.app.chats.set_model(chat, bridge.reference)
+    engines.default = slot
+    await ui.app.conversations.set_model(conversation, slot.reference)
 
 
 async def _picked(ui: MainScreen) -> str | None:
@@ -41,14 +41,14 @@ async def _picked(ui: MainScreen) -> str | None:
     registry, engines = ui.app.loader.registry, ui.app.engines
     if registry is None:
         raise CommandError("the list of models is still being read")
-    loaded = {bridge.reference for bridge in engines.loaded}
+    loaded = {slot.reference for slot in engines.loaded}
     files = [
-        _file_item(bridge, loaded)
-        for bridge in engines.known
-        if bridge.model is not None and bridge.model.entry is None
+        _file_item(slot, loaded)
+        for slot in engines.known
+        if slot.model is not None and slot.model.entry is None
     ]
     items = [*files, *(_item(status, loaded) for status in registry.list_models())]
-    items += [_unload_item(bridge) for bridge in engines.loaded]
+    items += [_unload_item(slot) for slot in engines.loaded]
 
     async def search(query: str) -> list[Item]:
         found = matching(items, query)
@@ -57,10 +57,10 @@ async def _picked(ui: MainScreen) -> str | None:
         return found
 
     hint = "enter use   ● loaded   ✓ on this machine   ⇣ fetch first   esc close"
-    picked: str | EngineBridge | None = await ui.app.push_screen_wait(
-        Picker("Models", search, selected=ui.bridge.reference, hint=hint)
+    picked: str | ModelSlot | None = await ui.app.push_screen_wait(
+        Picker("Models", search, selected=ui.slot.reference, hint=hint)
     )
-    if isinstance(picked, EngineBridge):
+    if isinstance(picked, ModelSlot):
         await _free(ui, picked)
         return None
     return picked
@@ -69,47 +69,47 @@ async def _picked(ui: MainScreen) -> str | None:
 async def free(ui: MainScreen, argument: str) -> None:
     """Take a model out of the memory; it is loaded again when it is needed."""
     engines = ui.app.engines
-    bridge = engines.of(ui.app.loader.reference(argument)) if argument else ui.bridge
-    if bridge.engine is None:
+    slot = engines.of(ui.app.loader.reference(argument)) if argument else ui.slot
+    if slot.engine is None:
         names = " and ".join(other.title for other in engines.loaded) or "none"
-        raise CommandError(f"{bridge.title} is not loaded; loaded: {names}")
-    await _free(ui, bridge)
+        raise CommandError(f"{slot.title} is not loaded; loaded: {names}")
+    await _free(ui, slot)
 
 
 async def why(ui: MainScreen, argument: str) -> None:
     """Say all that is known of why the model cannot be fetched or used."""
-    bridge = ui.bridge
-    if not bridge.details:
-        raise CommandError(f"there is nothing to say against {bridge.title}")
-    await ui.app.push_screen_wait(Choose(f"What is wrong with {bridge.title}", bridge.details, ["close"]))
+    slot = ui.slot
+    if not slot.details:
+        raise CommandError(f"there is nothing to say against {slot.title}")
+    await ui.app.push_screen_wait(Choose(f"What is wrong with {slot.title}", slot.details, ["close"]))
 
 
-async def _free(ui: MainScreen, bridge: EngineBridge) -> None:
-    busy = len(using(ui, bridge))
+async def _free(ui: MainScreen, slot: ModelSlot) -> None:
+    busy = len(using(ui, slot))
     if busy:
         answer = await ui.app.push_screen_wait(
-            Choose(f"Unload {bridge.title}?", f"It is making {replies(busy)}.", ["stop and unload", "cancel"])
+            Choose(f"Unload {slot.title}?", f"It is making {replies(busy)}.", ["stop and unload", "cancel"])
         )
         if answer != 0:
             return
-    await unload(ui, bridge)
-    ui.notify_user(f"{bridge.title} is unloaded; the next message loads it again")
+    await unload(ui, slot)
+    ui.notify_user(f"{slot.title} is unloaded; the next message loads it again")
 
 
-def _unload_item(bridge: EngineBridge) -> Item:
-    text = Content.assemble(("✗ ", "$accent"), ("unload ", "$chat-muted"), (bridge.title, "bold"))
+def _unload_item(slot: ModelSlot) -> Item:
+    text = Content.assemble(("✗ ", "$accent"), ("unload ", "$chat-muted"), (slot.title, "bold"))
     return Item(
-        text, bridge, Content.styled("  out of the memory; the next message loads it again", "$chat-muted")
+        text, slot, Content.styled("  out of the memory; the next message loads it again", "$chat-muted")
     )
 
 
-def _file_item(bridge: EngineBridge, loaded: Set[str]) -> Item:
-    assert bridge.model is not None, "it is a file that was found"
-    here = "●" if bridge.reference in loaded else "✓"
+def _file_item(slot: ModelSlot, loaded: Set[str]) -> Item:
+    assert slot.model is not None, "it is a file that was found"
+    here = "●" if slot.reference in loaded else "✓"
     text = Content.assemble(
-        (f"{here} ", "$accent"), (f"{bridge.title:<18}  ", "bold"), ("a file of yours", "$chat-muted")
+        (f"{here} ", "$accent"), (f"{slot.title:<18}  ", "bold"), ("a file of yours", "$chat-muted")
     )
-    return Item(text, bridge.reference, Content.styled(f"  {bridge.model.path}", "$chat-muted"))
+    return Item(text, slot.reference, Content.styled(f"  {slot.model.path}", "$chat-muted"))
 
 
 def _item(status: ModelStatus, loaded: Set[str]) -> Item:

@@ -100,9 +100,9 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
     ui.notify_user(f"{path.name}: {len(text)} characters go with the message")
 
 
-async def history(ui: MainScreen, argument: str) -> None:
+async def earlier(ui: MainScreen, argument: str) -> None:
     """Choose one of the earlier prompts."""
-    prompts = await ui.app.history.call(lambda store: store.prompts())
+    prompts = await ui.app.store.call(lambda store: store.prompts())
 
     async def search(query: str) -> list[Item]:
         words = query.lower().split()
@@ -119,5 +119,5 @@ TYPING = (
     Command("prompt.editor", editor, "write in $EDITOR", "Typing", "editor", key="f4"),
     Command("prompt.attach", attach_file, "attach a text file", "Typing", "attach", "[FILE]"),
     Command("suspend", suspend, "go back to the shell; fg returns", "Typing", key="ctrl+z", palette=False),
-    Command("prompt.history", history, "earlier prompts", "Typing", "history", "[WORDS]", "ctrl+r"),
+    Command("prompt.history", earlier, "earlier prompts", "Typing", "history", "[WORDS]", "ctrl+r"),
 )

@@ -16,12 +16,12 @@ MOST_ANSWERS = 16
 
 def last_reply(ui: MainScreen) -> StoredMessage:
     """The message the keys are at, else the last one of the branch. CommandError: there is none."""
-    focused = ui.conversation.focused
+    focused = ui.view.focused
     if focused is not None:
         return focused
-    if not ui.chat.messages:
+    if not ui.conversation.messages:
         raise CommandError("this conversation has no message yet")
-    return ui.chat.messages[-1]
+    return ui.conversation.messages[-1]
 
 
 async def regenerate(ui: MainScreen, argument: str) -> None:
@@ -31,9 +31,9 @@ async def regenerate(ui: MainScreen, argument: str) -> None:
         if not argument.isdecimal() or not 1 <= int(argument) <= MOST_ANSWERS:
             raise CommandError(f"/regen takes a number from 1 to {MOST_ANSWERS}, not {argument[:40]!r}")
         count = int(argument)
-    chat, message = ui.chat, last_reply(ui)
-    if await model_answers(ui, chat):
-        ui.app.turns.regenerate(chat, message, count)
+    conversation, message = ui.conversation, last_reply(ui)
+    if await model_answers(ui, conversation):
+        ui.app.turns.regenerate(conversation, message, count)
         ui.prompt.focus()
 
 
@@ -47,9 +47,9 @@ async def resume(ui: MainScreen, argument: str) -> None:
     message = last_reply(ui)
     if message.role != "assistant" or message.status == "streaming":
         raise CommandError("there is no stopped reply to continue here")
-    chat = ui.chat
-    if await model_answers(ui, chat):
-        ui.app.turns.resume(chat, message)
+    conversation = ui.conversation
+    if await model_answers(ui, conversation):
+        ui.app.turns.resume(conversation, message)
         ui.prompt.focus()
 
 

@@ -10,7 +10,7 @@ from ...units import size
 from ..background import in_background
 from ..command import find, is_command
 from ..conversations.attachments import Files, gather
-from ..conversations.conversation import Chat
+from ..conversations.conversation import Conversation
 from ..widgets.origin import all_from
 from .loading import model_answers
 
@@ -23,15 +23,15 @@ UNSURE = ("absent", "failed", "unloaded")
 
 def submit(ui: MainScreen, text: str, sources: bytes = b"") -> None:
     """Send what was typed, or carry it out. sources: of its characters; without them it was put back."""
-    chat, bridge = ui.chat, ui.bridge
-    if not is_command(text) and bridge.state == "absent" and (chat.busy or not chat.messages):
-        bridge.download()  # it is said on the screen that Enter does
+    conversation, slot = ui.conversation, ui.slot
+    if not is_command(text) and slot.state == "absent" and (conversation.busy or not conversation.messages):
+        slot.download()  # it is said on the screen that Enter does
     if not text.strip():
         return
     if is_command(text):
         _carry_out(ui, text)
         return
-    if chat.editing is not None and chat.busy:
+    if conversation.editing is not None and conversation.busy:
         ui.notify_user("a reply is being made: esc stops it, then enter sends the new version")
         return
     ui.prompt.load("")
@@ -41,11 +41,11 @@ def submit(ui: MainScreen, text: str, sources: bytes = b"") -> None:
         sources = all_from("back", len(text))
     if text.startswith("//"):
         text, sources = text[1:], sources[1:]
-    if "@" in text or bridge.state in UNSURE or ui.sending.locked():
-        chat.preparing.append(text)
-        ui.run_worker(_prepare(ui, chat, text, sources))
+    if "@" in text or slot.state in UNSURE or ui.sending.locked():
+        conversation.preparing.append(text)
+        ui.run_worker(_prepare(ui, conversation, text, sources))
     else:  # at once, so that no key that follows can come before
-        _send(ui, chat, text)
+        _send(ui, conversation, text)
 
 
 def _carry_out(ui: MainScreen, text: str) -> None:
@@ -61,41 +61,45 @@ def _carry_out(ui: MainScreen, text: str) -> None:
     ui.run_command(command, argument)
 
 
-async def _prepare(ui: MainScreen, chat: Chat, text: str, sources: bytes) -> None:
+async def _prepare(ui: MainScreen, conversation: Conversation, text: str, sources: bytes) -> None:
     """Send a text that needs files or a question about the model; one after another, as they were typed."""
     try:
         async with ui.sending:
             files = await in_background(lambda: gather(text, sources, ui.app.folder))
-            refused = "" if text == chat.refused else await _refusal(ui, chat, text, files)
-            chat.refused = text if refused else ""
-            if not refused and await model_answers(ui, chat):
-                chat.preparing.remove(text)
-                _send(ui, chat, files.added(text))
+            refused = "" if text == conversation.refused else await _refusal(ui, conversation, text, files)
+            conversation.refused = text if refused else ""
+            if not refused and await model_answers(ui, conversation):
+                conversation.preparing.remove(text)
+                _send(ui, conversation, files.added(text))
                 for note in files.notes:
                     ui.notify_user(note)
                 return
     except UserError as error:
         refused = str(error)
-    chat.preparing.remove(text)
-    ui.give_back(chat, [text], sources)
+    conversation.preparing.remove(text)
+    ui.give_back(conversation, [text], sources)
     if refused:
         ui.notify_user(refused, error=True)
 
 
-async def _refusal(ui: MainScreen, chat: Chat, text: str, files: Files) -> str:
+async def _refusal(ui: MainScreen, conversation: Conversation, text: str, files: Files) -> str:
     """Why a text is not sent with its files as long as the user does not insist; "" if it can be."""
     if files.problems:
         return f"{'; '.join(files.problems)}: nothing is sent; enter again sends the text without it"
     if files.asked:
         names = ", ".join(files.asked)
         return f"{names} would go along; enter again sends it so, without its @ the file stays here"
-    engine = ui.app.engines.of(chat.model).engine
+    engine = ui.app.engines.of(conversation.model).engine
     if engine is None or not files.going:
         return ""
     from engine import EngineError, Message
 
-    above = chat.messages if chat.editing is None else chat.branch(chat.editing.parent_id)
-    prompt = [*prompt_of(above, chat.system), Message("user", files.added(text))]
+    above = (
+        conversation.messages
+        if conversation.editing is None
+        else conversation.branch(conversation.editing.parent_id)
+    )
+    prompt = [*prompt_of(above, conversation.system), Message("user", files.added(text))]
     most = engine.info.context_length
     try:
         tokens = len(await engine.tokenize(prompt))
@@ -112,13 +116,13 @@ async def _refusal(ui: MainScreen, chat: Chat, text: str, files: Files) -> str:
     )
 
 
-def _send(ui: MainScreen, chat: Chat, text: str) -> None:
-    editing, chat.editing = chat.editing, None
+def _send(ui: MainScreen, conversation: Conversation, text: str) -> None:
+    editing, conversation.editing = conversation.editing, None
     if editing is None:
-        ui.app.turns.submit(chat, text)
-    elif not ui.app.turns.edit(chat, editing, text):
-        chat.editing = editing
-        ui.give_back(chat, [text])
+        ui.app.turns.submit(conversation, text)
+    elif not ui.app.turns.edit(conversation, editing, text):
+        conversation.editing = editing
+        ui.give_back(conversation, [text])
         return
-    if chat is ui.chat:  # what was said is to be seen, wherever the user had scrolled to
-        ui.conversation.follow()
+    if conversation is ui.conversation:  # what was said is to be seen, wherever the user had scrolled to
+        ui.view.follow()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...config import resolve_sampling
-from ...settings import SAMPLING_KEYS, check_sampling, nearest
+from ...errors import did_you_mean
+from ...sampling import resolve_sampling
+from ...settings import SAMPLING_KEYS, check_sampling
 from ..command import Command, CommandError
-from ..screens.conversation_settings import ChatSettings, ChatSettingsScreen, parse
+from ..screens.conversation_settings import ConversationSettings, ConversationSettingsScreen, parse
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
@@ -15,36 +16,36 @@ if TYPE_CHECKING:
 
 async def settings(ui: MainScreen, argument: str) -> None:
     """The conversation's settings: a form, or `NAME VALUE`, or `NAME` for the default."""
-    chat, chats = ui.chat, ui.app.chats
+    conversation, conversations = ui.conversation, ui.app.conversations
     if argument:
         name, _, text = argument.partition(" ")
         if name not in SAMPLING_KEYS:
-            raise CommandError(f"there is no setting {name!r}; did you mean {nearest(name, SAMPLING_KEYS)}?")
-        sampling = {key: value for key, value in chat.sampling.items() if key != name}
+            raise CommandError(f"there is no setting {name!r}; {did_you_mean(name, SAMPLING_KEYS, '{}')}")
+        sampling = {key: value for key, value in conversation.sampling.items() if key != name}
         if text.strip():
             sampling[name] = parse(name, text)
         check_sampling(sampling)
-        await chats.set_params(chat, sampling)
+        await conversations.set_params(conversation, sampling)
         ui.notify_user(f"{name}: {text.strip() or 'the default'}")
         return
-    bridge = ui.bridge
-    entry = bridge.model.entry if bridge.model is not None else None
+    slot = ui.slot
+    entry = slot.model.entry if slot.model is not None else None
     defaults = resolve_sampling(
         {},
         ui.app.config.sampling,
         entry.sampling if entry is not None else None,
-        bridge.engine.info.defaults if bridge.engine is not None else None,
+        slot.engine.info.defaults if slot.engine is not None else None,
     )
     answer = await ui.app.push_screen_wait(
-        ChatSettingsScreen(
-            chat.title,
-            ChatSettings(chat.system, chat.sampling),
+        ConversationSettingsScreen(
+            conversation.title,
+            ConversationSettings(conversation.system, conversation.sampling),
             {name: setting.value for name, setting in defaults.items()},
         )
     )
     if answer is not None:
-        await chats.set_system(chat, answer.system)
-        await chats.set_params(chat, answer.sampling)
+        await conversations.set_system(conversation, answer.system)
+        await conversations.set_params(conversation, answer.sampling)
 
 
 SETTINGS = (

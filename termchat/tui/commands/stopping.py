@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..command import Command, CommandError
-from ..conversations.conversation import Chat
+from ..conversations.conversation import Conversation
 from ..keymap import shown
 
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ SHOWN = 60
 
 async def escape(ui: MainScreen, argument: str) -> None:
     """Leave what one is in; else stop the reply; twice: edit the last prompt."""
-    chat = ui.chat
+    conversation = ui.conversation
     again = time.monotonic() - ui.escaped_at < AGAIN_SECONDS
     ui.escaped_at = 0.0  # one that leaves or stops something is not the first of two
     if ui.focused is not ui.prompt:
         ui.want(swapped=False)
         ui.prompt.focus()
-    elif chat.editing is not None:
-        chat.editing = None
-        ui.conversation.mark(None)
+    elif conversation.editing is not None:
+        conversation.editing = None
+        ui.view.mark(None)
         ui.prompt.load("")
-    elif chat.busy:
-        stop_one(ui, chat)
-    elif ui.bridge.state == "downloading":
-        ui.bridge.stop_download()
+    elif conversation.busy:
+        stop_one(ui, conversation)
+    elif ui.slot.state == "downloading":
+        ui.slot.stop_download()
     elif ui.prompt.emptied and not ui.prompt.text:
         ui.prompt.load(ui.prompt.emptied)
     elif not again:
@@ -44,10 +44,10 @@ async def escape(ui: MainScreen, argument: str) -> None:
         empties = ui.app.keys.hint("interrupt")
         ui.notify_user(f"the prompt has a text: {empties} empties it, then esc twice edits the last message")
     else:
-        asked = [message for message in chat.messages if message.role == "user"]
+        asked = [message for message in conversation.messages if message.role == "user"]
         if asked:
             ui.edit_message(asked[-1])
-    ui.chat_changed(chat)
+    ui.conversation_changed(conversation)
 
 
 async def interrupt(ui: MainScreen, argument: str) -> None:
@@ -60,8 +60,8 @@ async def interrupt(ui: MainScreen, argument: str) -> None:
     if selected:
         ui.app.copy_to_clipboard(selected)
         ui.notify_user("copied")
-    elif ui.chat.busy:
-        stop_one(ui, ui.chat)
+    elif ui.conversation.busy:
+        stop_one(ui, ui.conversation)
     elif ui.prompt.text.strip():
         text = " ".join(ui.prompt.text.split())
         text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
@@ -72,9 +72,9 @@ async def interrupt(ui: MainScreen, argument: str) -> None:
         ui.notify_user(leaves)
 
 
-def stop_one(ui: MainScreen, chat: Chat) -> None:
+def stop_one(ui: MainScreen, conversation: Conversation) -> None:
     """Stop a conversation; its queued texts go to where they can be edited."""
-    ui.give_back(chat, ui.app.turns.stop(chat))
+    ui.give_back(conversation, ui.app.turns.stop(conversation))
 
 
 async def stop(ui: MainScreen, argument: str) -> None:
@@ -82,19 +82,19 @@ async def stop(ui: MainScreen, argument: str) -> None:
     if argument not in ("", "all"):
         raise CommandError(f"/stop stops this conversation, /stop all every one; not {argument[:40]!r}")
     if argument:
-        for chat in ui.app.chats.all:
-            if chat.busy:
-                stop_one(ui, chat)
+        for conversation in ui.app.conversations.all:
+            if conversation.busy:
+                stop_one(ui, conversation)
     else:
-        stop_one(ui, ui.chat)
+        stop_one(ui, ui.conversation)
 
 
 async def queue(ui: MainScreen, argument: str) -> None:
     """Take what is queued back into the prompt."""
-    texts = ui.app.turns.take_back(ui.chat)
+    texts = ui.app.turns.take_back(ui.conversation)
     if not texts:
         raise CommandError("nothing is queued")
-    ui.give_back(ui.chat, texts)
+    ui.give_back(ui.conversation, texts)
 
 
 STOPPING = (

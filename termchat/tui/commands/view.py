@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from textual.content import Content
 
 from ...config import set_value
-from ...settings import nearest
+from ...errors import did_you_mean
 from ..background import in_background
 from ..command import Command, CommandError
 from ..screens.help import HelpScreen
 from ..screens.layout import LIST_COLUMNS
 from ..screens.picker import Item, Picker, matching
-from ..widgets.conversation_list import ChatList
+from ..widgets.conversation_list import ConversationList
 
 if TYPE_CHECKING:
     from ..screens.main import MainScreen
@@ -29,7 +29,7 @@ async def show_list(ui: MainScreen, argument: str) -> None:
         shown = ui.want(swapped=not ui.wanted.swapped)
     else:
         shown = ui.want(list=not ui.wanted.list)
-    (ui.query_one(ChatList) if shown.list else ui.prompt).focus()
+    (ui.query_one(ConversationList) if shown.list else ui.prompt).focus()
 
 
 async def panel(ui: MainScreen, argument: str) -> None:
@@ -41,12 +41,12 @@ async def panel(ui: MainScreen, argument: str) -> None:
 
 async def thinking(ui: MainScreen, argument: str) -> None:
     """Fold or unfold all thinking."""
-    ui.conversation.fold_all(ui.conversation.thinking_folded is False)
+    ui.view.fold_all(ui.view.thinking_folded is False)
 
 
 async def scroll(way: Literal["up", "down", "top", "end"], ui: MainScreen, argument: str) -> None:
     """Scroll the conversation by a screen, or to its beginning or end."""
-    transcript = ui.conversation.transcript
+    transcript = ui.view.transcript
     if way == "end":
         transcript.follow()
     elif way == "top":
@@ -77,7 +77,7 @@ async def theme(ui: MainScreen, argument: str) -> None:
         app.theme = before
         return
     if name not in names:
-        raise CommandError(f"there is no theme {name[:40]!r}; did you mean {nearest(name, names)}?")
+        raise CommandError(f"there is no theme {name[:40]!r}; {did_you_mean(name, names, '{}')}")
     app.theme = name
     file = ui.app.config.file
     await in_background(lambda: set_value(file, "ui.theme", name))

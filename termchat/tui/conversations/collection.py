@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 
 from ...errors import UserError
 from ...store import (
-    Conversation,
     NotFoundError,
     Store,
+    StoredConversation,
     StoredMessage,
     leave_draft,
     save_draft,
 )
-from .conversation import HELD, Chat, unstored
+from .conversation import HELD, Conversation, unstored
 from .listener import Listener
-from .other_windows import ADDED, Windows
+from .other_windows import ADDED, OtherWindows
 from .saving import Saving
-from .store_thread import History
+from .store_thread import StoreThread
 from .unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -30,101 +30,110 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def stored(chat: Chat) -> str:
+def stored(conversation: Conversation) -> str:
     """Its id in the store. NotFoundError: it has none yet."""
-    if chat.id is None:
+    if conversation.id is None:
         raise NotFoundError("this conversation is not stored yet")
-    return chat.id
+    return conversation.id
 
 
-class Chats:
+class Conversations:
     """All conversations, the one used last first. `shown` is the one on screen."""
 
     def __init__(
         self,
-        history: History,
+        store: StoreThread,
         listener: Listener,
         *,
         system: str = "",
         params: Mapping[str, Any] | None = None,
     ) -> None:
         """system, params: of new conversations, as given on the command line."""
-        self.all: list[Chat] = []
-        self.shown: Chat | None = None
-        self.saving = Saving(history, listener)
-        self._history = history
+        self.all: list[Conversation] = []
+        self.shown: Conversation | None = None
+        self.saving = Saving(store, listener)
+        self._store = store
         self._listener = listener
         self._new = unstored(system, params)
         self.changes = 0  # so many were made here
-        self.unsent = Unsent(history, self.saving)
-        self.windows = Windows(self, history, listener)
+        self.unsent = Unsent(store, self.saving)
+        self.windows = OtherWindows(self, store, listener)
 
     async def load(self) -> None:
         """Read the list of conversations, and what was typed in none of them."""
         for row in await self._call(self.windows.all):
             if self.find(row.id) is None:  # one may have been begun meanwhile
-                self.all.append(Chat(row, unread=row.unread))
+                self.all.append(Conversation(row, unread=row.unread))
         for draft in await self.unsent.left_outside():
-            typed = Chat(self._new, tree={}, key=draft.key, kept=draft.text, draft=draft.text)
+            typed = Conversation(self._new, tree={}, key=draft.key, kept=draft.text, draft=draft.text)
             self.all.insert(0, typed)
-        self._listener.chats_changed()
+        self._listener.conversations_changed()
 
     def _call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
         """A call on the store that changes conversations."""
         self.changes += 1
-        return self._history.call(function)
+        return self._store.call(function)
 
-    def remove(self, chat: Chat) -> None:
+    def remove(self, conversation: Conversation) -> None:
         """Take one out of the list in which nothing is typed any more."""
-        self.all.remove(chat)
-        self.unsent.keep([chat])
+        self.all.remove(conversation)
+        self.unsent.keep([conversation])
 
-    def find(self, id: str) -> Chat | None:
+    def find(self, id: str) -> Conversation | None:
         """The conversation with this id."""
-        return next((chat for chat in self.all if chat.id == id), None)
+        return next((conversation for conversation in self.all if conversation.id == id), None)
 
-    def new(self) -> Chat:
+    def new(self) -> Conversation:
         """A conversation that is stored with its first message; the one that has none yet, if there is."""
-        chat = next((chat for chat in self.all if self._untouched(chat)), None)
-        if chat is None:
-            chat = Chat(self._new, tree={})
-            self.all.insert(0, chat)
-            self._listener.chats_changed()
-        return chat
+        conversation = next(
+            (conversation for conversation in self.all if self._untouched(conversation)), None
+        )
+        if conversation is None:
+            conversation = Conversation(self._new, tree={})
+            self.all.insert(0, conversation)
+            self._listener.conversations_changed()
+        return conversation
 
-    def _untouched(self, chat: Chat) -> bool:
+    def _untouched(self, conversation: Conversation) -> bool:
         """Whether nothing would be lost without it."""
-        typed = chat.draft or chat.preparing or chat.busy or chat.error
-        return not typed and replace(chat.conversation, model="") == self._new
+        typed = conversation.draft or conversation.preparing or conversation.busy or conversation.error
+        return not typed and replace(conversation.row, model="") == self._new
 
-    def _superfluous(self, chat: Chat) -> bool:
-        return self._untouched(chat) or (chat.gone and not chat.busy and not chat.unsent.strip())
+    def _superfluous(self, conversation: Conversation) -> bool:
+        return self._untouched(conversation) or (
+            conversation.gone and not conversation.busy and not conversation.unsent.strip()
+        )
 
-    async def show(self, chat: Chat) -> str:
+    async def show(self, conversation: Conversation) -> str:
         """Put a conversation on screen, as all windows have left it.
 
         What was typed there in a window that is closed, and not sent.
         """
-        before, self.shown = self.shown, chat
-        self.set_unread(chat, False)
-        if before is not None and before is not chat and before in self.all and self._superfluous(before):
+        before, self.shown = self.shown, conversation
+        self.set_unread(conversation, False)
+        if (
+            before is not None
+            and before is not conversation
+            and before in self.all
+            and self._superfluous(before)
+        ):
             self.remove(before)
-        self._listener.chats_changed()
-        if chat.tree is not None:
-            self._listener.chat_changed(chat)
+        self._listener.conversations_changed()
+        if conversation.tree is not None:
+            self._listener.conversation_changed(conversation)
         await self.windows.refresh()
-        await self.read(chat)
-        left = await self.unsent.left_in(chat)
-        if chat.news:
-            chat.news = False
+        await self.read(conversation)
+        left = await self.unsent.left_in(conversation)
+        if conversation.news:
+            conversation.news = False
             self._listener.notify_user(ADDED)
-        if self.shown is chat:
-            self._listener.chat_changed(chat)
+        if self.shown is conversation:
+            self._listener.conversation_changed(conversation)
         return left
 
-    async def read(self, chat: Chat) -> None:
+    async def read(self, conversation: Conversation) -> None:
         """Read a conversation's messages. What cannot be read is said in it."""
-        if chat.tree is None and (id := chat.id) is not None:
+        if conversation.tree is None and (id := conversation.id) is not None:
 
             def read(store: Store) -> list[StoredMessage]:
                 if store.notice is None:
@@ -132,46 +141,46 @@ class Chats:
                 return store.tree(id)
 
             try:
-                tree = await self._history.call(read)
+                tree = await self._store.call(read)
             except (UserError, OSError) as error:
-                chat.error = str(error)
+                conversation.error = str(error)
                 return
-            if chat.tree is None:
-                chat.tree = {message.id: message for message in tree}
+            if conversation.tree is None:
+                conversation.tree = {message.id: message for message in tree}
 
-    def set_unread(self, chat: Chat, unread: bool) -> None:
+    def set_unread(self, conversation: Conversation, unread: bool) -> None:
         """Note whether there is something in it that was not seen."""
-        if chat.unread is not unread:
-            chat.unread = unread
-            if (id := chat.id) is not None and not chat.gone:
+        if conversation.unread is not unread:
+            conversation.unread = unread
+            if (id := conversation.id) is not None and not conversation.gone:
                 self.changes += 1
-                self._history.post(lambda store: store.set_unread(id, unread))
+                self._store.post(lambda store: store.set_unread(id, unread))
 
-    async def rename(self, chat: Chat, title: str) -> None:
+    async def rename(self, conversation: Conversation, title: str) -> None:
         """Give it another title; an empty one is made of its first message. NotFoundError."""
-        id = stored(chat)
+        id = stored(conversation)
         row = await self._call(lambda store: store.rename(id, title))
-        chat.conversation = replace(chat.conversation, title=row.title, title_auto=row.title_auto)
-        self._listener.chats_changed()
+        conversation.row = replace(conversation.row, title=row.title, title_auto=row.title_auto)
+        self._listener.conversations_changed()
 
-    async def delete(self, chat: Chat) -> None:
+    async def delete(self, conversation: Conversation) -> None:
         """Take it out of the list; `undelete` brings it back, with what was typed there."""
-        id, text = chat.id, chat.unsent
+        id, text = conversation.id, conversation.unsent
 
         def write(store: Store) -> None:
             with store.database.write():
-                save_draft(store, chat.key, id, text if id is not None else "")
-                leave_draft(store, chat.key)
+                save_draft(store, conversation.key, id, text if id is not None else "")
+                leave_draft(store, conversation.key)
                 if id is not None:
                     with suppress(NotFoundError):  # another window was faster
                         store.delete(id)
 
         await self._call(write)
-        if chat in self.all:
-            self.all.remove(chat)
-        self._listener.chats_changed()
+        if conversation in self.all:
+            self.all.remove(conversation)
+        self._listener.conversations_changed()
 
-    async def undelete(self) -> Chat:
+    async def undelete(self) -> Conversation:
         """Bring back the conversation deleted last. NotFoundError."""
         row = await self._call(lambda store: store.undelete())
         if (found := self.find(row.id)) is None:
@@ -179,16 +188,16 @@ class Chats:
         found.gone = False
         return found
 
-    async def fork(self, chat: Chat, message_id: int | None = None) -> Chat:
+    async def fork(self, conversation: Conversation, message_id: int | None = None) -> Conversation:
         """A new conversation with a copy of the branch up to a message."""
-        id = stored(chat)
+        id = stored(conversation)
         return await self.add(lambda store: store.fork(id, message_id))
 
-    async def add(self, make: Callable[[Store], Conversation]) -> Chat:
+    async def add(self, make: Callable[[Store], StoredConversation]) -> Conversation:
         """A conversation that `make` puts into the store."""
         return self._add(await self._call(make))
 
-    async def add_all(self, make: Callable[[Store], Sequence[Conversation]]) -> list[Chat]:
+    async def add_all(self, make: Callable[[Store], Sequence[StoredConversation]]) -> list[Conversation]:
         """Conversations that `make` puts into the store; the first one is on top of the list."""
         rows = await self._call(make)
         return [self._add(row) for row in reversed(rows)][::-1]
@@ -197,64 +206,64 @@ class Chats:
         """Remove all deleted conversations for good; how many. StoreError: traces of them may be left."""
         return await self._call(lambda store: store.purge_deleted())
 
-    def _add(self, row: Conversation) -> Chat:
-        chat = Chat(row)
-        self.all.insert(0, chat)
-        self._listener.chats_changed()
-        return chat
+    def _add(self, row: StoredConversation) -> Conversation:
+        conversation = Conversation(row)
+        self.all.insert(0, conversation)
+        self._listener.conversations_changed()
+        return conversation
 
-    def to_top(self, chat: Chat) -> None:
+    def to_top(self, conversation: Conversation) -> None:
         """It was used last."""
-        self.all.sort(key=lambda other: other is not chat)  # stable
-        self._listener.chats_changed()
+        self.all.sort(key=lambda other: other is not conversation)  # stable
+        self._listener.conversations_changed()
 
-    async def set_model(self, chat: Chat, model: str) -> None:
+    async def set_model(self, conversation: Conversation, model: str) -> None:
         """Set the name or path of the model that it goes on with."""
-        chat.conversation = replace(chat.conversation, model=model)
-        if (id := chat.id) is not None:
+        conversation.row = replace(conversation.row, model=model)
+        if (id := conversation.id) is not None:
             await self._call(lambda store: store.set_model(id, model))
-        self._listener.chat_changed(chat)
+        self._listener.conversation_changed(conversation)
 
-    async def set_system(self, chat: Chat, system: str) -> None:
+    async def set_system(self, conversation: Conversation, system: str) -> None:
         """Set its system prompt."""
-        chat.conversation = replace(chat.conversation, system=system)
-        if (id := chat.id) is not None:
+        conversation.row = replace(conversation.row, system=system)
+        if (id := conversation.id) is not None:
             await self._call(lambda store: store.set_system(id, system))
-        self._listener.chat_changed(chat)
+        self._listener.conversation_changed(conversation)
 
-    async def set_params(self, chat: Chat, params: Mapping[str, Any]) -> None:
+    async def set_params(self, conversation: Conversation, params: Mapping[str, Any]) -> None:
         """Set its own sampling settings; those of the command line are among them, or hold no longer."""
-        chat.given = {}
-        chat.conversation = replace(chat.conversation, params=dict(params))
-        if (id := chat.id) is not None:
+        conversation.given = {}
+        conversation.row = replace(conversation.row, params=dict(params))
+        if (id := conversation.id) is not None:
             await self._call(lambda store: store.set_params(id, params))
-        self._listener.chat_changed(chat)
+        self._listener.conversation_changed(conversation)
 
-    async def select(self, chat: Chat, message_id: int) -> None:
+    async def select(self, conversation: Conversation, message_id: int) -> None:
         """Show the branch through this message."""
-        chat.leaf_id = chat.leaf_below(message_id)
-        if chat.leaf_id is not None and chat.leaf_id < HELD and not chat.gone:
+        conversation.leaf_id = conversation.leaf_below(message_id)
+        if conversation.leaf_id is not None and conversation.leaf_id < HELD and not conversation.gone:
             await self._call(lambda store: store.select(message_id))
-        self._listener.chat_changed(chat)
+        self._listener.conversation_changed(conversation)
 
-    async def commit(self, chat: Chat, text: str, model: str) -> StoredMessage:
+    async def commit(self, conversation: Conversation, text: str, model: str) -> StoredMessage:
         """Store what the user said, below what is shown; with the first message the conversation, too.
 
         NotFoundError: another window has deleted the conversation.
         """
-        before = chat.conversation
+        before = conversation.row
         self.changes += 1
-        message, row, tree = await self.saving.add(chat, text, model)
-        now, chat.conversation = chat.conversation, row
+        message, row, tree = await self.saving.add(conversation, text, model)
+        now, conversation.row = conversation.row, row
         if now.model != before.model:  # set while the first message was being stored
-            await self.set_model(chat, now.model)
+            await self.set_model(conversation, now.model)
         if now.system != before.system:
-            await self.set_system(chat, now.system)
+            await self.set_system(conversation, now.system)
         if now.params != before.params:
-            await self.set_params(chat, now.params)
+            await self.set_params(conversation, now.params)
         if tree:
-            chat.tree = {each.id: each for each in tree}
-        chat.put(message)
-        self.to_top(chat)
-        self._listener.chat_changed(chat)
+            conversation.tree = {each.id: each for each in tree}
+        conversation.put(message)
+        self.to_top(conversation)
+        self._listener.conversation_changed(conversation)
         return message

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from ...store import Conversation, Store, StoredMessage, prompt_of
+from ...store import Store, StoredConversation, StoredMessage, prompt_of
 from ...store.values import TITLE_LENGTH
-from ..engines.model_slot import EngineBridge
-from .collection import Chats
-from .conversation import Chat
+from ..engines.model_slot import ModelSlot
+from .collection import Conversations
+from .conversation import Conversation
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -54,39 +54,41 @@ async def newest_that_fit(
     return list(messages[starts[low] :]) if low < len(starts) else []
 
 
-async def drop_oldest(chats: Chats, bridge: EngineBridge, chat: Chat) -> Chat:
-    """A new conversation with the newest messages only. bridge: ready. NothingToDropError."""
-    engine = bridge.engine
+async def drop_oldest(
+    conversations: Conversations, slot: ModelSlot, conversation: Conversation
+) -> Conversation:
+    """A new conversation with the newest messages only. slot: ready. NothingToDropError."""
+    engine = slot.engine
     assert engine is not None, "it is ready"
     most = int(engine.info.context_length * KEPT_SHARE)
-    kept = await newest_that_fit(engine, chat.system, chat.messages, most)
+    kept = await newest_that_fit(engine, conversation.system, conversation.messages, most)
     if not kept:
         raise NothingToDropError(
             f"the last message alone takes more than {most} of the context's "
             f"{engine.info.context_length} tokens; shorten it"
         )
-    return await _go_on(chats, chat, chat.system, kept)
+    return await _go_on(conversations, conversation, conversation.system, kept)
 
 
 async def summarise(
-    chats: Chats, bridge: EngineBridge, chat: Chat, stopped: asyncio.Future[None]
-) -> tuple[Chat, str]:
+    conversations: Conversations, slot: ModelSlot, conversation: Conversation, stopped: asyncio.Future[None]
+) -> tuple[Conversation, str]:
     """A new conversation whose system prompt holds the model's summary of the old one.
 
-    Also the message at its end that has no answer yet, to be sent there. bridge: ready. stopped: done when
+    Also the message at its end that has no answer yet, to be sent there. slot: ready. stopped: done when
     the user wants no summary any more. NothingToDropError, UserError.
     """
     from engine import Message, SamplingParams
 
-    from ...setup import thinking_style
+    from ...thinking import thinking_style
 
-    engine = bridge.engine
+    engine = slot.engine
     assert engine is not None, "it is ready"
-    messages = chat.messages
-    last = messages.pop().text if chat.ending == "unanswered" else ""
+    messages = conversation.messages
+    last = messages.pop().text if conversation.ending == "unanswered" else ""
     length = min(SUMMARY_TOKENS, engine.info.context_length // 4)
     most = engine.info.context_length - length - QUESTION_TOKENS
-    said = await newest_that_fit(engine, chat.system, messages, most)
+    said = await newest_that_fit(engine, conversation.system, messages, most)
     if not said:
         raise NothingToDropError(
             "there is nothing before the last message to be summarised"
@@ -94,12 +96,12 @@ async def summarise(
             else f"the last turn alone takes more than {most} of the context's "
             f"{engine.info.context_length} tokens, so it cannot be summarised"
         )
-    prompt = [*prompt_of(said, chat.system), Message("user", QUESTION)]
+    prompt = [*prompt_of(said, conversation.system), Message("user", QUESTION)]
     if prompt[-2].role == "user":
         prompt[-2:] = [Message("user", f"{prompt[-2].content}\n\n{QUESTION}")]
     params = SamplingParams(temperature=0, max_tokens=length)
     # Thinking would take all of the room, where the model can do without.
-    variables = {**bridge.template_vars(), "enable_thinking": False}
+    variables = {**slot.template_vars(), "enable_thinking": False}
     async with engine.generate(prompt, params, template_vars=variables) as stream:
         result = asyncio.ensure_future(stream.result())
         await asyncio.wait((result, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -112,8 +114,8 @@ async def summarise(
     _, summary = (await thinking_style(engine, variables)).split(finished.text)
     if not summary.strip():
         raise UserError("the conversation cannot be summarised: the model has answered nothing")
-    system = f"{chat.system}\n\n{HEADING}\n{summary.strip()}".strip()
-    return await _go_on(chats, chat, system, []), last
+    system = f"{conversation.system}\n\n{HEADING}\n{summary.strip()}".strip()
+    return await _go_on(conversations, conversation, system, []), last
 
 
 def summary_in(system: str) -> str:
@@ -129,19 +131,21 @@ def next_title(title: str) -> str:
     return f"{name[: TITLE_LENGTH - len(ending)].rstrip()}{ending}"
 
 
-async def _go_on(chats: Chats, chat: Chat, system: str, messages: list[StoredMessage]) -> Chat:
-    def make(store: Store) -> Conversation:
+async def _go_on(
+    conversations: Conversations, conversation: Conversation, system: str, messages: list[StoredMessage]
+) -> Conversation:
+    def make(store: Store) -> StoredConversation:
         with store.database.write():
             new = store.create_conversation(
-                title=next_title(chat.title),
-                model=chat.model,
+                title=next_title(conversation.title),
+                model=conversation.model,
                 system=system,
-                params=chat.conversation.params,
-                forked_from=chat.id,
+                params=conversation.row.params,
+                forked_from=conversation.id,
             )
             parent: int | None = None
             for message in messages:
                 parent = store.add_copy(new.id, message, parent)
             return store.conversation(new.id)
 
-    return await chats.add(make)
+    return await conversations.add(make)

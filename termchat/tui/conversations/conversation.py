@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from ...messages import Ending, ending_of
 from ...settings import SAMPLING_KEYS
-from ...store import Conversation, StoredMessage
+from ...store import StoredConversation, StoredMessage
 from .live_reply import PHASES, LiveReply
 
-ChatState = Literal["idle", "queued", "prefill", "decode", "interrupted", "error"]
+ConversationState = Literal["idle", "queued", "prefill", "decode", "interrupted", "error"]
 
-_STATES: dict[Ending, ChatState] = {
+_STATES: dict[Ending, ConversationState] = {
     "": "idle",
     "unanswered": "interrupted",
     "interrupted": "interrupted",
@@ -27,9 +27,9 @@ HELD = 1 << 62
 """Ids from here on are of messages that the store could not take yet."""
 
 
-def unstored(system: str = "", params: Mapping[str, Any] | None = None) -> Conversation:
+def unstored(system: str = "", params: Mapping[str, Any] | None = None) -> StoredConversation:
     """A conversation that the store does not have yet."""
-    return Conversation(
+    return StoredConversation(
         id="",
         title="",
         title_auto=True,
@@ -45,10 +45,10 @@ def unstored(system: str = "", params: Mapping[str, Any] | None = None) -> Conve
 
 
 @dataclass(eq=False)
-class Chat:
+class Conversation:
     """One conversation.
 
-    conversation: its row in the store, with an empty id until its first message. tree: its messages by id;
+    row: its row in the store, with an empty id until its first message. tree: its messages by id;
     None until it was opened. queue: texts to be sent when the replies before them are done. live: replies by
     message id. preparing: texts that wait for files or an answer of the user. sending: the pump is at work.
     waiting: what it waits for before the engine gets the request. error: why the last turn failed. full: the
@@ -62,7 +62,7 @@ class Chat:
     command line, which hold for this run.
     """
 
-    conversation: Conversation = field(default_factory=unstored)
+    row: StoredConversation = field(default_factory=unstored)
     tree: dict[int, StoredMessage] | None = None
     queue: list[str] = field(default_factory=list)
     live: dict[int, LiveReply] = field(default_factory=dict)
@@ -90,37 +90,37 @@ class Chat:
     @property
     def id(self) -> str | None:
         """Its id in the store; None before its first message."""
-        return self.conversation.id or None
+        return self.row.id or None
 
     @property
     def title(self) -> str:
         """What to call it."""
-        return self.conversation.title or "New chat"
+        return self.row.title or "New chat"
 
     @property
     def model(self) -> str:
         """Name or path of the model it is held with; "" before its first message."""
-        return self.conversation.model
+        return self.row.model
 
     @property
     def system(self) -> str:
         """Its system prompt."""
-        return self.conversation.system
+        return self.row.system
 
     @property
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings, under those of the command line."""
-        settings = {**self.conversation.params, **self.given}
+        settings = {**self.row.params, **self.given}
         return {key: value for key, value in settings.items() if key in SAMPLING_KEYS}
 
     @property
     def leaf_id(self) -> int | None:
         """The last message of the branch shown."""
-        return self.conversation.leaf_id
+        return self.row.leaf_id
 
     @leaf_id.setter
     def leaf_id(self, leaf: int | None) -> None:
-        self.conversation = replace(self.conversation, leaf_id=leaf)
+        self.row = replace(self.row, leaf_id=leaf)
 
     @property
     def messages(self) -> list[StoredMessage]:
@@ -152,7 +152,7 @@ class Chat:
     def ending(self) -> Ending:
         """What the branch shown lacks."""
         if self.tree is None:
-            return self.conversation.ending
+            return self.row.ending
         last = self.tree.get(self.leaf_id or 0)
         return ending_of(last.role, last.status) if last is not None else ""
 
@@ -184,7 +184,7 @@ class Chat:
         return self.sending or bool(self.live)
 
     @property
-    def state(self) -> ChatState:
+    def state(self) -> ConversationState:
         """Where the conversation is."""
         if self.live:
             return max((reply.phase for reply in self.live.values()), key=PHASES.index)

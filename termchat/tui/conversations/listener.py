@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .conversation import Chat
+from .conversation import Conversation
 from .live_reply import LiveReply
 
 
 class Listener(Protocol):
     """The main screen, or a test."""
 
-    def chats_changed(self) -> None:
+    def conversations_changed(self) -> None:
         """Conversations came, went, or look different in a list."""
 
-    def chat_changed(self, chat: Chat) -> None:
+    def conversation_changed(self, conversation: Conversation) -> None:
         """Messages, branch, queue or state of a conversation changed."""
 
-    def reply_grew(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+    def reply_grew(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """New text of a live reply."""
 
-    def reply_ended(self, chat: Chat) -> None:
+    def reply_ended(self, conversation: Conversation) -> None:
         """A reply of a conversation has ended."""
 
     def notify_user(self, text: str, *, error: bool = False) -> None:

@@ -11,7 +11,7 @@ from ...thinking import ThinkingSplitter
 if TYPE_CHECKING:
     from engine import ResponseStream
 
-    from ..engines.model_slot import EngineBridge
+    from ..engines.model_slot import ModelSlot
 
 Phase = Literal["queued", "prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode")
@@ -20,7 +20,7 @@ PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode")
 class LiveReply:
     """A reply that is being generated.
 
-    writer: None if the store cannot take it now. bridge: by which model. phase: where the engine is with it.
+    writer: None if the store cannot take it now. slot: by which model. phase: where the engine is with it.
     tokens: of the reply so far; context_tokens: with those before it, None until the engine has said so.
     stopped: done when the user wants no more of it.
     """
@@ -29,14 +29,14 @@ class LiveReply:
         self,
         writer: ReplyWriter | None,
         message: StoredMessage,
-        bridge: EngineBridge,
+        slot: ModelSlot,
         stream: ResponseStream,
         splitter: ThinkingSplitter | None,
     ) -> None:
         """splitter: None if all that comes belongs to the answer."""
         self.message_id = message.id
         self.writer = writer
-        self.bridge = bridge
+        self.slot = slot
         self.stream = stream
         self.phase: Phase = "queued"
         self.tokens = 0

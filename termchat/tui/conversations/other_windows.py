@@ -8,30 +8,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from ...store import Conversation, NotFoundError, Store, StoredMessage
-from .conversation import Chat
+from ...store import NotFoundError, Store, StoredConversation, StoredMessage
+from .conversation import Conversation
 from .listener import Listener
-from .store_thread import History
+from .store_thread import StoreThread
 
 if TYPE_CHECKING:
-    from .collection import Chats
+    from .collection import Conversations
 
 log = logging.getLogger(__name__)
 
 ADDED = "what was added in another window is here now"
 
 
-class Windows:
+class OtherWindows:
     """Looks at what others have written since the last time; a conversation that is busy is left alone."""
 
-    def __init__(self, chats: Chats, history: History, listener: Listener) -> None:
-        self._chats = chats
-        self._history = history
+    def __init__(self, conversations: Conversations, store: StoreThread, listener: Listener) -> None:
+        self._conversations = conversations
+        self._store = store
         self._listener = listener
         self._version = 0  # of the database, as of the last look
         self._looking = False
 
-    def all(self, store: Store) -> Sequence[Conversation]:
+    def all(self, store: Store) -> Sequence[StoredConversation]:
         """The conversations as they are now."""
         self._version = store.database.version()
         return store.list_conversations()
@@ -40,10 +40,10 @@ class Windows:
         """Take over what was written since the last time."""
         if self._looking:
             return
-        self._looking, changes = True, self._chats.changes
+        self._looking, changes = True, self._conversations.changes
         try:
-            rows = await self._history.call(self._changed)
-            if rows is not None and changes == self._chats.changes:
+            rows = await self._store.call(self._changed)
+            if rows is not None and changes == self._conversations.changes:
                 await self._merge(rows)
             elif rows is not None:
                 self._version = 0  # they may be older than what was changed here meanwhile
@@ -52,74 +52,82 @@ class Windows:
         finally:
             self._looking = False
 
-    def _changed(self, store: Store) -> Sequence[Conversation] | None:
+    def _changed(self, store: Store) -> Sequence[StoredConversation] | None:
         """The conversations; None if nobody else has written."""
-        elsewhere = any(chat.ending == "streaming" and not chat.busy for chat in self._chats.all)
+        elsewhere = any(
+            conversation.ending == "streaming" and not conversation.busy
+            for conversation in self._conversations.all
+        )
         died = store.recover() if elsewhere else 0
         return self.all(store) if died or store.database.version() != self._version else None
 
-    async def read_again(self, chat: Chat) -> None:
+    async def read_again(self, conversation: Conversation) -> None:
         """Take over what another process has written in a conversation. NotFoundError."""
-        if (id := chat.id) is None:
+        if (id := conversation.id) is None:
             raise NotFoundError("this conversation is not stored yet")
-        row, tree = await self._history.call(lambda store: (store.conversation(id), store.tree(id)))
-        _replant(chat, tree, row.leaf_id)
-        self._listener.chat_changed(chat)
+        row, tree = await self._store.call(lambda store: (store.conversation(id), store.tree(id)))
+        _replant(conversation, tree, row.leaf_id)
+        self._listener.conversation_changed(conversation)
 
-    async def _merge(self, rows: Sequence[Conversation]) -> None:
-        known = {chat.id: chat for chat in self._chats.all if chat.id is not None}
+    async def _merge(self, rows: Sequence[StoredConversation]) -> None:
+        known = {
+            conversation.id: conversation
+            for conversation in self._conversations.all
+            if conversation.id is not None
+        }
         for row in reversed(rows):
-            chat = known.pop(row.id, None)
-            if chat is None:
-                self._chats.all.insert(0, Chat(row, unread=row.unread))
+            conversation = known.pop(row.id, None)
+            if conversation is None:
+                self._conversations.all.insert(0, Conversation(row, unread=row.unread))
             else:
-                await self._take(chat, row)
-        for chat in known.values():
-            if not chat.busy:
-                self._gone(chat)
-        self._listener.chats_changed()
+                await self._take(conversation, row)
+        for conversation in known.values():
+            if not conversation.busy:
+                self._gone(conversation)
+        self._listener.conversations_changed()
 
-    async def _take(self, chat: Chat, row: Conversation) -> None:
+    async def _take(self, conversation: Conversation, row: StoredConversation) -> None:
         """A conversation as another window may have left it."""
-        if chat.busy or chat.held or chat.unfinished:
+        if conversation.busy or conversation.held or conversation.unfinished:
             self._version = 0  # looked at again when it is at rest
             return
-        before, chat.conversation = chat.conversation, replace(row, leaf_id=chat.leaf_id)
-        shown = chat is self._chats.shown
+        before, conversation.row = conversation.row, replace(row, leaf_id=conversation.leaf_id)
+        shown = conversation is self._conversations.shown
         if not shown:
-            chat.unread = row.unread
-        if chat.tree is None:
-            chat.leaf_id = row.leaf_id
+            conversation.unread = row.unread
+        if conversation.tree is None:
+            conversation.leaf_id = row.leaf_id
             return
-        added = row.messages - len(chat.tree)
-        grows = any(message.status == "streaming" for message in chat.tree.values())
+        added = row.messages - len(conversation.tree)
+        grows = any(message.status == "streaming" for message in conversation.tree.values())
         if not added and not grows and row.updated == before.updated:
             return
         if not shown:
-            chat.tree, chat.leaf_id, chat.news = None, row.leaf_id, added > 0
+            conversation.tree, conversation.leaf_id, conversation.news = None, row.leaf_id, added > 0
             return
-        tree = await self._history.call(lambda store: store.tree(row.id))
-        if chat.busy:
+        tree = await self._store.call(lambda store: store.tree(row.id))
+        if conversation.busy:
             return
-        _replant(chat, tree, row.leaf_id)
+        _replant(conversation, tree, row.leaf_id)
         if added > 0:
             self._listener.notify_user(ADDED)
-        self._listener.chat_changed(chat)
+        self._listener.conversation_changed(conversation)
 
-    def _gone(self, chat: Chat) -> None:
+    def _gone(self, conversation: Conversation) -> None:
         """A conversation was deleted in another window."""
-        if chat is not self._chats.shown and not chat.unsent.strip():
-            self._chats.remove(chat)
-        elif not chat.gone:
-            chat.gone = True
+        if conversation is not self._conversations.shown and not conversation.unsent.strip():
+            self._conversations.remove(conversation)
+        elif not conversation.gone:
+            conversation.gone = True
             self._listener.notify_user(
-                f"{chat.title}: deleted in another window; /undelete brings back what was deleted last"
+                f"{conversation.title}: deleted in another window; "
+                "/undelete brings back what was deleted last"
             )
 
 
-def _replant(chat: Chat, tree: Sequence[StoredMessage], leaf: int | None) -> None:
+def _replant(conversation: Conversation, tree: Sequence[StoredMessage], leaf: int | None) -> None:
     """All messages of a conversation, and its leaf, as they are stored now."""
-    chat.tree = {message.id: message for message in tree}
-    on_the_way = chat.leaf_id in (None, *(message.id for message in chat.branch(leaf)))
-    if on_the_way or chat.leaf_id not in chat.tree:
-        chat.leaf_id = leaf  # it goes on from what is shown
+    conversation.tree = {message.id: message for message in tree}
+    on_the_way = conversation.leaf_id in (None, *(message.id for message in conversation.branch(leaf)))
+    if on_the_way or conversation.leaf_id not in conversation.tree:
+        conversation.leaf_id = leaf  # it goes on from what is shown

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import UserError
 from ...files import PathError, private_folder
 from ...store import (
-    Conversation,
     ReplyWriter,
     Role,
     Store,
+    StoredConversation,
     StoredMessage,
     StoreUnavailableError,
     document_of,
@@ -29,10 +29,10 @@ from ...store import (
     save_draft,
 )
 from ...store.values import title_of
-from .conversation import HELD, Chat
+from .conversation import HELD, Conversation
 from .listener import Listener
 from .live_reply import LiveReply
-from .store_thread import History
+from .store_thread import StoreThread
 
 if TYPE_CHECKING:
     from ...messages import Outcome
@@ -49,28 +49,33 @@ UNAVAILABLE = (StoreUnavailableError, PathError, OSError)
 class Saving:
     """Messages and replies on their way to the store."""
 
-    def __init__(self, history: History, listener: Listener) -> None:
-        self._history = history
+    def __init__(self, store: StoreThread, listener: Listener) -> None:
+        self._store = store
         self._listener = listener
         self._trouble = ""
         self._last = HELD
         self._ids: dict[int, int] = {}  # of messages that were held, as they are in the store
         self._settling = asyncio.Lock()
-        self._held: set[Chat] = set()
+        self._held: set[Conversation] = set()
         self._retry: asyncio.Task[None] | None = None
 
     async def add(
-        self, chat: Chat, text: str, model: str
-    ) -> tuple[StoredMessage, Conversation, list[StoredMessage]]:
+        self, conversation: Conversation, text: str, model: str
+    ) -> tuple[StoredMessage, StoredConversation, list[StoredMessage]]:
         """What the user said, below what is shown; with a first message the conversation, too.
 
         The message; the conversation as it is then; all its messages, if another window has added some.
-        What of the chat is still unsent is stored with it.
+        What of the conversation is still unsent is stored with it.
         """
-        await self.settle(chat)
-        before, known, unsent, parent = chat.conversation, len(chat.tree or {}), chat.unsent, chat.leaf_id
+        await self.settle(conversation)
+        before, known, unsent, parent = (
+            conversation.row,
+            len(conversation.tree or {}),
+            conversation.unsent,
+            conversation.leaf_id,
+        )
 
-        def write(store: Store) -> tuple[StoredMessage, Conversation, list[StoredMessage]]:
+        def write(store: Store) -> tuple[StoredMessage, StoredConversation, list[StoredMessage]]:
             with store.database.write():
                 id = before.id
                 if not id:
@@ -78,48 +83,48 @@ class Saving:
                     id = new.id
                 # Another window may have gone on: its messages stay, on a branch of their own.
                 message = store.add_message(id, "user", text, parent, model=model)
-                save_draft(store, chat.key, id, unsent)
+                save_draft(store, conversation.key, id, unsent)
                 row = store.conversation(id)
                 return message, row, store.tree(id) if row.messages != known + 1 else []
 
-        if not chat.held:
+        if not conversation.held:
             try:
-                done = await self._history.call(write)
+                done = await self._store.call(write)
             except UNAVAILABLE as error:
                 self.failed(error)
             else:
-                chat.kept = unsent
+                conversation.kept = unsent
                 self.well()
                 return done
-        message = self._hold(chat, "user", text, parent, model)
-        row = replace(chat.conversation, title=chat.conversation.title or title_of(text), leaf_id=message.id)
+        message = self._hold(conversation, "user", text, parent, model)
+        row = replace(conversation.row, title=conversation.row.title or title_of(text), leaf_id=message.id)
         return message, row, []
 
-    async def edit(self, chat: Chat, message: StoredMessage, text: str) -> StoredMessage:
+    async def edit(self, conversation: Conversation, message: StoredMessage, text: str) -> StoredMessage:
         """A new version of a message of the user."""
-        unsent = chat.unsent
+        unsent = conversation.unsent
 
         def write(store: Store) -> StoredMessage:
             with store.database.write():
-                save_draft(store, chat.key, chat.id, unsent)
+                save_draft(store, conversation.key, conversation.id, unsent)
                 return store.edit(message.id, text)
 
         if message.id < HELD:
             try:
-                done = await self._history.call(write)
+                done = await self._store.call(write)
             except UNAVAILABLE as error:
                 self.failed(error)
             else:
-                chat.kept = unsent
+                conversation.kept = unsent
                 self.well()
                 return done
-        return self._hold(chat, "user", text, message.parent_id, message.model)
+        return self._hold(conversation, "user", text, message.parent_id, message.model)
 
     async def begin(
-        self, chat: Chat, parent: int, model: str, count: int
+        self, conversation: Conversation, parent: int, model: str, count: int
     ) -> Sequence[tuple[ReplyWriter | None, StoredMessage]]:
         """Begin answers to a message."""
-        id = chat.id
+        id = conversation.id
 
         def write(store: Store) -> Sequence[tuple[ReplyWriter, StoredMessage]]:
             assert id is not None, "its message is stored"
@@ -129,16 +134,18 @@ class Saving:
 
         if parent < HELD:
             try:
-                return await self._history.call(write)
+                return await self._store.call(write)
             except UNAVAILABLE as error:
                 self.failed(error)
-        return [(None, self._hold(chat, "assistant", "", parent, model)) for _ in range(count)]
+        return [(None, self._hold(conversation, "assistant", "", parent, model)) for _ in range(count)]
 
-    async def finish(self, chat: Chat, reply: LiveReply, outcome: Outcome) -> StoredMessage | None:
+    async def finish(
+        self, conversation: Conversation, reply: LiveReply, outcome: Outcome
+    ) -> StoredMessage | None:
         """How a reply ended; None if it ended before it had a word, and is gone."""
-        assert chat.tree is not None, "its replies are in it"
+        assert conversation.tree is not None, "its replies are in it"
         row = replace(
-            chat.tree[reply.message_id],
+            conversation.tree[reply.message_id],
             text=reply.text,
             thinking=reply.thinking,
             status=outcome.status,
@@ -150,72 +157,77 @@ class Saving:
             return None if empty else row
         finish: Callable[[], StoredMessage | None] = partial(reply.writer.finish, *outcome)
         try:
-            done = await self._history.call(lambda store: finish())
+            done = await self._store.call(lambda store: finish())
         except UNAVAILABLE as error:
-            chat.unfinished[reply.message_id] = finish
-            self._wait(chat)
+            conversation.unfinished[reply.message_id] = finish
+            self._wait(conversation)
             self.failed(error)
             return row
         self.well()
         if done is None and (reply.text or reply.thinking):
-            self._listener.notify_user(f"{chat.title}: the conversation was purged elsewhere", error=True)
+            self._listener.notify_user(
+                f"{conversation.title}: the conversation was purged elsewhere", error=True
+            )
             return row
         return done
 
-    async def settle(self, chat: Chat) -> bool:
+    async def settle(self, conversation: Conversation) -> bool:
         """Store what of a conversation is held; whether nothing is held any more."""
         async with self._settling:
-            return await self._settle(chat)
+            return await self._settle(conversation)
 
     def now(self, id: int) -> int:
         """The id of a message, in place of the one that it had while it was held."""
         return self._ids.get(id, id)
 
-    async def _settle(self, chat: Chat) -> bool:
-        held, unfinished = chat.held, dict(chat.unfinished)
+    async def _settle(self, conversation: Conversation) -> bool:
+        held, unfinished = conversation.held, dict(conversation.unfinished)
         if not held and not unfinished:
             return True
-        if chat.live:
+        if conversation.live:
             return False
         try:
-            row, tree, ids = await self._history.call(partial(_write, chat, held, unfinished))
+            row, tree, ids = await self._store.call(partial(_write, conversation, held, unfinished))
         except UNAVAILABLE as error:
             self.failed(error)
             return False
         except UserError as error:  # deleted for good, for example: there is nowhere to put it
-            self._listener.notify_user(f"{chat.title} is not stored: {error}", error=True)
-            self._held.discard(chat)
+            self._listener.notify_user(f"{conversation.title} is not stored: {error}", error=True)
+            self._held.discard(conversation)
             return False
         for id in unfinished:
-            chat.unfinished.pop(id, None)
+            conversation.unfinished.pop(id, None)
         self._ids.update(ids)
-        if chat.editing is not None:
-            chat.editing = replace(chat.editing, id=self.now(chat.editing.id))
-        leaf = ids.get(chat.leaf_id or 0, chat.leaf_id)
-        chat.conversation = replace(row, leaf_id=leaf)
-        chat.tree = {message.id: message for message in tree}
-        self._held.discard(chat)
+        if conversation.editing is not None:
+            conversation.editing = replace(conversation.editing, id=self.now(conversation.editing.id))
+        leaf = ids.get(conversation.leaf_id or 0, conversation.leaf_id)
+        conversation.row = replace(row, leaf_id=leaf)
+        conversation.tree = {message.id: message for message in tree}
+        self._held.discard(conversation)
         self.well()
-        self._listener.chat_changed(chat)
+        self._listener.conversation_changed(conversation)
         return True
 
     def post_held(self) -> None:
         """Try for the last time, when the program ends."""
 
-        def write(chat: Chat, store: Store) -> None:
-            _write(chat, chat.held, chat.unfinished, store)
-            self._held.discard(chat)
+        def write(conversation: Conversation, store: Store) -> None:
+            _write(conversation, conversation.held, conversation.unfinished, store)
+            self._held.discard(conversation)
 
-        for chat in self._held:
-            self._history.post(partial(write, chat))
+        for conversation in self._held:
+            self._store.post(partial(write, conversation))
 
     def rescue(self, folders: Iterable[Path]) -> str:
         """When all is closed: put what is held into a file; a sentence about it. folders: best first."""
         if not self._held:
             return ""
         left = [
-            (replace(chat.conversation, id=chat.id or os.urandom(6).hex()), list((chat.tree or {}).values()))
-            for chat in self._held
+            (
+                replace(conversation.row, id=conversation.id or os.urandom(6).hex()),
+                list((conversation.tree or {}).values()),
+            )
+            for conversation in self._held
         ]
         for folder in folders:
             path = folder / f"termchat-unsaved-{os.urandom(4).hex()}.json"
@@ -241,13 +253,15 @@ class Saving:
             self._trouble = ""
             self._listener.tell_lasting("")
 
-    def _hold(self, chat: Chat, role: Role, text: str, parent: int | None, model: str) -> StoredMessage:
+    def _hold(
+        self, conversation: Conversation, role: Role, text: str, parent: int | None, model: str
+    ) -> StoredMessage:
         self._last += 1
-        self._wait(chat)
+        self._wait(conversation)
         status: Literal["done", "streaming"] = "streaming" if role == "assistant" else "done"
         return StoredMessage(
             id=self._last,
-            conversation_id=chat.conversation.id,
+            conversation_id=conversation.row.id,
             parent_id=parent,
             role=role,
             status=status,
@@ -259,23 +273,26 @@ class Saving:
             created=time.time(),
         )
 
-    def _wait(self, chat: Chat) -> None:
-        self._held.add(chat)
+    def _wait(self, conversation: Conversation) -> None:
+        self._held.add(conversation)
         if self._retry is None or self._retry.done():
             self._retry = asyncio.create_task(self._settle_later())
 
     async def _settle_later(self) -> None:
         while self._held:
             await asyncio.sleep(RETRY_SECONDS)
-            for chat in [chat for chat in self._held if not chat.busy]:
-                await self.settle(chat)
+            for conversation in [conversation for conversation in self._held if not conversation.busy]:
+                await self.settle(conversation)
 
 
 def _write(
-    chat: Chat, held: Sequence[StoredMessage], unfinished: Mapping[int, Callable[[], object]], store: Store
-) -> tuple[Conversation, list[StoredMessage], dict[int, int]]:
+    conversation: Conversation,
+    held: Sequence[StoredMessage],
+    unfinished: Mapping[int, Callable[[], object]],
+    store: Store,
+) -> tuple[StoredConversation, list[StoredMessage], dict[int, int]]:
     """All that is held, in one transaction: the conversation, its messages, and the held ones' new ids."""
-    before, ids = chat.conversation, dict[int, int]()
+    before, ids = conversation.row, dict[int, int]()
     with store.database.write():
         id = before.id
         if not id:
@@ -289,8 +306,8 @@ def _write(
         for message in held:
             parent = message.parent_id
             ids[message.id] = store.add_copy(id, message, ids.get(parent, parent) if parent else None)
-        if held and chat.leaf_id is not None:
-            store.select(ids.get(chat.leaf_id, chat.leaf_id))
+        if held and conversation.leaf_id is not None:
+            store.select(ids.get(conversation.leaf_id, conversation.leaf_id))
         store.touch(id)
         row = store.conversation(id)
         if not row.title:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...errors import UserError
-from ...store import Conversations, Database, Store
+from ...store import ConversationTable, Database, Store
 from ..background import Worker
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ CLOSE_SECONDS = 20.0
 """Longer than the store waits for another program's lock, so that the last words are saved."""
 
 
-class History:
+class StoreThread:
     """Calls on the store, one after another, off the event loop; long reading has a connection of its own.
 
     Where nothing may or can be saved the conversations live in a database in a temporary folder, which goes
@@ -38,7 +38,7 @@ class History:
         self._searcher: Worker | None = None
         self._temporary: Path | None = None
         self._store: Store | None = None
-        self._reader: Conversations | None = None
+        self._reader: ConversationTable | None = None
 
     async def open(self) -> None:
         """Open the database, as the first call does too. OSError: not even a temporary one can be had."""
@@ -48,13 +48,13 @@ class History:
         """Carry out a call on the store; its result, StoreError or PathError."""
         return self._worker.call(lambda: function(self._opened()))
 
-    async def read(self, function: Callable[[Conversations], T]) -> T:
+    async def read(self, function: Callable[[ConversationTable], T]) -> T:
         """Carry out a call that only reads and may take long: nothing that is saved waits for it."""
         path = await self.call(lambda store: store.database.path)
 
         def run() -> T:
             if self._reader is None:
-                self._reader = Conversations(Database(path))
+                self._reader = ConversationTable(Database(path))
             return function(self._reader)
 
         if self._searcher is None:

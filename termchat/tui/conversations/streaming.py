@@ -10,11 +10,11 @@ from collections.abc import Iterable, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .collection import Chats
-from .conversation import Chat
+from .collection import Conversations
+from .conversation import Conversation
 from .listener import Listener
 from .live_reply import LiveReply
-from .store_thread import History
+from .store_thread import StoreThread
 
 if TYPE_CHECKING:
     from engine import Finished, TextDelta
@@ -28,20 +28,24 @@ SAVE_SECONDS = 0.25
 """So long new text waits for more before it is saved: with the above, a crash loses below half a second."""
 
 
-class Relay:
+class Streaming:
     """Carries live replies to their end."""
 
-    def __init__(self, chats: Chats, history: History, listener: Listener) -> None:
-        self._chats = chats
-        self._history = history
+    def __init__(self, conversations: Conversations, store: StoreThread, listener: Listener) -> None:
+        self._conversations = conversations
+        self._store = store
         self._listener = listener
-        self._streaming: dict[LiveReply, tuple[Chat, asyncio.Future[None]]] = {}  # done when it has ended
+        self._streams: dict[
+            LiveReply, tuple[Conversation, asyncio.Future[None]]
+        ] = {}  # done when it has ended
         self._next_look: asyncio.TimerHandle | None = None
         self._unsaved: dict[ReplyWriter, tuple[str, str]] = {}  # new text and thinking
 
-    async def run(self, chat: Chat, replies: Iterable[LiveReply]) -> None:
+    async def run(self, conversation: Conversation, replies: Iterable[LiveReply]) -> None:
         """Until all of these have ended."""
-        results = await asyncio.gather(*(self._run(chat, reply) for reply in replies), return_exceptions=True)
+        results = await asyncio.gather(
+            *(self._run(conversation, reply) for reply in replies), return_exceptions=True
+        )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -49,43 +53,43 @@ class Relay:
     def observe(self, prefilling: Set[LiveReply]) -> None:
         """Take over whose prompts are being computed, and save again what could not be saved."""
         writers = []
-        for chat in self._chats.all:
-            for reply in chat.live.values():
+        for conversation in self._conversations.all:
+            for reply in conversation.live.values():
                 if reply.writer is not None:
                     writers.append(reply.writer)
                 if reply.phase == "queued" and reply in prefilling:
                     reply.phase = "prefill"
-                    self._listener.chats_changed()
+                    self._listener.conversations_changed()
         if writers:
-            self._history.post(partial(_tick, writers))
+            self._store.post(partial(_tick, writers))
 
-    async def _run(self, chat: Chat, reply: LiveReply) -> None:
+    async def _run(self, conversation: Conversation, reply: LiveReply) -> None:
         from engine import TextDelta
 
         finished: Finished | None = None
         try:
             first = await self._first(reply)
             if isinstance(first, TextDelta):
-                self._take(chat, reply, first)
-                await self._until_finished(chat, reply)
+                self._take(conversation, reply, first)
+                await self._until_finished(conversation, reply)
             rest = reply.finish()
             if reply.mistaken:
                 if reply.writer is not None:
                     self._unsaved.pop(reply.writer, None)
-                    self._history.post(partial(_replace, reply.writer, reply.text))
+                    self._store.post(partial(_replace, reply.writer, reply.text))
             else:
-                self._grow(chat, reply, *rest)
+                self._grow(conversation, reply, *rest)
             finished = reply.stream.finished
         except asyncio.CancelledError:  # the program ends, and nobody is there to wait for the store
             self._save()
             if reply.writer is not None:
-                self._history.post(partial(_interrupt, reply.writer))
+                self._store.post(partial(_interrupt, reply.writer))
             raise
         except BaseException:
-            await self._end(chat, reply, None)
+            await self._end(conversation, reply, None)
             raise
         else:
-            await self._end(chat, reply, finished)
+            await self._end(conversation, reply, finished)
         finally:
             reply.stream.abort()
 
@@ -98,24 +102,24 @@ class Relay:
         finally:
             first.cancel()
 
-    async def _until_finished(self, chat: Chat, reply: LiveReply) -> None:
+    async def _until_finished(self, conversation: Conversation, reply: LiveReply) -> None:
         """Take a reply's text at every moment until it has ended."""
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._streaming[reply] = chat, finished
+        self._streams[reply] = conversation, finished
         self._look_later()
         try:
             await finished
         finally:
-            del self._streaming[reply]
+            del self._streams[reply]
 
     def look(self) -> None:
         """Take over what has come of all replies: for whoever draws it. Without that it happens by itself."""
         from engine import TextDelta
 
-        for reply, (chat, finished) in self._streaming.items():
+        for reply, (conversation, finished) in self._streams.items():
             try:
                 while isinstance(event := reply.stream.take(), TextDelta):
-                    self._take(chat, reply, event)
+                    self._take(conversation, reply, event)
             except Exception as error:  # a fault of the program's own ends this reply and no other
                 if not finished.done():
                     finished.set_exception(error)
@@ -128,16 +132,16 @@ class Relay:
         if self._next_look is not None:
             self._next_look.cancel()
         loop = asyncio.get_running_loop()
-        self._next_look = loop.call_later(LOOK_SECONDS, self.look) if self._streaming else None
+        self._next_look = loop.call_later(LOOK_SECONDS, self.look) if self._streams else None
 
-    def _take(self, chat: Chat, reply: LiveReply, delta: TextDelta) -> None:
+    def _take(self, conversation: Conversation, reply: LiveReply, delta: TextDelta) -> None:
         if reply.phase != "decode":
             reply.phase = "decode"
-            self._listener.chats_changed()
+            self._listener.conversations_changed()
         reply.tokens += len(delta.token_ids)
-        self._grow(chat, reply, *reply.push(delta.text))
+        self._grow(conversation, reply, *reply.push(delta.text))
 
-    def _grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+    def _grow(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         if not (answer or thinking):
             return
         if reply.writer is not None:
@@ -145,15 +149,15 @@ class Relay:
                 asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
             text, thought = self._unsaved.get(reply.writer, ("", ""))
             self._unsaved[reply.writer] = text + answer, thought + thinking
-        self._listener.reply_grew(chat, reply, answer, thinking)
+        self._listener.reply_grew(conversation, reply, answer, thinking)
 
     def _save(self) -> None:
         """Hand what is not saved yet to the store's thread."""
         unsaved, self._unsaved = self._unsaved, {}
         for writer, new in unsaved.items():
-            self._history.post(partial(_append, writer, *new))
+            self._store.post(partial(_append, writer, *new))
 
-    async def _end(self, chat: Chat, reply: LiveReply, finished: Finished | None) -> None:
+    async def _end(self, conversation: Conversation, reply: LiveReply, finished: Finished | None) -> None:
         """Store how a reply ended. finished: None if it was stopped at once, or if the program failed."""
         from ...messages import Outcome, outcome_of
 
@@ -163,29 +167,29 @@ class Relay:
         error = finished.error if finished is not None else None
         broken = error is not None and error.code == "engine_failed"
         if error is not None:
-            chat.error = error.message.removesuffix("; restart termchat") if broken else error.message
-            chat.full = error.code in ("prompt_too_long", "never_fits")
+            conversation.error = error.message.removesuffix("; restart termchat") if broken else error.message
+            conversation.full = error.code in ("prompt_too_long", "never_fits")
         elif outcome.reason == "context":
-            chat.full = True
-        assert chat.tree is not None, "its replies are in it"
-        before = chat.tree[reply.message_id]
+            conversation.full = True
+        assert conversation.tree is not None, "its replies are in it"
+        before = conversation.tree[reply.message_id]
         self._save()
-        row = await self._chats.saving.finish(chat, reply, outcome)
-        chat.live.pop(reply.message_id, None)
+        row = await self._conversations.saving.finish(conversation, reply, outcome)
+        conversation.live.pop(reply.message_id, None)
         if row is not None:
-            chat.tree[row.id] = row
+            conversation.tree[row.id] = row
         else:
-            del chat.tree[reply.message_id]
-            chat.cut = outcome.reason == "aborted"
-            if chat.leaf_id == reply.message_id and before.parent_id is not None:
-                chat.leaf_id = chat.leaf_below(before.parent_id)
-        if self._chats.shown is not chat:
-            self._chats.set_unread(chat, True)
-        self._listener.chat_changed(chat)
-        self._listener.chats_changed()
-        self._listener.reply_ended(chat)
+            del conversation.tree[reply.message_id]
+            conversation.cut = outcome.reason == "aborted"
+            if conversation.leaf_id == reply.message_id and before.parent_id is not None:
+                conversation.leaf_id = conversation.leaf_below(before.parent_id)
+        if self._conversations.shown is not conversation:
+            self._conversations.set_unread(conversation, True)
+        self._listener.conversation_changed(conversation)
+        self._listener.conversations_changed()
+        self._listener.reply_ended(conversation)
         if broken:
-            await reply.bridge.unload()  # the next message loads the model again
+            await reply.slot.unload()  # the next message loads the model again
 
 
 def _append(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None:

@@ -8,51 +8,51 @@ from functools import partial
 
 from ...errors import UserError
 from ...store import Draft, save_draft, take_draft, take_drafts
-from .conversation import Chat
+from .conversation import Conversation
 from .saving import Saving
-from .store_thread import History
+from .store_thread import StoreThread
 
 
 class Unsent:
     """Hands the unsent texts of conversations to the store, and takes over what closed windows left."""
 
-    def __init__(self, history: History, saving: Saving) -> None:
-        self._history = history
+    def __init__(self, store: StoreThread, saving: Saving) -> None:
+        self._store = store
         self._saving = saving
-        self._keeping: set[Chat] = set()
+        self._keeping: set[Conversation] = set()
 
-    def keep(self, chats: Iterable[Chat], *, last: bool = False) -> None:
+    def keep(self, conversations: Iterable[Conversation], *, last: bool = False) -> None:
         """Have the store keep what has changed. last: the program ends."""
-        for chat in chats:
-            if chat.unsent != chat.kept and (last or chat not in self._keeping):
-                self._keep(chat, chat.unsent)
+        for conversation in conversations:
+            if conversation.unsent != conversation.kept and (last or conversation not in self._keeping):
+                self._keep(conversation, conversation.unsent)
 
-    def _keep(self, chat: Chat, text: str) -> None:
-        self._keeping.add(chat)
-        write = partial(save_draft, key=chat.key, conversation_id=chat.id, text=text)
-        self._history.call(write).add_done_callback(partial(self._kept, chat, text))
+    def _keep(self, conversation: Conversation, text: str) -> None:
+        self._keeping.add(conversation)
+        write = partial(save_draft, key=conversation.key, conversation_id=conversation.id, text=text)
+        self._store.call(write).add_done_callback(partial(self._kept, conversation, text))
 
-    def _kept(self, chat: Chat, text: str, done: asyncio.Future[None]) -> None:
-        self._keeping.discard(chat)
+    def _kept(self, conversation: Conversation, text: str, done: asyncio.Future[None]) -> None:
+        self._keeping.discard(conversation)
         if done.cancelled():
             return
         error = done.exception()
         if error is None:
-            chat.kept = text
+            conversation.kept = text
             self._saving.well()
         elif isinstance(error, Exception):
             self._saving.failed(error)
 
     async def left_outside(self) -> list[Draft]:
         """What closed windows left in conversations without a message."""
-        return await self._history.call(take_drafts)
+        return await self._store.call(take_drafts)
 
-    async def left_in(self, chat: Chat) -> str:
+    async def left_in(self, conversation: Conversation) -> str:
         """What closed windows left in a conversation."""
-        if (id := chat.id) is None:
+        if (id := conversation.id) is None:
             return ""
         try:
-            return await self._history.call(lambda store: take_draft(store, id, chat.key))
+            return await self._store.call(lambda store: take_draft(store, id, conversation.key))
         except (UserError, OSError) as error:
             self._saving.failed(error)
             return ""

@@ -44,7 +44,7 @@ class _DownloadStoppedError(Exception):
     """Raised inside a download to end it."""
 
 
-class EngineBridge:
+class ModelSlot:
     """One model and its engine.
 
     state: starting (nothing is known yet), absent (the model is not on this machine), downloading, unloaded,
@@ -170,7 +170,7 @@ class EngineBridge:
 
     def sampling(self, own: Mapping[str, Any]) -> SamplingParams:
         """Settings of a request: a conversation's own over the user's over the model's. ValueError."""
-        from ...setup import sampling_params
+        from ...sampling import sampling_params
 
         assert self.engine is not None, "the engine is ready"
         assert self.model is not None, "it has a model"
@@ -178,9 +178,7 @@ class EngineBridge:
 
     def template_vars(self) -> Mapping[str, Any]:
         """Variables for the model's chat template."""
-        from ...setup import template_vars
-
-        return template_vars(self.model) if self.model is not None else {}
+        return self.model.template_vars if self.model is not None else {}
 
     def fail(self, error: Exception, mend: str | None = None) -> None:
         """It cannot be used, for this reason. mend: what would help."""
@@ -215,7 +213,7 @@ class EngineBridge:
         return await in_background(lambda: mend(registry, model))
 
     async def _load(self, model: ResolvedModel, first: Coroutine[Any, Any, None] | None = None) -> None:
-        from ...setup import thinking_style
+        from ...thinking import thinking_style
 
         if first is not None:
             await first

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ...peaks import Peaks
-from ..conversations.collection import Chats
-from ..conversations.conversation import Chat
+from ..conversations.collection import Conversations
+from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
-from ..conversations.streaming import Relay
-from .model_slot import EngineBridge
-from .pool import Engines
-from .stats import EngineStats, StatsHistory, derive
+from ..conversations.streaming import Streaming
+from .model_slot import ModelSlot
+from .pool import EnginePool
+from .stats import EngineStats, Timeline, derive
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -37,35 +37,33 @@ class Monitor:
 
     def __init__(
         self,
-        engines: Engines,
-        chats: Chats,
-        relay: Relay,
+        engines: EnginePool,
+        conversations: Conversations,
+        streaming: Streaming,
         peaks: Peaks | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """peaks: of earlier runs; None: none is measured. tell: shows a sentence to the user."""
         self.stats: EngineStats | None = None
-        self.speeds: dict[Chat, float] = {}
+        self.speeds: dict[Conversation, float] = {}
         self._engines = engines
-        self._chats = chats
-        self._relay = relay
-        self._histories: dict[EngineBridge, StatsHistory] = {}
+        self._conversations = conversations
+        self._streaming = streaming
+        self._timelines: dict[ModelSlot, Timeline] = {}
         self._peaks = peaks
         self._tell = tell
-        self._met: dict[
-            EngineBridge, int
-        ] = {}  # ids of the engines; holding on to them would keep their memory
+        self._met: dict[ModelSlot, int] = {}  # ids of the engines; holding on to them would keep their memory
         self._measured: WeakKeyDictionary[Engine, tuple[int, float]] = WeakKeyDictionary()
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def history(self) -> StatsHistory:
+    def timeline(self) -> Timeline:
         """The last two minutes of the engine of the conversation on screen, for the plots."""
-        return self._histories.setdefault(self._bridge, StatsHistory())
+        return self._timelines.setdefault(self._slot, Timeline())
 
     @property
-    def _bridge(self) -> EngineBridge:
-        shown = self._chats.shown
+    def _slot(self) -> ModelSlot:
+        shown = self._conversations.shown
         return self._engines.of(shown.model if shown is not None else "")
 
     def read(self) -> None:
@@ -74,32 +72,32 @@ class Monitor:
         prefilling: set[LiveReply] = set()
         idle = True
         others: list[float] = []
-        for bridge in self._engines.loaded:
-            stats = self._read_one(bridge, prefilling)
+        for slot in self._engines.loaded:
+            stats = self._read_one(slot, prefilling)
             idle = idle and (stats is None or stats.idle)
-            if bridge is self._bridge:
+            if slot is self._slot:
                 self.stats = stats
             elif stats is not None and not stats.idle:
                 others.append(stats.snapshot.tokens_per_second or 0.0)
         if self.stats is not None and others:
             self.stats = replace(self.stats, elsewhere=sum(others))
-        self._relay.observe(prefilling)
+        self._streaming.observe(prefilling)
         if idle and self.stats is not None and self.stats.snapshot.tokens_total > 0:
             self.measure_peak()
 
-    def _read_one(self, bridge: EngineBridge, prefilling: set[LiveReply]) -> EngineStats | None:
-        snapshot = bridge.snapshot()
+    def _read_one(self, slot: ModelSlot, prefilling: set[LiveReply]) -> EngineStats | None:
+        snapshot = slot.snapshot()
         if snapshot is None:
             return None
-        if bridge.engine is not None and self._met.get(bridge) != id(bridge.engine):
-            self._met[bridge] = id(bridge.engine)
-            self.meet(bridge.engine)
+        if slot.engine is not None and self._met.get(slot) != id(slot.engine):
+            self._met[slot] = id(slot.engine)
+            self.meet(slot.engine)
         rows = {row.id: row for row in snapshot.conversations}
-        its: list[Chat] = []
-        for chat in self._chats.all:
-            live = [reply for reply in chat.live.values() if reply.bridge is bridge]
+        its: list[Conversation] = []
+        for conversation in self._conversations.all:
+            live = [reply for reply in conversation.live.values() if reply.slot is slot]
             if live:
-                its.append(chat)
+                its.append(conversation)
             for reply in live:
                 row = rows.get(reply.stream.id)
                 if row is not None:
@@ -107,9 +105,9 @@ class Monitor:
                 if row is not None and row.state == "prefill":
                     prefilling.add(reply)
                 if row is not None and row.tokens_per_second:
-                    self.speeds[chat] = self.speeds.get(chat, 0.0) + row.tokens_per_second
-        stats = derive(snapshot, its, self._chats.shown if bridge is self._bridge else None)
-        self._histories.setdefault(bridge, StatsHistory()).add(stats, time.perf_counter())
+                    self.speeds[conversation] = self.speeds.get(conversation, 0.0) + row.tokens_per_second
+        stats = derive(snapshot, its, self._conversations.shown if slot is self._slot else None)
+        self._timelines.setdefault(slot, Timeline()).add(stats, time.perf_counter())
         return stats
 
     def meet(self, engine: Engine) -> None:
@@ -125,7 +123,7 @@ class Monitor:
         Now and then, after something was answered, or until it was done on a quiet machine: a prompt that is
         sent meanwhile waits some milliseconds.
         """
-        engine, stats = self._bridge.engine, self.stats
+        engine, stats = self._slot.engine, self.stats
         if engine is None or stats is None or self._peaks is None:
             return
         tokens, time_before = self._measured.get(engine, (0, -math.inf))

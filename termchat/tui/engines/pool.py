@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...units import size
 from ..background import in_background
 from .loader import Loader
-from .model_slot import EngineBridge, EngineUnavailableError
+from .model_slot import EngineUnavailableError, ModelSlot
 
 IDLE_CHECK_SECONDS = 0.1
 _IN_MEMORY = ("loading", "ready")
@@ -21,29 +21,29 @@ class Shortage:
 
     needed: int | None
     free: int
-    loaded: tuple[EngineBridge, ...]
+    loaded: tuple[ModelSlot, ...]
 
     def sentence(self, title: str) -> str:
         """What is lacking for the model of this title."""
         wish = "more memory than there is" if self.needed is None else size(self.needed)
-        beside = " and ".join(bridge.title for bridge in self.loaded)
+        beside = " and ".join(slot.title for slot in self.loaded)
         return f"{title} needs {wish}; {size(self.free)} are free beside {beside}"
 
 
-class Engines:
-    """A bridge for each model that some conversation asked for. default: the one of new conversations."""
+class EnginePool:
+    """A slot for each model that some conversation asked for. default: the one of new conversations."""
 
     def __init__(self, loader: Loader, changed: Callable[[], None]) -> None:
         """changed: called on the event loop when a model's state has changed."""
-        self.default = EngineBridge(loader, changed)
-        self._bridges = [self.default]
+        self.default = ModelSlot(loader, changed)
+        self._slots = [self.default]
         self._loader = loader
         self._changed = changed
 
     @property
-    def known(self) -> list[EngineBridge]:
+    def known(self) -> list[ModelSlot]:
         """One for each model that some conversation asked for."""
-        return list(self._bridges)
+        return list(self._slots)
 
     async def start(self, name: str | None, *, fetch: bool = False, first: str = "") -> None:
         """Read the registry and load the default model, or instead of it the `first` conversation's.
@@ -56,43 +56,43 @@ class Engines:
         except Exception as error:
             self.default.fail(error)
             return
-        for bridge in self._bridges:
-            bridge.look()
-        bridge = self.of(first)
-        registry, entry = self._loader.registry, bridge.entry
-        bridge.load()
+        for slot in self._slots:
+            slot.look()
+        slot = self.of(first)
+        registry, entry = self._loader.registry, slot.entry
+        slot.load()
         if fetch and registry is not None and entry is not None and registry.target(entry) is not None:
-            bridge.download()
+            slot.download()
 
-    def of(self, model: str) -> EngineBridge:
-        """The bridge of a conversation's model; "" is the default."""
+    def of(self, model: str) -> ModelSlot:
+        """The slot of a conversation's model; "" is the default."""
         if not model:
             return self.default
-        found = next((bridge for bridge in self._bridges if bridge.reference == model), None)
+        found = next((slot for slot in self._slots if slot.reference == model), None)
         if found is None:
-            found = EngineBridge(self._loader, self._changed, model)
-            self._bridges.append(found)
+            found = ModelSlot(self._loader, self._changed, model)
+            self._slots.append(found)
             if self._loader.registry is not None:
                 found.look()
         return found
 
     @property
-    def loaded(self) -> list[EngineBridge]:
+    def loaded(self) -> list[ModelSlot]:
         """Those with an engine."""
-        return [bridge for bridge in self._bridges if bridge.engine is not None]
+        return [slot for slot in self._slots if slot.engine is not None]
 
     @property
     def loading(self) -> bool:
         """Whether a load is at a point where it cannot be stopped."""
-        return any(bridge.loading for bridge in self._bridges)
+        return any(slot.loading for slot in self._slots)
 
-    async def shortage(self, bridge: EngineBridge) -> Shortage | None:
+    async def shortage(self, slot: ModelSlot) -> Shortage | None:
         """What keeps a model from being loaded beside the others; None if nothing does.
 
         Without others it is the engine that says whether the memory is enough.
         """
-        others = [other for other in self._bridges if other is not bridge and other.state in _IN_MEMORY]
-        model = bridge.model
+        others = [other for other in self._slots if other is not slot and other.state in _IN_MEMORY]
+        model = slot.model
         if not others or model is None:
             return None
         loaded = tuple(self.loaded)
@@ -106,30 +106,30 @@ class Engines:
         needed, free = plan.weight_bytes + plan.kv_bytes, max(0, plan.free_bytes - sum(reserved))
         return Shortage(needed, free, loaded) if needed > free else None
 
-    async def _reserved(self, bridge: EngineBridge) -> int:
+    async def _reserved(self, slot: ModelSlot) -> int:
         """Bytes that a model has not taken yet but will: all while it loads, then its cache's free blocks."""
-        model, snapshot = bridge.model, bridge.snapshot()
+        model, snapshot = slot.model, slot.snapshot()
         assert model is not None, "it is loaded, or being loaded"
         plan = await in_background(lambda: self._loader.plan(model))
         if snapshot is None:
             return plan.weight_bytes + plan.kv_bytes
         return snapshot.blocks_free * snapshot.block_size * plan.kv_bytes_per_token
 
-    async def ready(self, model: str) -> EngineBridge:
-        """The bridge of a conversation's model with its engine, loaded if it was not and there is room.
+    async def ready(self, model: str) -> ModelSlot:
+        """The slot of a conversation's model with its engine, loaded if it was not and there is room.
 
         EngineUnavailableError.
         """
-        bridge = self.of(model)
-        if bridge.state == "unloaded":
-            lack = await self.shortage(bridge)
+        slot = self.of(model)
+        if slot.state == "unloaded":
+            lack = await self.shortage(slot)
             if lack is not None:
-                raise EngineUnavailableError(f"{lack.sentence(bridge.title)}; /unload frees some")
-            bridge.load()
-        await bridge.ready()
-        return bridge
+                raise EngineUnavailableError(f"{lack.sentence(slot.title)}; /unload frees some")
+            slot.load()
+        await slot.ready()
+        return slot
 
-    def load_instead(self, bridge: EngineBridge, other: EngineBridge) -> None:
+    def load_instead(self, slot: ModelSlot, other: ModelSlot) -> None:
         """Load a model when another one has nothing to answer any more and is unloaded."""
 
         async def freed() -> None:
@@ -138,9 +138,9 @@ class Engines:
             await other.unload()
 
         if self.default is other:
-            self.default = bridge
-        bridge.load(first=freed())
+            self.default = slot
+        slot.load(first=freed())
 
     async def close(self) -> None:
         """End all engines."""
-        await asyncio.gather(*(bridge.close() for bridge in self._bridges))
+        await asyncio.gather(*(slot.close() for slot in self._slots))

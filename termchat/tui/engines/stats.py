@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from engine import EngineSnapshot
 
-    from ..conversations.conversation import Chat
+    from ..conversations.conversation import Conversation
 
 HISTORY = 600
 """Samples kept for the plots: two minutes at five a second."""
@@ -33,7 +33,7 @@ COMPUTE_ROWS = 4
 class Share:
     """A conversation's part of the KV cache. blocks: its own, without the shared ones."""
 
-    chat: Chat
+    conversation: Conversation
     tokens_per_second: float | None
     ttft_ms: float | None
     blocks: int
@@ -112,17 +112,19 @@ class EngineStats:
         }
 
 
-def derive(snapshot: EngineSnapshot, chats: Sequence[Chat], shown: Chat | None) -> EngineStats:
+def derive(
+    snapshot: EngineSnapshot, conversations: Sequence[Conversation], shown: Conversation | None
+) -> EngineStats:
     """The statistics of a snapshot, with its requests as the conversations they belong to."""
     rows = {row.id: row for row in snapshot.conversations}
     shares = []
-    for chat in chats:
-        live = [rows[reply.stream.id] for reply in chat.live.values() if reply.stream.id in rows]
+    for conversation in conversations:
+        live = [rows[reply.stream.id] for reply in conversation.live.values() if reply.stream.id in rows]
         if live:
             speeds = [row.tokens_per_second for row in live if row.tokens_per_second is not None]
             shares.append(
                 Share(
-                    chat,
+                    conversation,
                     sum(speeds) if speeds else None,
                     live[-1].ttft_ms,
                     sum(max(0, row.blocks - row.shared_blocks) for row in live),
@@ -132,7 +134,7 @@ def derive(snapshot: EngineSnapshot, chats: Sequence[Chat], shown: Chat | None) 
     return EngineStats(snapshot, tuple(shares), max(0, snapshot.blocks_used - own), _fits(snapshot, shown))
 
 
-def _fits(snapshot: EngineSnapshot, shown: Chat | None) -> int | None:
+def _fits(snapshot: EngineSnapshot, shown: Conversation | None) -> int | None:
     """Free and evictable blocks over the blocks of the conversation shown, or of the live ones on average."""
     if not snapshot.block_size:
         return None
@@ -156,7 +158,7 @@ def _samples() -> deque[float]:
 
 
 @dataclass
-class StatsHistory:
+class Timeline:
     """Two minutes in which something ran, for the plots; while nothing does, they stand still.
 
     tokens_per_second, bandwidth: since the sample before, so that a reply shorter than that is seen. waits:

@@ -33,7 +33,7 @@ _WHOLE = ("top_k", "seed", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class ChatSettings:
+class ConversationSettings:
     """What can be set."""
 
     system: str
@@ -101,25 +101,25 @@ def _divided(written: str) -> list[str]:
     return parts
 
 
-class ChatSettingsScreen(Dialog[ChatSettings]):
+class ConversationSettingsScreen(Dialog[ConversationSettings]):
     """A form. An empty field takes the default, which it shows dimly."""
 
     BINDINGS = [Binding("ctrl+s", "save", "save", show=False, priority=True)]
     DEFAULT_CSS = """
-    ChatSettingsScreen .dialog { width: 88; }
-    ChatSettingsScreen Grid {
+    ConversationSettingsScreen .dialog { width: 88; }
+    ConversationSettingsScreen Grid {
         grid-size: 3; grid-columns: 20 14 1fr; grid-rows: 1; grid-gutter: 0 1; height: auto;
     }
-    ChatSettingsScreen Grid Static { height: 1; }
-    ChatSettingsScreen .help { color: $chat-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-    ChatSettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 20 1fr; }
-    ChatSettingsScreen.-narrow .help { display: none; }
-    ChatSettingsScreen .dialog TextArea { height: 5; margin-bottom: 1; }
-    ChatSettingsScreen.-low .dialog TextArea { height: 2; }
-    ChatSettingsScreen #problem { color: $error; height: auto; display: none; }
+    ConversationSettingsScreen Grid Static { height: 1; }
+    ConversationSettingsScreen .help { color: $chat-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    ConversationSettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 20 1fr; }
+    ConversationSettingsScreen.-narrow .help { display: none; }
+    ConversationSettingsScreen .dialog TextArea { height: 5; margin-bottom: 1; }
+    ConversationSettingsScreen.-low .dialog TextArea { height: 2; }
+    ConversationSettingsScreen #problem { color: $error; height: auto; display: none; }
     """
 
-    def __init__(self, title: str, settings: ChatSettings, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, title: str, settings: ConversationSettings, defaults: Mapping[str, Any]) -> None:
         super().__init__(f"Settings of: {title}")
         self._settings = settings
         self._defaults = defaults
@@ -155,7 +155,7 @@ class ChatSettingsScreen(Dialog[ChatSettings]):
             problem.update(str(error))
             problem.display = True
             return
-        self.dismiss(ChatSettings(self.query_one(TextArea).text.strip(), sampling))
+        self.dismiss(ConversationSettings(self.query_one(TextArea).text.strip(), sampling))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter saves too."""

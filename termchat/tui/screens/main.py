@@ -18,15 +18,15 @@ from ..command import Command
 from ..commands import COMMANDS
 from ..commands.sending import submit
 from ..conversations.context_full import summary_in
-from ..conversations.conversation import Chat
+from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
-from ..engines.model_slot import EngineBridge
+from ..engines.model_slot import ModelSlot
 from ..keymap import Keys
 from ..terminal.typeahead import LONGEST_SECONDS, is_text
-from ..widgets.conversation_list import ChatList
+from ..widgets.conversation_list import ConversationList
 from ..widgets.conversation_view import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
-from ..widgets.kept_rows import Columns, Label, Rows, Still
+from ..widgets.kept_rows import Columns, Kept, Label, Stack
 from ..widgets.notices import Notices
 from ..widgets.origin import all_from
 from ..widgets.prompt import Prompt
@@ -45,7 +45,7 @@ TICKS_A_POLL = 2
 TICKS_A_LOOK = 10
 
 
-class MainScreen(Still, Screen[None]):
+class MainScreen(Kept, Screen[None]):
     """Puts conversations, engine and widgets together; it is told of all changes."""
 
     if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class MainScreen(Still, Screen[None]):
     MainScreen #middle { width: 1fr; }
     MainScreen #side { width: 26; background: $surface; }
     MainScreen #side-title { height: 2; padding: 1 2 0 2; color: $primary; text-style: bold; }
-    MainScreen ChatList { width: 1fr; height: 1fr; margin-top: 1; }
+    MainScreen ConversationList { width: 1fr; height: 1fr; margin-top: 1; }
     MainScreen ConversationView, MainScreen Welcome { height: 1fr; }
     MainScreen EngineLine { display: none; }
     """
@@ -72,7 +72,7 @@ class MainScreen(Still, Screen[None]):
         self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
         self._looking = False
-        self._seen: tuple[Chat, int] | None = None  # whose prompt, and how it was
+        self._seen: tuple[Conversation, int] | None = None  # whose prompt, and how it was
         self._stale = False
         self._list_stale = False
         self._streams = False
@@ -80,19 +80,19 @@ class MainScreen(Still, Screen[None]):
     # Parts
 
     @property
-    def chat(self) -> Chat:
+    def conversation(self) -> Conversation:
         """The conversation on screen."""
-        shown = self.app.chats.shown
+        shown = self.app.conversations.shown
         assert shown is not None, "there always is one"
         return shown
 
     @property
-    def bridge(self) -> EngineBridge:
+    def slot(self) -> ModelSlot:
         """The model of the conversation on screen."""
-        return self.app.engines.of(self.chat.model)
+        return self.app.engines.of(self.conversation.model)
 
     @property
-    def conversation(self) -> ConversationView:
+    def view(self) -> ConversationView:
         """The messages."""
         return self.query_one(ConversationView)
 
@@ -105,10 +105,10 @@ class MainScreen(Still, Screen[None]):
         """The three columns."""
         glyphs, keys = self.app.glyphs, self.app.keys
         with Columns(id="columns"):
-            with Rows(id="side"):
+            with Stack(id="side"):
                 yield Label("termchat", id="side-title", markup=False)
-                yield ChatList(glyphs)
-            with Rows(id="middle"):
+                yield ConversationList(glyphs)
+            with Stack(id="middle"):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs, keys)
                 yield Welcome(glyphs, keys)
@@ -120,42 +120,42 @@ class MainScreen(Still, Screen[None]):
 
     def on_mount(self) -> None:
         """Start the timer: one for all, as every moment in which something changes is drawn by itself."""
-        self.conversation.display = False
+        self.view.display = False
         self.prompt.focus()
         self._ticks = 0
         self.set_interval(TICK_SECONDS, self._tick)
 
     # What is told (listener.py)
 
-    def chats_changed(self) -> None:
+    def conversations_changed(self) -> None:
         """The list is drawn again."""
         self._list_stale = True
 
-    def chat_changed(self, chat: Chat) -> None:
+    def conversation_changed(self, conversation: Conversation) -> None:
         """The conversation is drawn again, once for all changes of this moment."""
         self._list_stale = True
-        if chat is self.app.chats.shown and not self._stale:
+        if conversation is self.app.conversations.shown and not self._stale:
             self._stale = True
             self.call_next(self._redraw)
 
-    def reply_grew(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+    def reply_grew(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Text for the conversation on screen; others keep it as text."""
-        if self.app.fault is None and chat is self.app.chats.shown:
-            self.conversation.grow(chat, reply, answer, thinking)
+        if self.app.fault is None and conversation is self.app.conversations.shown:
+            self.view.grow(conversation, reply, answer, thinking)
 
-    def reply_ended(self, chat: Chat) -> None:
+    def reply_ended(self, conversation: Conversation) -> None:
         """Ring for a conversation that is not on screen."""
         if self.app.fault is not None:
             return
-        if chat is not self.app.chats.shown or not self.app.app_focus:
+        if conversation is not self.app.conversations.shown or not self.app.app_focus:
             self.app.bell()
-        self._warn(chat)
+        self._warn(conversation)
 
-    def _warn(self, chat: Chat) -> None:
+    def _warn(self, conversation: Conversation) -> None:
         """Say once before it happens that a context gets full."""
-        said = warning(chat, self.app.engines.of(chat.model).context_length)
-        if said and not chat.warned:
-            chat.warned = True
+        said = warning(conversation, self.app.engines.of(conversation.model).context_length)
+        if said and not conversation.warned:
+            conversation.warned = True
             self.notify_user(said)
 
     def tell_lasting(self, text: str) -> None:
@@ -174,60 +174,60 @@ class MainScreen(Still, Screen[None]):
 
     async def _redraw(self) -> None:
         self._stale = False
-        chat = self.app.chats.shown
-        if chat is None:
+        conversation = self.app.conversations.shown
+        if conversation is None:
             return
         self.app.turns.focus()
-        waits = self.bridge.state in ("starting", "absent", "downloading")
-        shown = bool(chat.error or summary_in(chat.system))
-        empty = not shown and (not chat.messages or (waits and len(chat.messages) == 1))
+        waits = self.slot.state in ("starting", "absent", "downloading")
+        shown = bool(conversation.error or summary_in(conversation.system))
+        empty = not shown and (not conversation.messages or (waits and len(conversation.messages) == 1))
         self.query_one(Welcome).display = empty
-        self.conversation.display = not empty
+        self.view.display = not empty
         if not empty:
-            self.conversation.show(chat)
+            self.view.show(conversation)
         self._draw_frame()
 
     def _draw_frame(self) -> None:
         """Title, welcome and status line."""
-        chat, bridge = self.chat, self.bridge
-        self.query_one(TitleLine).show(chat, bridge.title, bridge.context_length)
-        self.query_one(StatusLine).show(chat, bridge, self._place(), self._way_down())
-        self.conversation.show_tail(chat, bridge)
+        conversation, slot = self.conversation, self.slot
+        self.query_one(TitleLine).show(conversation, slot.title, slot.context_length)
+        self.query_one(StatusLine).show(conversation, slot, self._place(), self._way_down())
+        self.view.show_tail(conversation, slot)
         if self.query_one(Welcome).display:
-            self.query_one(Welcome).show(bridge, len(chat.messages) + len(chat.queue))
-            if bridge.state == "ready" and chat.messages:
-                self.chat_changed(chat)
+            self.query_one(Welcome).show(slot, len(conversation.messages) + len(conversation.queue))
+            if slot.state == "ready" and conversation.messages:
+                self.conversation_changed(conversation)
 
     def _place(self) -> Place:
         """Where the keys are."""
-        if self.conversation.focused is not None:
+        if self.view.focused is not None:
             return "message"
         return "list" if self.in_list else "prompt"
 
     def _way_down(self) -> str:
         """The key that goes to the new text below the screen; "" if there is none."""
-        if not self.conversation.unseen:
+        if not self.view.unseen:
             return ""
         return self.app.keys.hint("scroll.page_down" if self.prompt.text else "scroll.end")
 
     def poll(self) -> None:
         """Five times a second: the engine's snapshot, for panel and list."""
         app = self.app
-        if app.chats.shown is None or not self.is_mounted:
+        if app.conversations.shown is None or not self.is_mounted:
             return
-        streams = any(chat.live for chat in app.chats.all)
+        streams = any(conversation.live for conversation in app.conversations.all)
         if streams is not self._streams:  # each blink is a frame of its own; beside moving text it can rest
             self._streams = streams
             self.prompt.cursor_blink = not streams
         app.monitor.read()
-        for chat in app.chats.all:
-            if chat.live and not chat.warned:
-                self._warn(chat)
+        for conversation in app.conversations.all:
+            if conversation.live and not conversation.warned:
+                self._warn(conversation)
         panel = self.query_one(EnginePanel)
         if panel.display:
-            panel.show(self.bridge, app.monitor.stats)
+            panel.show(self.slot, app.monitor.stats)
         else:
-            self.query_one(EngineLine).show(self.bridge, app.monitor.stats)
+            self.query_one(EngineLine).show(self.slot, app.monitor.stats)
         self._draw_frame()
         self._draw_list()
         app.show_stats()
@@ -235,11 +235,13 @@ class MainScreen(Still, Screen[None]):
     def _draw_list(self) -> None:
         self._list_stale = False
         app = self.app
-        self.query_one(ChatList).update(app.chats.all, app.chats.shown, app.monitor.speeds)
+        self.query_one(ConversationList).update(
+            app.conversations.all, app.conversations.shown, app.monitor.speeds
+        )
 
     def _tick(self) -> None:
-        self.app.relay.look()
-        self.conversation.flush()
+        self.app.streaming.look()
+        self.view.flush()
         self._ticks += 1
         if self._ticks % TICKS_A_LOOK == 0:
             self._look()
@@ -250,17 +252,17 @@ class MainScreen(Still, Screen[None]):
 
     def _look(self) -> None:
         """Once a second: what was typed goes to the store, what others have stored comes from there."""
-        if (seen := (self.chat, self.prompt.revision)) != self._seen:
+        if (seen := (self.conversation, self.prompt.revision)) != self._seen:
             self._seen = seen
             self.keep_draft()
-        self.app.chats.unsent.keep(self.app.chats.all)
+        self.app.conversations.unsent.keep(self.app.conversations.all)
         if not self._looking:
             self._looking = True
             self.run_worker(self._refresh())
 
     async def _refresh(self) -> None:
         try:
-            await self.app.chats.windows.refresh()
+            await self.app.conversations.windows.refresh()
         finally:
             self._looking = False
 
@@ -340,7 +342,7 @@ class MainScreen(Still, Screen[None]):
         """
         id = str(parameters[0]) if action == "command" else ""
         if id.startswith("message.") and id not in ("message.previous", "message.next"):
-            return self.conversation.focused is not None
+            return self.view.focused is not None
         if id in ("scroll.page_up", "scroll.page_down"):
             return not (self.prompt.has_focus and self.prompt.max_scroll_y > 0) and not self.in_list
         if id == "scroll.end":
@@ -350,64 +352,67 @@ class MainScreen(Still, Screen[None]):
     @property
     def in_list(self) -> bool:
         """Whether the keys are in the list of conversations."""
-        return isinstance(self.focused, ChatList)
+        return isinstance(self.focused, ConversationList)
 
     def keep_draft(self) -> None:
         """Note what is typed as the draft of the conversation on screen."""
-        if self.app.chats.shown is not None:
-            self.app.chats.shown.draft = self.prompt.value
-            self.app.chats.shown.sources = self.prompt.sources
+        if self.app.conversations.shown is not None:
+            self.app.conversations.shown.draft = self.prompt.value
+            self.app.conversations.shown.sources = self.prompt.sources
 
-    async def switch_to(self, chat: Chat) -> None:
+    async def switch_to(self, conversation: Conversation) -> None:
         """Put a conversation on screen, with what was typed there."""
         self.keep_draft()
-        self.prompt.load(chat.draft, chat.sources)
+        self.prompt.load(conversation.draft, conversation.sources)
         if self.wanted.swapped:
             self.want(swapped=False)
-        left = await self.app.chats.show(chat)
-        self.give_back(chat, [left] if left else [])
+        left = await self.app.conversations.show(conversation)
+        self.give_back(conversation, [left] if left else [])
         self.prompt.focus()
 
     def edit_message(self, message: StoredMessage) -> None:
         """Put a message of the user into the prompt; sent, it becomes a new version."""
-        self.chat.editing = message
+        self.conversation.editing = message
         self.prompt.load(message.text)
         self.prompt.focus()
-        self.conversation.mark(message.id)
+        self.view.mark(message.id)
         self._draw_frame()
 
-    def give_back(self, chat: Chat, texts: list[str], sources: bytes = b"") -> None:
+    def give_back(self, conversation: Conversation, texts: list[str], sources: bytes = b"") -> None:
         """Put texts that are not sent where they can be edited: before what is typed there.
 
         sources: of the characters of a single one.
         """
         if not texts:
             return
-        if chat is self.chat:
+        if conversation is self.conversation:
             self.keep_draft()
         text = "\n\n".join(texts)
         known = sources if len(sources) == len(text) else all_from("back", len(text))
-        if chat.draft.strip() and len(chat.sources) == len(chat.draft):
-            text, known = f"{text}\n\n{chat.draft}", known + all_from("typed", 2) + chat.sources
-        elif chat.draft.strip():
-            text, known = f"{text}\n\n{chat.draft}", b""
-        chat.draft, chat.sources = text, known
-        if chat is self.chat:
-            self.prompt.load(chat.draft, chat.sources)
+        if conversation.draft.strip() and len(conversation.sources) == len(conversation.draft):
+            text, known = (
+                f"{text}\n\n{conversation.draft}",
+                known + all_from("typed", 2) + conversation.sources,
+            )
+        elif conversation.draft.strip():
+            text, known = f"{text}\n\n{conversation.draft}", b""
+        conversation.draft, conversation.sources = text, known
+        if conversation is self.conversation:
+            self.prompt.load(conversation.draft, conversation.sources)
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""
-        self.call_after_refresh(self.conversation.go_to, message_id)
+        self.call_after_refresh(self.view.go_to, message_id)
 
-    async def on_chat_list_chosen(self, event: ChatList.Chosen) -> None:
+    async def on_conversation_list_chosen(self, event: ConversationList.Chosen) -> None:
         """A row of the list."""
-        await self.switch_to(event.chat)
+        await self.switch_to(event.conversation)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys in the status line depend on the focus; the mark of a message goes with it."""
-        if self.app.chats.shown is not None:
-            if event.widget is self.prompt and self.chat.editing is None:
-                self.conversation.mark(None)
+        if self.app.conversations.shown is not None:
+            if event.widget is self.prompt and self.conversation.editing is None:
+                self.view.mark(None)
             self._draw_frame()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -418,5 +423,5 @@ class MainScreen(Still, Screen[None]):
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter. What is sent is seen."""
-        self.conversation.transcript.follow()
+        self.view.transcript.follow()
         submit(self, event.text, event.sources)

@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ...units import NOT_YET, count, milliseconds, rate
-from ..engines.stats import HISTORY, EngineStats, StatsHistory
+from ...units import NOT_YET, count, milliseconds, number, rate
+from ..engines.stats import HISTORY, EngineStats, Timeline
 from ..glyphs import ASCII, Glyphs
 from ..widgets.figures import (
     bandwidth_lines,
@@ -45,7 +45,7 @@ class Plot(Vertical):
         self._unit = unit
         self._glyphs = glyphs
         self._spikes = spikes
-        self._history: StatsHistory | None = None
+        self._store: Timeline | None = None
         self._drawn = 0  # samples of it that are in the plot
         self._shown = ""
 
@@ -55,14 +55,14 @@ class Plot(Vertical):
         steps = ASCII_STEPS if self._glyphs is ASCII else STEPS
         yield Spark(capacity=HISTORY, steps=steps, spikes=self._spikes)
 
-    def update(self, values: Sequence[float], history: StatsHistory) -> None:
-        """Draw these values of the history, oldest first: those that have come since the last time."""
+    def update(self, values: Sequence[float], timeline: Timeline) -> None:
+        """Draw these values of the timeline, oldest first: those that have come since the last time."""
         spark = self.query_one(Spark)
-        new = history.count - self._drawn
-        if history is not self._history:
-            self._history, new = history, len(values)
+        new = timeline.count - self._drawn
+        if timeline is not self._store:
+            self._store, new = timeline, len(values)
             spark.clear()
-        self._drawn = history.count
+        self._drawn = timeline.count
         if new:
             spark.push(list(values)[-new:])
         now, most = (self._unit(values[-1]), self._unit(max(values))) if values else (NOT_YET, NOT_YET)
@@ -108,14 +108,14 @@ class StatsScreen(ModalScreen[None]):
             with Vertical(id="plots"):
                 yield Plot("tokens a second", rate, self._glyphs)
                 yield Plot("between tokens", _wait, self._glyphs, spikes=True)
-                yield Plot("memory traffic, GB/s", _traffic, self._glyphs)
+                yield Plot("memory traffic, GB/s", number, self._glyphs)
                 yield Plot("conversations in the batch", count, self._glyphs)
                 yield Plot("KV blocks in use", count, self._glyphs)
             with VerticalScroll(id="figures"):
                 yield Static("", markup=False)
         yield Static("esc close   /stats copies all figures as JSON", id="close", markup=False)
 
-    def update(self, stats: EngineStats | None, history: StatsHistory) -> None:
+    def update(self, stats: EngineStats | None, timeline: Timeline) -> None:
         """Show these."""
         if not self.is_mounted:
             return  # the plots are composed one by one; the next reading comes soon
@@ -123,14 +123,14 @@ class StatsScreen(ModalScreen[None]):
             self._show([Content("the engine is not loaded yet")])
             return
         series: Sequence[Sequence[float]] = (
-            history.tokens_per_second,
-            history.waits,
-            history.bandwidth,
-            history.rows,
-            history.blocks,
+            timeline.tokens_per_second,
+            timeline.waits,
+            timeline.bandwidth,
+            timeline.rows,
+            timeline.blocks,
         )
         for plot, values in zip(self.query(Plot), series, strict=True):
-            plot.update(values, history)
+            plot.update(values, timeline)
         width = max(20, self.query_one("#figures").size.width - 2)
         snapshot = stats.snapshot
         gap = [Content("")]
@@ -169,7 +169,3 @@ class StatsScreen(ModalScreen[None]):
 
 def _wait(value: float | None) -> str:
     return milliseconds(value or None)
-
-
-def _traffic(value: float | None) -> str:
-    return NOT_YET if value is None else f"{value:.1f}"

@@ -20,20 +20,20 @@ _SIGNS = str.maketrans(
 )
 
 
-class Plain(LineFilter):
+class Ascii(LineFilter):
     """Draws with ASCII what a widget has drawn; each sign is one cell wide before and after.
 
     The ends of a scroll bar's thumb are rounded to whole cells: its colour shows where it is.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments with plain signs."""
+        """Return the segments with signs in ASCII."""
         return [Segment(text.translate(_SIGNS), style, control) for text, style, control in segments]
 
 
-class Literal(_Base):
+class AsWritten(_Base):
     """Mixed into a widget, before it: it shows texts as they are, and sees to its own signs."""
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return the filters of the screen, without `Plain`."""
-        return [each for each in super().get_line_filters() if not isinstance(each, Plain)]
+        """Return the filters of the screen, without `Ascii`."""
+        return [each for each in super().get_line_filters() if not isinstance(each, Ascii)]

@@ -1,4 +1,4 @@
-"""What every widget draws is harmless to the terminal, whatever text it was given."""
+"""What every widget draws is text and nothing else, whatever it was given: escape codes are taken out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...sanitize import visible
 _NO_CELLS = str.maketrans("", "", "\t\n")
 
 
-class Harmless(LineFilter):
+class SafeText(LineFilter):
     """Draws each unsafe character as a sign (see `sanitize`); `cells` measures them as such.
 
     A widget gives rows, so a line end in one is a mistake; a tab would move the cursor. Both are left out.

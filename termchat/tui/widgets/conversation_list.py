@@ -15,17 +15,17 @@ from textual.strip import Strip
 
 from ...cells import fit
 from ...units import rate
-from ..conversations.conversation import Chat
+from ..conversations.conversation import Conversation
 from ..glyphs import STYLES, UNICODE, Glyphs
 from .kept_rows import KeptRows
 from .lines import row_of
 
 
-class ChatList(KeptRows, ScrollView, can_focus=True):
+class ConversationList(KeptRows, ScrollView, can_focus=True):
     """Conversations, one a row. `shown` is the one on screen, `cursor` the row the keys are at."""
 
     DEFAULT_CSS = """
-    ChatList { width: 26; background: $surface; scrollbar-size-vertical: 1; padding: 0; }
+    ConversationList { width: 26; background: $surface; scrollbar-size-vertical: 1; padding: 0; }
     """
     BINDINGS = [
         Binding("up", "move(-1)", show=False),
@@ -40,9 +40,9 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
     class Chosen(Message):
         """A conversation was chosen with Enter or the mouse."""
 
-        def __init__(self, chat: Chat) -> None:
+        def __init__(self, conversation: Conversation) -> None:
             super().__init__()
-            self.chat = chat
+            self.conversation = conversation
 
     cursor: reactive[int] = reactive(0)
 
@@ -50,20 +50,25 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
         super().__init__(id=id)
         self.auto_links = False
         self._glyphs = glyphs
-        self._chats: Sequence[Chat] = ()
-        self._shown: Chat | None = None
-        self._speeds: Mapping[Chat, float] = {}
+        self._conversations: Sequence[Conversation] = ()
+        self._shown: Conversation | None = None
+        self._speeds: Mapping[Conversation, float] = {}
         self._rows: list[tuple[tuple[str, str, str, str, str], bool]] = []
 
-    def update(self, chats: Sequence[Chat], shown: Chat | None, speeds: Mapping[Chat, float]) -> None:
+    def update(
+        self,
+        conversations: Sequence[Conversation],
+        shown: Conversation | None,
+        speeds: Mapping[Conversation, float],
+    ) -> None:
         """Show these. speeds: tokens a second of those that stream."""
         moved = shown is not self._shown
-        self._chats, self._shown, self._speeds = list(chats), shown, speeds
-        if moved and shown in self._chats:
-            self.cursor = self._chats.index(shown)
-        self.cursor = max(0, min(self.cursor, len(self._chats) - 1))
-        self.virtual_size = Size(self.size.width, len(self._chats))
-        rows = [(self._parts(chat), chat is shown) for chat in self._chats]
+        self._conversations, self._shown, self._speeds = list(conversations), shown, speeds
+        if moved and shown in self._conversations:
+            self.cursor = self._conversations.index(shown)
+        self.cursor = max(0, min(self.cursor, len(self._conversations) - 1))
+        self.virtual_size = Size(self.size.width, len(self._conversations))
+        rows = [(self._parts(conversation), conversation is shown) for conversation in self._conversations]
         before, self._rows = self._rows, rows
         if len(rows) != len(before):
             self.refresh()
@@ -89,17 +94,17 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
 
     def action_move(self, rows: int) -> None:
         """Move the cursor."""
-        self.cursor = max(0, min(self.cursor + rows, len(self._chats) - 1))
+        self.cursor = max(0, min(self.cursor + rows, len(self._conversations) - 1))
 
     def action_choose(self) -> None:
         """Choose the row of the cursor."""
-        if self.cursor < len(self._chats):
-            self.post_message(self.Chosen(self._chats[self.cursor]))
+        if self.cursor < len(self._conversations):
+            self.post_message(self.Chosen(self._conversations[self.cursor]))
 
     def on_click(self, event: Click) -> None:
         """Choose the row under the mouse."""
         row = event.y + self.scroll_offset.y
-        if row < len(self._chats):
+        if row < len(self._conversations):
             self.cursor = row
             self.action_choose()
 
@@ -117,15 +122,15 @@ class ChatList(KeptRows, ScrollView, can_focus=True):
             row = row.stylize("reverse")
         return row_of(row, self.visual_style)
 
-    def _parts(self, chat: Chat) -> tuple[str, str, str, str, str]:
+    def _parts(self, conversation: Conversation) -> tuple[str, str, str, str, str]:
         """What a row shows: sign, title, speed or length of the queue; and the styles of sign and title."""
-        state = chat.state
-        speed = self._speeds.get(chat) if chat.live else None
-        end = rate(speed) if speed else f"+{len(chat.queue)}" if chat.queue else ""
-        sign_style = "$primary" if chat.unread and state == "idle" else STYLES[state]
-        style = "bold" if chat.unread else "" if chat.id is not None else "italic $chat-muted"
-        title = " ".join(chat.title.splitlines())
-        return self._glyphs.of(state, chat.unread), title, end, sign_style, style
+        state = conversation.state
+        speed = self._speeds.get(conversation) if conversation.live else None
+        end = rate(speed) if speed else f"+{len(conversation.queue)}" if conversation.queue else ""
+        sign_style = "$primary" if conversation.unread and state == "idle" else STYLES[state]
+        style = "bold" if conversation.unread else "" if conversation.id is not None else "italic $chat-muted"
+        title = " ".join(conversation.title.splitlines())
+        return self._glyphs.of(state, conversation.unread), title, end, sign_style, style
 
     def _row(self, parts: tuple[str, str, str, str, str], width: int, shown: bool) -> Content:
         sign, title, end, sign_style, style = parts

@@ -10,12 +10,12 @@ from ...registry import model_title
 from ...store import StoredMessage
 from ...units import count, milliseconds, percent, rate
 from ..conversations.context_full import summary_in
-from ..conversations.conversation import Chat
+from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
-from ..engines.model_slot import EngineBridge
+from ..engines.model_slot import ModelSlot
 from ..glyphs import ASCII, Glyphs
 from ..keymap import Keys
-from .kept_rows import Rows, Still
+from .kept_rows import Kept, Stack
 from .message import Message
 from .transcript import Transcript
 
@@ -25,13 +25,13 @@ MOST_DRAWN = 100_000
 _FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
 
 
-class Tail(Still, Static):
+class Tail(Kept, Static):
     """Below the last message: what is queued, what went wrong, what can be done."""
 
     DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 3; color: $chat-muted; }"
 
 
-class ConversationView(Rows):
+class ConversationView(Stack):
     """Shows one conversation and follows its end until the user scrolls up."""
 
     DEFAULT_CSS = """
@@ -45,7 +45,7 @@ class ConversationView(Rows):
         super().__init__()
         self._glyphs = glyphs
         self._keys = keys
-        self._chat: Chat | None = None
+        self._conversation: Conversation | None = None
         self._known: dict[int, Message] = {}
         self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
         self._summary: tuple[str, Message] | None = None
@@ -66,9 +66,9 @@ class ConversationView(Rows):
     def focused(self) -> StoredMessage | None:
         """The message the keys are at."""
         at = self.transcript.cursor
-        if at is None or self._chat is None or not self.transcript.has_focus:
+        if at is None or self._conversation is None or not self.transcript.has_focus:
             return None
-        messages, above = self._chat.messages, len(self._lead(self._chat))
+        messages, above = self._conversation.messages, len(self._lead(self._conversation))
         return messages[at - above] if above <= at < above + len(messages) else None
 
     @property
@@ -77,15 +77,18 @@ class ConversationView(Rows):
         self._unseen = self._unseen and not self.transcript.following
         return self._unseen
 
-    def show(self, chat: Chat) -> None:
+    def show(self, conversation: Conversation) -> None:
         """Show a conversation as it is now; only what has changed is made again."""
-        if chat is not self._chat:
-            self._chat, self._known, self._stored, self._unseen = chat, {}, {}, False
+        if conversation is not self._conversation:
+            self._conversation, self._known, self._stored, self._unseen = conversation, {}, {}, False
         versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
-        for id, stored in sorted((chat.tree or {}).items()):
+        for id, stored in sorted((conversation.tree or {}).items()):
             versions.setdefault(stored.parent_id, []).append(id)
-        branch = (self._message(chat, stored, versions[stored.parent_id]) for stored in chat.messages)
-        wanted = [*self._lead(chat), *branch]
+        branch = (
+            self._message(conversation, stored, versions[stored.parent_id])
+            for stored in conversation.messages
+        )
+        wanted = [*self._lead(conversation), *branch]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
             self.transcript.show(wanted)
@@ -94,17 +97,17 @@ class ConversationView(Rows):
                 self.transcript.add(message)
             self.transcript.flush()
 
-    def show_tail(self, chat: Chat, bridge: EngineBridge) -> None:
-        """Draw the lines below the last message, if they have changed. bridge: the conversation's model."""
-        tail = self._tail(chat, bridge)
+    def show_tail(self, conversation: Conversation, slot: ModelSlot) -> None:
+        """Draw the lines below the last message, if they have changed. slot: the conversation's model."""
+        tail = self._tail(conversation, slot)
         if tail.plain != self._tail_shown:
             self._tail_shown = tail.plain
             self._tail_lines.update(tail)
 
-    def grow(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+    def grow(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""
         message = self._known.get(reply.message_id)
-        if chat is self._chat and message is not None and not message.complete:
+        if conversation is self._conversation and message is not None and not message.complete:
             message.append(answer, thinking)
             self._dirty = True
 
@@ -136,9 +139,9 @@ class ConversationView(Rows):
 
     def go_to(self, message_id: int) -> None:
         """Put the keys at a message."""
-        ids = [stored.id for stored in self._chat.messages] if self._chat is not None else []
+        ids = [stored.id for stored in self._conversation.messages] if self._conversation is not None else []
         if message_id in ids:
-            above = len(self._lead(self._chat)) if self._chat is not None else 0
+            above = len(self._lead(self._conversation)) if self._conversation is not None else 0
             self.transcript.reveal(above + ids.index(message_id))
             self.transcript.focus()
 
@@ -172,22 +175,26 @@ class ConversationView(Rows):
         ids = [message.id for message in self.transcript.messages]
         return ids.index(str(message_id)) if str(message_id) in ids else None
 
-    def _lead(self, chat: Chat) -> list[Message]:
+    def _lead(self, conversation: Conversation) -> list[Message]:
         """What stands above the first message: the summary of the conversation that this one goes on from."""
-        text = summary_in(chat.system)
+        text = summary_in(conversation.system)
         if self._summary is None or self._summary[0] != text:
             self._summary = text, Message("summary", "system", text, label="summary of what was said before")
         return [self._summary[1]] if text else []
 
-    def _message(self, chat: Chat, stored: StoredMessage, versions: list[int]) -> Message:
+    def _message(self, conversation: Conversation, stored: StoredMessage, versions: list[int]) -> Message:
         """The message as it is drawn; the one that is there already, if it can still grow or need not.
 
         versions: the ids of the message and its alternatives.
         """
-        live = chat.live.get(stored.id)
-        label, note = self._label(stored, versions), self._note(chat, stored)
+        live = conversation.live.get(stored.id)
+        label, note = self._label(stored, versions), self._note(conversation, stored)
         known = self._known.get(stored.id)
-        if known is None or (live is not None and known.complete) or self._written_elsewhere(chat, stored):
+        if (
+            known is None
+            or (live is not None and known.complete)
+            or self._written_elsewhere(conversation, stored)
+        ):
             known = Message(
                 str(stored.id),
                 stored.role if stored.role != "tool" else "system",
@@ -206,10 +213,10 @@ class ConversationView(Rows):
         known.label, known.note = label, note
         return known
 
-    def _written_elsewhere(self, chat: Chat, stored: StoredMessage) -> bool:
+    def _written_elsewhere(self, conversation: Conversation, stored: StoredMessage) -> bool:
         """Whether another window has gone on with a message that was unfinished when it was drawn."""
         drawn = self._stored[stored.id]
-        unfinished = drawn.status in ("streaming", "interrupted") and stored.id not in chat.live
+        unfinished = drawn.status in ("streaming", "interrupted") and stored.id not in conversation.live
         other = (drawn.text, drawn.thinking) != (stored.text, stored.thinking)
         return unfinished and other and self._known[stored.id].complete
 
@@ -221,8 +228,8 @@ class ConversationView(Rows):
             label += f"  {self._glyphs.left}{at}/{len(versions)}{self._glyphs.right}"
         return label
 
-    def _note(self, chat: Chat, message: StoredMessage) -> list[str]:
-        if message.role != "assistant" or message.id in chat.live:
+    def _note(self, conversation: Conversation, message: StoredMessage) -> list[str]:
+        if message.role != "assistant" or message.id in conversation.live:
             return []
         metrics = message.metrics
         ends = {
@@ -245,29 +252,29 @@ class ConversationView(Rows):
             parts.append(f"{count(cached)} cached")
         return parts
 
-    def _tail(self, chat: Chat, bridge: EngineBridge) -> Content:
+    def _tail(self, conversation: Conversation, slot: ModelSlot) -> Content:
         lines: list[Content] = []
-        last = chat.messages[-1] if chat.messages else None
-        if chat.sending and not chat.live:
+        last = conversation.messages[-1] if conversation.messages else None
+        if conversation.sending and not conversation.live:
             other = "waiting for the reply that another termchat makes here"
-            waiting = other if chat.busy_elsewhere else self._waiting(bridge)
+            waiting = other if conversation.busy_elsewhere else self._waiting(slot)
             lines.append(Content.styled(waiting, "italic"))
-        if chat.error:
+        if conversation.error:
             sign = self._glyphs.states["error"]
-            lines.append(Content.styled(f"{sign} {chat.error}", "$error"))
+            lines.append(Content.styled(f"{sign} {conversation.error}", "$error"))
             hint = f"{self._keys.hint('reply.again')} tries again"
-            if chat.full:
-                alone = len(chat.messages) == 1  # a new conversation would not have more room for it
+            if conversation.full:
+                alone = len(conversation.messages) == 1  # a new conversation would not have more room for it
                 hint = f"{self._keys.hint('reply.stop')} twice edits it" if alone else _FULL
             lines.append(Content(hint))
-        elif chat.full:
+        elif conversation.full:
             lines.append(Content(_FULL))
-        elif last is not None and last.status == "interrupted" and not chat.busy:
+        elif last is not None and last.status == "interrupted" and not conversation.busy:
             lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
-        elif chat.ending == "unanswered" and not chat.busy:
-            why = "stopped before the first token" if chat.cut else "not answered"
+        elif conversation.ending == "unanswered" and not conversation.busy:
+            why = "stopped before the first token" if conversation.cut else "not answered"
             lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
-        for text in chat.queue:
+        for text in conversation.queue:
             first, *more = text.split("\n")
             lines.append(
                 Content.assemble(
@@ -277,17 +284,17 @@ class ConversationView(Rows):
             )
         return Content("\n").join(lines)
 
-    def _waiting(self, bridge: EngineBridge) -> str:
+    def _waiting(self, slot: ModelSlot) -> str:
         """What a message waits for."""
-        if bridge.state == "absent":
+        if slot.state == "absent":
             stop = self._keys.hint("reply.stop")
-            return f"{bridge.error}: enter fetches it, {stop} stops waiting"
-        if bridge.state == "downloading":
-            share = bridge.fetched_share
-            return f"fetching {bridge.title}" + (f", {percent(share)}" if share is not None else "")
-        words = {"starting": "loading the model", "loading": f"loading {bridge.title}"}
-        words["waiting"] = f"{bridge.title} waits until there is memory for it"
-        return words.get(bridge.state, "waiting for the engine")
+            return f"{slot.error}: enter fetches it, {stop} stops waiting"
+        if slot.state == "downloading":
+            share = slot.fetched_share
+            return f"fetching {slot.title}" + (f", {percent(share)}" if share is not None else "")
+        words = {"starting": "loading the model", "loading": f"loading {slot.title}"}
+        words["waiting"] = f"{slot.title} waits until there is memory for it"
+        return words.get(slot.state, "waiting for the engine")
 
 
 def _drawn(stored: StoredMessage) -> str:

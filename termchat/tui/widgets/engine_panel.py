@@ -7,7 +7,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from ...units import percent, size
-from ..engines.model_slot import EngineBridge
+from ..engines.model_slot import ModelSlot
 from ..engines.stats import EngineStats
 from ..glyphs import ASCII, UNICODE, Glyphs
 from .figures import (
@@ -23,9 +23,9 @@ from .figures import (
     pair,
     speed_lines,
 )
-from .kept_rows import Still
+from .kept_rows import Kept
 from .kv_map import ASCII_SIGNS, KvMap, Share, Signs
-from .lines import Block
+from .lines import Lines
 from .spark import ASCII_STEPS, STEPS, Spark
 
 STATES = {
@@ -41,7 +41,7 @@ STATES = {
 }
 
 
-class EnginePanel(Still, VerticalScroll, can_focus=False):
+class EnginePanel(Kept, VerticalScroll, can_focus=False):
     """Sections of figures; grey when nothing runs."""
 
     DEFAULT_CSS = """
@@ -55,22 +55,22 @@ class EnginePanel(Still, VerticalScroll, can_focus=False):
         self._glyphs = glyphs
         self._signs = ASCII_SIGNS if glyphs is ASCII else Signs()
         self._plotted = 0  # times between tokens, of all that the engine has counted
-        self._above = Block(grow=True, id="above")
+        self._above = Lines(grow=True, id="above")
         self._spark = Spark(steps=ASCII_STEPS if glyphs is ASCII else STEPS)
-        self._between = Block(grow=True, id="between")
+        self._between = Lines(grow=True, id="between")
         self._kv_map = KvMap(signs=self._signs)
-        self._below = Block(grow=True, id="below")
+        self._below = Lines(grow=True, id="below")
 
     def compose(self) -> ComposeResult:
         """Texts with the two plots between them."""
         yield from (self._above, self._spark, self._between, self._kv_map, self._below)
 
-    def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
+    def show(self, slot: ModelSlot, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
         width = max(8, self.scrollable_content_region.width)
         self._spark.display = self._kv_map.display = stats is not None
         if stats is None:
-            self._above.show_lines(_absent(bridge, width, self._glyphs))
+            self._above.show_lines(_absent(slot, width, self._glyphs))
             self._between.show_lines([])
             self._below.show_lines([])
             return
@@ -108,13 +108,13 @@ class EnginePanel(Still, VerticalScroll, can_focus=False):
     def _map(self, stats: EngineStats) -> None:
         snapshot = stats.snapshot
         shares = [
-            Share(str(id(share.chat)), share.chat.title, self._signs.own, share.blocks)
+            Share(str(id(share.conversation)), share.conversation.title, self._signs.own, share.blocks)
             for share in stats.shares
         ]
         self._kv_map.show(snapshot.blocks_total, shares, stats.shared, snapshot.blocks_cached)
 
 
-class EngineLine(Block):
+class EngineLine(Lines):
     """The panel in one line, for narrow terminals."""
 
     DEFAULT_CSS = "EngineLine { height: 1; padding: 0 2; color: $chat-muted; }"
@@ -123,21 +123,21 @@ class EngineLine(Block):
         super().__init__()
         self._glyphs = glyphs
 
-    def show(self, bridge: EngineBridge, stats: EngineStats | None) -> None:
+    def show(self, slot: ModelSlot, stats: EngineStats | None) -> None:
         """Draw the statistics; without an engine, its state."""
         if stats is None:
-            self.show_lines([Content.styled(STATES[bridge.state], MUTED)])
+            self.show_lines([Content.styled(STATES[slot.state], MUTED)])
         else:
             self.show_lines([one_line(stats, self.size.width, self._glyphs)])
 
 
-def _absent(bridge: EngineBridge, width: int, glyphs: Glyphs) -> list[Content]:
-    lines = [heading("engine", "", width), Content.styled(STATES[bridge.state], MUTED)]
-    progress = bridge.progress
-    if bridge.state == "downloading" and progress is not None and progress.total:
+def _absent(slot: ModelSlot, width: int, glyphs: Glyphs) -> list[Content]:
+    lines = [heading("engine", "", width), Content.styled(STATES[slot.state], MUTED)]
+    progress = slot.progress
+    if slot.state == "downloading" and progress is not None and progress.total:
         share = progress.done / progress.total
         lines.append(bar(share, width, glyphs))
         lines.append(pair(f"{size(progress.done)} of {size(progress.total)}", percent(share), width, MUTED))
-    if bridge.state == "failed":
-        lines += [Content(""), *Content.styled(bridge.error, "$error").wrap(width)]
+    if slot.state == "failed":
+        lines += [Content(""), *Content.styled(slot.error, "$error").wrap(width)]
     return lines

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from ...cells import cell_len, fit
 from ...render.wrap import rows_of
-from ...units import NOT_YET, count, milliseconds, milliseconds_each, percent, rate, size
+from ...units import NOT_YET, count, milliseconds, milliseconds_each, number, percent, rate, size
 from ..engines.stats import EngineStats
 from ..glyphs import STYLES, Glyphs
 
@@ -55,12 +55,13 @@ def speed_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Content]
     ]
     shares = stats.shares[:MOST_SHARES] if len(stats.shares) > 1 else ()
     for share in shares:
-        state = share.chat.state
+        state = share.conversation.state
         sign = glyphs.of(state, unread=False)
         room = max(0, width - 2)
         lines.append(
             Content.assemble(
-                (f"{sign} ", STYLES[state]), pair(share.chat.title, rate(share.tokens_per_second), room)
+                (f"{sign} ", STYLES[state]),
+                pair(share.conversation.title, rate(share.tokens_per_second), room),
             )
         )
     if len(stats.shares) > MOST_SHARES:
@@ -99,14 +100,14 @@ def bandwidth_lines(stats: EngineStats, width: int, glyphs: Glyphs) -> list[Cont
     lines = [heading("bandwidth", "", width)]
     if snapshot.bandwidth_gbs is None and snapshot.bandwidth_peak_gbs is None:
         return [*lines, Content.styled("not measured yet", MUTED)]
-    achieved = NOT_YET if snapshot.bandwidth_gbs is None else f"{snapshot.bandwidth_gbs:.1f} GB/s"
+    achieved = NOT_YET if snapshot.bandwidth_gbs is None else f"{number(snapshot.bandwidth_gbs)} GB/s"
     lines.append(pair("achieved", achieved, width, fade))
     if snapshot.bandwidth_peak_gbs is None:
         lines.append(pair("peak", "measured when idle", width, MUTED))
         return lines
     share = stats.bandwidth_share
     lines.append(
-        pair(f"of {snapshot.bandwidth_peak_gbs:.1f} measured", percent(share), width, fade or "bold")
+        pair(f"of {number(snapshot.bandwidth_peak_gbs)} measured", percent(share), width, fade or "bold")
     )
     lines.append(bar(share, width, glyphs, MUTED if stats.idle else "$primary"))
     if not snapshot.bandwidth_peak_quiet:
@@ -143,7 +144,7 @@ def draft_lines(stats: EngineStats, width: int) -> list[Content]:
     )
     return [
         heading("drafts", f"{percent(stats.kept)} kept", width),
-        pair("tokens a step", NOT_YET if each is None else f"{each:.2f}", width),
+        pair("tokens a step", number(each, 2), width),
     ]
 
 

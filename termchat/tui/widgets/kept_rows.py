@@ -26,7 +26,7 @@ else:
     _Base = object  # a style sheet's rules come down the first base that is a widget, so this must not be one
 
 
-class Still(_Base):
+class Kept(_Base):
     """Mixed into a widget, before it: its rows are kept from one `refresh` to the next.
 
     When anything changes on screen, Textual asks all widgets around it for all their rows. They are cached,
@@ -34,13 +34,13 @@ class Still(_Base):
     """
 
     _styles_kept: dict[str, Style] | None = None
-    _still_rows: tuple[Region, list[Strip]] | None = None
+    _kept_rows: tuple[Region, list[Strip]] | None = None
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the widget."""
-        if self._still_rows is None or self._still_rows[0] != crop:
-            self._still_rows = crop, self.draw_lines(crop)
-        return self._still_rows[1]
+        if self._kept_rows is None or self._kept_rows[0] != crop:
+            self._kept_rows = crop, self.draw_lines(crop)
+        return self._kept_rows[1]
 
     def draw_lines(self, crop: Region) -> list[Strip]:
         """Draw the rows."""
@@ -57,7 +57,7 @@ class Still(_Base):
 
     def forget(self, regions: Sequence[Region]) -> None:
         """Draw these regions anew; none: everything."""
-        self._still_rows = None
+        self._kept_rows = None
 
     def refresh(self, *regions: Region, **what: Any) -> Self:
         """Draw again."""
@@ -67,26 +67,26 @@ class Still(_Base):
     def notify_style_update(self) -> None:
         """Draw in the colours of the new theme."""
         super().notify_style_update()
-        self._still_rows = self._styles_kept = None
+        self._kept_rows = self._styles_kept = None
 
 
-class Columns(Still, Horizontal):
+class Columns(Kept, Horizontal):
     """Parts side by side, which cover it: it is blank, so that its rows need not be composed."""
 
     BLANK = True
 
 
-class Rows(Still, Vertical):
+class Stack(Kept, Vertical):
     """Parts below each other, which cover it."""
 
     BLANK = True
 
 
-class Label(Still, Static):
+class Label(Kept, Static):
     """A text that does not change."""
 
 
-class KeptRows(Still):
+class KeptRows(Kept):
     """Mixed into a widget that draws in `render_line`: of the rows only those are drawn that were refreshed.
 
     It can have padding.
@@ -98,8 +98,8 @@ class KeptRows(Still):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the widget, padding included."""
-        if self._changed and self._still_rows is not None and self._still_rows[0] == crop:
-            strips, top = self._still_rows[1], crop.y - self.styles.padding.top
+        if self._changed and self._kept_rows is not None and self._kept_rows[0] == crop:
+            strips, top = self._kept_rows[1], crop.y - self.styles.padding.top
             rows = [y for y in self._changed if top <= y < top + len(strips)]
             for y, strip in zip(rows, self._drawn_rows(rows, crop), strict=True):
                 strips[y - top] = strip

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from .kept_rows import KeptRows
 
 
-class Block(KeptRows, Widget):
+class Lines(KeptRows, Widget):
     """Lines; of one that is too long the words that fit are shown.
 
     grow: as high as it has lines; otherwise as the style sheet says.

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..glyphs import UNICODE, Glyphs
-from .kept_rows import Still
+from .kept_rows import Kept
 
 MOST = 3
 """Shown at once; of more, the newest."""
@@ -15,7 +15,7 @@ READING = 20
 """Characters for which a sentence stays a second longer."""
 
 
-class Notices(Still, Static):
+class Notices(Kept, Static):
     """The newest sentences, one below the other."""
 
     DEFAULT_CSS = """

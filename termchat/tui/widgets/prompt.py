@@ -14,8 +14,8 @@ from textual.widgets.text_area import Edit, EditResult
 
 from ...graphemes import grapheme_end, grapheme_start
 from ...sanitize import show_controls
-from ..terminal.ascii import Literal
-from .kept_rows import Still
+from ..terminal.ascii import AsWritten
+from .kept_rows import Kept
 from .origin import Origin, Source, all_from
 from .text_box import TextBox
 
@@ -25,7 +25,7 @@ _LOAD_CHARACTERS = 10_000  # only so much text can be edited smoothly; more of i
 _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
 
 
-class Prompt(Literal, Still, TextBox):
+class Prompt(AsWritten, Kept, TextBox):
     """Grows with its text up to ten rows. Enter sends, ctrl+j, shift+enter and alt+enter begin a line.
 
     A large paste shows as a token such as `[Pasted #1 +120 lines]`: its text is in `value` and in what is
@@ -63,7 +63,7 @@ class Prompt(Literal, Still, TextBox):
         )
         self.earlier: Sequence[str] = ()
         self.emptied = ""  # what was taken away, until something else is loaded
-        self._at: int | None = None  # the place in the history that is shown
+        self._at: int | None = None  # which of the earlier ones is shown
         self._draft = "", b""  # what was typed before going there, and its sources
         self._pasted: dict[int, str] = {}
         self._origin = Origin()
@@ -195,7 +195,7 @@ class Prompt(Literal, Still, TextBox):
         return self.wrapped_document.location_to_offset(self.cursor_location).y
 
     def _recall(self, step: int) -> bool:
-        """Show another prompt of the history; whether there is one."""
+        """Show another of the earlier prompts; whether there is one."""
         at = len(self.earlier) if self._at is None else self._at
         if not 0 <= at + step <= len(self.earlier):
             return False

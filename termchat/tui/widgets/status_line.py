@@ -7,11 +7,11 @@ from typing import Literal
 from textual.content import Content
 
 from ...render.wrap import rows_of
-from ..conversations.conversation import Chat
-from ..engines.model_slot import EngineBridge
+from ..conversations.conversation import Conversation
+from ..engines.model_slot import ModelSlot
 from ..keymap import Keys
 from .figures import MUTED
-from .lines import Block
+from .lines import Lines
 
 ON_MESSAGE = {
     "message.copy": "copy",
@@ -26,7 +26,7 @@ Place = Literal["prompt", "message", "list"]
 """Where the keys are."""
 
 
-class StatusLine(Block):
+class StatusLine(Lines):
     """Keys and what they do."""
 
     DEFAULT_CSS = "StatusLine { height: 1; padding: 0 2; color: $chat-muted; }"
@@ -35,25 +35,25 @@ class StatusLine(Block):
         super().__init__()
         self._keys = keys
 
-    def show(self, chat: Chat, bridge: EngineBridge, place: Place, below: str = "") -> None:
+    def show(self, conversation: Conversation, slot: ModelSlot, place: Place, below: str = "") -> None:
         """place: where the keys are. below: the key to new text below the screen; "" if there is none."""
-        parts = self._parts(chat, bridge, place)
+        parts = self._parts(conversation, slot, place)
         if below:
             parts.insert(0, f"new text below · {below}")
         rows = rows_of(parts, "   ", self.size.width)
         self.show_lines([Content.styled(rows[0], MUTED)])
 
-    def _parts(self, chat: Chat, bridge: EngineBridge, place: Place) -> list[str]:
+    def _parts(self, conversation: Conversation, slot: ModelSlot, place: Place) -> list[str]:
         hint = self._keys.hint
         stop = hint("reply.stop")
         if place == "list":
             return ["enter open", f"{stop} back", "letters go to the prompt"]
-        if chat.editing is not None and place == "prompt":
+        if conversation.editing is not None and place == "prompt":
             return ["editing: enter sends a new version", f"{stop} leaves it"]
         if place == "message":
             versions = f"{hint('message.left')} {hint('message.right')} versions"
             return [f"{stop} back", versions, *(f"{hint(id)} {word}" for id, word in ON_MESSAGE.items())]
-        if chat.busy and bridge.state != "absent":
+        if conversation.busy and slot.state != "absent":
             return ["enter queue", f"{stop} stop", f"{hint('chat.new')} new chat"]
-        enter = "download" if bridge.state == "absent" else "send"
+        enter = "download" if slot.state == "absent" else "send"
         return [f"enter {enter}", "^J new line", f"{hint('help')} keys", f"{hint('palette')} commands"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 
 from ...units import count
-from ..conversations.conversation import Chat
+from ..conversations.conversation import Conversation
 from ..glyphs import UNICODE, Glyphs
 from .figures import MUTED, bar, cut
-from .lines import Block
+from .lines import Lines
 
 NEARLY_FULL = 0.8
 """Share of the context above which the user is told."""
@@ -16,18 +16,18 @@ NEARLY_FULL = 0.8
 _CELLS = 8
 
 
-def warning(chat: Chat, context: int | None) -> str:
+def warning(conversation: Conversation, context: int | None) -> str:
     """What to say before the context is full; "" while there is room. context: the model's most tokens."""
-    used = chat.tokens_used
+    used = conversation.tokens_used
     if context is None or used is None or used < NEARLY_FULL * context:
         return ""
     return (
-        f"{used} of {context} tokens of the context are used in {chat.title!r}; /compact makes room "
+        f"{used} of {context} tokens of the context are used in {conversation.title!r}; /compact makes room "
         "in a new conversation. Nothing is cut by itself."
     )
 
 
-class TitleLine(Block):
+class TitleLine(Lines):
     """Title on the left; model, own settings and the context meter on the right."""
 
     DEFAULT_CSS = """
@@ -38,21 +38,25 @@ class TitleLine(Block):
         super().__init__()
         self._glyphs = glyphs
 
-    def show(self, chat: Chat, model: str, context: int | None) -> None:
+    def show(self, conversation: Conversation, model: str, context: int | None) -> None:
         """context: the model's most tokens. None is not known."""
         width = self.size.width
         if width < 1:
             return
-        right = Content.assemble(*self._right(chat, model, context, width))
+        right = Content.assemble(*self._right(conversation, model, context, width))
         room = max(0, width - right.cell_length - 1)
-        self.show_lines([Content.assemble((cut(chat.title, room), "bold"), " ", right)])
+        self.show_lines([Content.assemble((cut(conversation.title, room), "bold"), " ", right)])
 
-    def _right(self, chat: Chat, model: str, context: int | None, width: int) -> list[Content]:
+    def _right(
+        self, conversation: Conversation, model: str, context: int | None, width: int
+    ) -> list[Content]:
         parts: list[Content] = []
-        used = chat.tokens_used
+        used = conversation.tokens_used
         if width >= 50:
             own = [
-                name for name, given in (("system", chat.system), ("own settings", chat.sampling)) if given
+                name
+                for name, given in (("system", conversation.system), ("own settings", conversation.sampling))
+                if given
             ]
             words = [word for word in (cut(model, min(len(model), 28, width // 4)), *own) if word]
             parts.append(Content.styled(f"{self._glyphs.between.join(words)}  ", MUTED))

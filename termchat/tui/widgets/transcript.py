@@ -21,9 +21,9 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from ...render import Palette, Row
-from ...render.styles import text_styles
+from ...render.strips import text_styles
 from ...themes import contrast
-from ..terminal.ascii import Literal
+from ..terminal.ascii import AsWritten
 from .kept_rows import RowView
 from .message import GLYPHS, Message, Role
 
@@ -33,7 +33,7 @@ _GAP = 1  # rows after a message
 _READABLE = 2.7  # contrast of selected text; with less it is drawn in the colour of plain text
 
 
-class Transcript(Literal, RowView, can_focus=True):
+class Transcript(AsWritten, RowView, can_focus=True):
     """Messages, the newest at the bottom; it stays there until the user scrolls up.
 
     Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.

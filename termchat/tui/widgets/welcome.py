@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...render.wrap import rows_of
-from ...units import size
-from ..engines.model_slot import EngineBridge
+from ...units import number, size
+from ..engines.model_slot import ModelSlot
 from ..glyphs import Glyphs
 from ..keymap import Keys
 from .figures import MUTED, bar, cut
@@ -32,7 +32,7 @@ class Welcome(Static):
         self._keys = keys
         self._drawn: tuple[object, ...] = ()
 
-    def show(self, bridge: EngineBridge, waiting: int) -> None:
+    def show(self, slot: ModelSlot, waiting: int) -> None:
         """waiting: prompts that are queued already."""
         lines = [Content.styled("termchat", "bold $primary"), Content("")]
         lines += {
@@ -41,8 +41,8 @@ class Welcome(Static):
             "failed": self._failed,
             "ready": self._ready,
             "unloaded": self._unloaded,
-        }.get(bridge.state, self._loading)(bridge)
-        if waiting and bridge.state != "ready":
+        }.get(slot.state, self._loading)(slot)
+        if waiting and slot.state != "ready":
             lines += [
                 Content(""),
                 Content.styled("what you typed is sent as soon as the model is there", MUTED),
@@ -53,24 +53,24 @@ class Welcome(Static):
             self._drawn = drawn
             self.update(content, layout=False)
 
-    def _loading(self, bridge: EngineBridge) -> list[Content]:
-        name = bridge.model.name if bridge.model is not None else "the model"
+    def _loading(self, slot: ModelSlot) -> list[Content]:
+        name = slot.model.name if slot.model is not None else "the model"
         return [Content(f"loading {name}"), Content(""), Content.styled("you can type meanwhile", MUTED)]
 
-    def _unloaded(self, bridge: EngineBridge) -> list[Content]:
+    def _unloaded(self, slot: ModelSlot) -> list[Content]:
         models = self._keys.hint("model.choose")
         return [
-            Content(f"{bridge.title} is not loaded"),
+            Content(f"{slot.title} is not loaded"),
             Content.styled("your message loads it", MUTED),
             Content(""),
             Content.styled(f"{models} models", MUTED),
         ]
 
-    def _ready(self, bridge: EngineBridge) -> list[Content]:
-        assert bridge.model is not None, "the engine is ready"
-        hint, name = self._keys.hint, bridge.model.name
+    def _ready(self, slot: ModelSlot) -> list[Content]:
+        assert slot.model is not None, "the engine is ready"
+        hint, name = self._keys.hint, slot.model.name
         width = max(1, self.content_size.width - len(" is ready"))
-        seconds = f"loaded in {bridge.load_seconds:.1f} s" if bridge.load_seconds is not None else ""
+        seconds = f"loaded in {number(slot.load_seconds)} s" if slot.load_seconds is not None else ""
         parts = [
             f"{hint('chat.new')} new conversation",
             f"{hint('help')} keys",
@@ -80,27 +80,27 @@ class Welcome(Static):
         return [
             Content(f"{cut(name, min(len(name), width))} is ready"),
             Content.styled(seconds, MUTED),
-            *([Content.styled(UNCHECKED, "$warning")] if bridge.unchecked else []),
+            *([Content.styled(UNCHECKED, "$warning")] if slot.unchecked else []),
             Content(""),
             *(Content.styled(row, MUTED) for row in self._rows(parts, "   ")),
         ]
 
-    def _failed(self, bridge: EngineBridge) -> list[Content]:
+    def _failed(self, slot: ModelSlot) -> list[Content]:
         models = self._keys.hint("model.choose")
         return [
             Content.styled("the model cannot be used", "bold $error"),
-            Content(bridge.error),
+            Content(slot.error),
             Content(""),
-            Content.styled(f"{bridge.remedy} ({models})" if bridge.remedy else f"{models} models", MUTED),
+            Content.styled(f"{slot.remedy} ({models})" if slot.remedy else f"{models} models", MUTED),
         ]
 
-    def _absent(self, bridge: EngineBridge) -> list[Content]:
-        entry, registry, models = bridge.entry, bridge.loader.registry, self._keys.hint("model.choose")
+    def _absent(self, slot: ModelSlot) -> list[Content]:
+        entry, registry, models = slot.entry, slot.loader.registry, self._keys.hint("model.choose")
         if entry is None or registry is None:
-            return [Content(bridge.error)]
+            return [Content(slot.error)]
         target = registry.target(entry)
         if target is None:
-            return [Content(bridge.error), Content(""), Content.styled(f"{models} other models", MUTED)]
+            return [Content(slot.error), Content(""), Content.styled(f"{models} other models", MUTED)]
         facts = [size(entry.size) if entry.size is not None else "", entry.licence]
         lines = [
             Content.assemble("The model ", (entry.name, "bold"), " answers, on this machine."),
@@ -111,23 +111,23 @@ class Welcome(Static):
             Content(""),
         ]
         keys = [("enter", "download"), (models, "another model")]
-        if bridge.remedy:  # a download was tried
-            lines += [Content.styled(bridge.error, "$warning"), Content("")]
+        if slot.remedy:  # a download was tried
+            lines += [Content.styled(slot.error, "$warning"), Content("")]
             keys = [("enter", "tries again"), (models, "a file you have"), ("/why", "details")]
         hints = [part for key, does in keys for part in ((key, "bold $accent"), f" {does}   ")]
         return [*lines, Content.assemble(*hints).rstrip()]
 
-    def _downloading(self, bridge: EngineBridge) -> list[Content]:
+    def _downloading(self, slot: ModelSlot) -> list[Content]:
         from ...download import format_progress
 
-        progress, name = bridge.progress, bridge.entry.name if bridge.entry is not None else "the model"
+        progress, name = slot.progress, slot.entry.name if slot.entry is not None else "the model"
         said = format_progress(progress) if progress is not None else "looking for the file"
         parts = [part.strip() for part in said.split("  ") if part.strip()]
         hints = ["you can type meanwhile", f"{self._keys.hint('reply.stop')} stops"]
         return [
             Content.assemble("fetching ", (name, "bold")),
             Content(""),
-            bar(bridge.fetched_share, min(BAR_CELLS, self.content_size.width), self._glyphs),
+            bar(slot.fetched_share, min(BAR_CELLS, self.content_size.width), self._glyphs),
             *(Content.styled(row, MUTED) for row in self._rows(parts, "  ")),
             Content(""),
             *(Content.styled(row, MUTED) for row in self._rows(hints, "   ")),

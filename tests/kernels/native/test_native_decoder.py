@@ -4,7 +4,7 @@ import pytest
 from anchors import COUNT_IDS, COUNT_REPLY, FACES_IDS
 from engine.loading.checkpoint import open_checkpoint
 from engine.models.decoder import decoder
-from engine.models.spec import ModelSpec, RopeSpec
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.reference import ReferenceBackend
@@ -15,7 +15,7 @@ from random_weights import RandomTensors
 def tiny(**changes):
     values = {
         "architecture": "llama",
-        "layers": 2,
+        "layers": (LayerSpec(),) * 2,
         "width": 72,
         "heads": 6,
         "kv_heads": 2,
@@ -30,14 +30,14 @@ def tiny(**changes):
 
 VARIANTS = {
     "q4": (tiny(feed_forward=96), ("q4",), True, False),
-    "q8": (tiny(rope=RopeSpec(layout="interleaved")), ("q8",), False, False),
+    "q8": (tiny(layers=(LayerSpec(rope=RopeSpec(layout="interleaved")),) * 2), ("q8",), False, False),
     "mixed": (
-        tiny(kv_heads=6, window=24, window_layers=frozenset({1})),
+        tiny(kv_heads=6, layers=(LayerSpec(), LayerSpec(window=24))),
         ("q4", "bf16", "q8", "f16", "f32"),
         True,
         True,
     ),
-    "plain": (tiny(qk_norm=True, kv_heads=1), ("f32",), False, False),
+    "plain": (tiny(kv_heads=1), ("f32",), False, False),
 }
 
 
@@ -46,13 +46,17 @@ class Model:
 
     def __init__(self, backend, spec, tensors, helpers, block_size=32, dtype="float16", width=8):
         weights = place(spec, tensors, backend)
-        backend.allocate_cache(CacheShape(spec.layers, 64, block_size, spec.kv_heads, spec.head_dim, dtype))
+        backend.allocate_cache(
+            CacheShape(len(spec.layers), 64, block_size, spec.kv_heads, spec.head_dim, dtype)
+        )
         limits = Limits(rows=256, samples=256, sequences=8, blocks_per_sequence=width)
         self.program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)
         self.helpers, self.block_size = helpers, block_size
 
     def logits(self, parts, samples="all"):
-        output = self.program.run(self.helpers.batch(parts, self.block_size, samples), logits=True)
+        output = self.program.launch(
+            self.helpers.batch(parts, self.block_size, samples), logits=True
+        ).result()
         assert np.array_equal(output.tokens, output.logits.argmax(axis=1))
         return output.logits.copy()
 

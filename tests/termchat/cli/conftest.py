@@ -16,6 +16,7 @@ from engine.testing import ScriptedModel
 from engine.tokenization import Tokenizer, load_tokenizer
 from termchat.cli.console import Console
 from termchat.cli.main import run
+from termchat.cli.oneshot import Request
 from termchat.cli.output import Messages, Output
 from termchat.cli.signals import HANDLED
 
@@ -108,3 +109,16 @@ def scripted(
         return ids
 
     return install
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """Catch what would be answered."""
+    seen: list[Request] = []
+
+    def answer(console: Console, request: Request) -> int:
+        seen.append(request)
+        return 0
+
+    monkeypatch.setattr("termchat.cli.oneshot.answer", answer)
+    return seen

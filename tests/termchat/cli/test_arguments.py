@@ -11,20 +11,7 @@ import click
 import pytest
 
 from termchat.cli.main import PROMPT_COMMAND, program, prompt
-from termchat.cli.oneshot import Request
-
-
-@pytest.fixture
-def requests(monkeypatch):
-    """Catch what would be answered."""
-    seen: list[Request] = []
-
-    def answer(console, request):
-        seen.append(request)
-        return 0
-
-    monkeypatch.setattr("termchat.cli.oneshot.answer", answer)
-    return seen
+from termchat.cli.request import Request
 
 
 @pytest.mark.parametrize(

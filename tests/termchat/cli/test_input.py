@@ -13,21 +13,8 @@ from termchat.cli import stdin
 from termchat.cli.console import Console
 from termchat.cli.errors import CliError
 from termchat.cli.main import run
-from termchat.cli.oneshot import Request
 from termchat.cli.output import Messages, Output
-
-
-@pytest.fixture
-def requests(monkeypatch):
-    """Catch what would be answered."""
-    seen: list[Request] = []
-
-    def answer(console, request):
-        seen.append(request)
-        return 0
-
-    monkeypatch.setattr("termchat.cli.oneshot.answer", answer)
-    return seen
+from termchat.cli.request import Request
 
 
 @pytest.mark.parametrize(

@@ -421,7 +421,7 @@ def test_B081_B085_what_cannot_be_saved_is_one_warning(termchat, scripted, home,
     elif problem == "read-only":
         monkeypatch.setattr("termchat.store.database._writable", lambda path: False)
     elif problem == "locked":
-        monkeypatch.setattr("termchat.cli.oneshot.BUSY_SECONDS", 0.2)
+        monkeypatch.setattr("termchat.cli.request.BUSY_SECONDS", 0.2)
         lock = sqlite3.connect(database, isolation_level=None)
         lock.execute("BEGIN IMMEDIATE")
     before = database.read_bytes() if database.exists() else None

@@ -37,6 +37,32 @@ def test_a_closed_output_is_never_written_to():
         output.write("x")
 
 
+@pytest.mark.parametrize("kind", [Output, Messages])
+def test_what_is_sent_at_the_same_time_goes_out_one_after_the_other(kind):
+    read, write = os.pipe()
+    texts = [letter * 300_000 for letter in "abc"]  # each larger than the pipe's buffer
+    received = bytearray()
+
+    def drain():
+        while piece := os.read(read, 1 << 16):
+            received.extend(piece)
+
+    async def main():
+        stream = kind(write)
+        sending = [asyncio.ensure_future(stream.send(text)) for text in texts]
+        for _ in range(20):  # all of them wait for room
+            await asyncio.sleep(0)
+        reader = threading.Thread(target=drain)
+        reader.start()
+        await asyncio.wait_for(asyncio.gather(*sending), 60)
+        os.close(write)
+        await asyncio.to_thread(reader.join)
+
+    asyncio.run(main())
+    os.close(read)
+    assert received == "".join(texts).encode()
+
+
 def test_sending_to_a_slow_reader_does_not_block_the_loop():
     read, write = os.pipe()
     text = "0123456789abcdef" * 20_000  # larger than any pipe's buffer

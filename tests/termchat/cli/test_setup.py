@@ -12,8 +12,9 @@ from termchat.cli.options import ENGINE
 from termchat.config import Config
 from termchat.registry import ResolvedModel
 from termchat.registry_file import ModelEntry
+from termchat.sampling import sampling_params
 from termchat.settings import SAMPLING_KEYS
-from termchat.setup import engine_config, sampling_params
+from termchat.setup import engine_config
 
 VALUES = {
     "temperature": 0.5,

@@ -14,23 +14,17 @@ from contextlib import suppress
 
 import pytest
 
-from termchat.cli.batch.lines import ResultFile
+from termchat.cli.batch.results import ResultFile
 from termchat.cli.console import Console
 from termchat.cli.destination import stream_of
 from termchat.cli.main import run
 from termchat.cli.output import Messages, Output, OutputError, ReaderClosed
 from termchat.cli.stdin import Input, decode, read_all
 from termchat.store import Store
+from waiting import wait_for
 
 SECONDS = 60.0
 """After this something hangs."""
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def feed(fd, *pieces):

@@ -8,9 +8,8 @@ import random
 
 import pytest
 
-from termchat.setup import starts_thinking, thinking_style
 from termchat.store import Store
-from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking
+from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking, starts_thinking, thinking_style
 
 CASES = [
     ("plain answer", False, "", "plain answer"),

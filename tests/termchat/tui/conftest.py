@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,15 +15,16 @@ from engine.tokenization import load_tokenizer
 from termchat.config import Config
 from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import LocalSource, ModelEntry
-from termchat.tui.conversations.collection import Chats
-from termchat.tui.conversations.conversation import Chat
+from termchat.tui.conversations.collection import Conversations
+from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.conversations.live_reply import LiveReply
-from termchat.tui.conversations.store_thread import History
-from termchat.tui.conversations.streaming import Relay
+from termchat.tui.conversations.store_thread import StoreThread
+from termchat.tui.conversations.streaming import Streaming
 from termchat.tui.conversations.turns import Turns
 from termchat.tui.engines.loader import Loader
 from termchat.tui.engines.monitor import Monitor
-from termchat.tui.engines.pool import Engines
+from termchat.tui.engines.pool import EnginePool
+from waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -51,14 +51,6 @@ def script(default_model: Path, tokenizer: Any) -> Callable[..., ScriptedModel]:
     return make
 
 
-async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait until a condition holds; fail if it does not within a time that only a hang needs."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.005)
-
-
 class Recorder:
     """A listener that notes what it is told."""
 
@@ -68,14 +60,14 @@ class Recorder:
         self.lasting = ""
         self.ended = 0
 
-    def chats_changed(self) -> None: ...
+    def conversations_changed(self) -> None: ...
 
-    def chat_changed(self, chat: Chat) -> None: ...
+    def conversation_changed(self, chat: Conversation) -> None: ...
 
-    def reply_grew(self, chat: Chat, reply: LiveReply, answer: str, thinking: str) -> None:
+    def reply_grew(self, chat: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         self.grown.append(answer)
 
-    def reply_ended(self, chat: Chat) -> None:
+    def reply_ended(self, chat: Conversation) -> None:
         self.ended += 1
 
     def tell_lasting(self, text: str) -> None:
@@ -127,17 +119,17 @@ class Stage:
             engine_config=models.config,
             plan=models.plan,
         )
-        self.engines = Engines(loader, lambda: None)
+        self.engines = EnginePool(loader, lambda: None)
         models.loaded = lambda: len(self.engines.loaded)
-        self.history = History(self.database, lambda error: self.listener.notices.append(str(error)))
-        self.chats = Chats(self.history, self.listener)
-        relay = Relay(self.chats, self.history, self.listener)
-        self.turns = Turns(self.engines, self.chats, self.history, relay, self.listener)
-        self.monitor = Monitor(self.engines, self.chats, relay)
+        self.store = StoreThread(self.database, lambda error: self.listener.notices.append(str(error)))
+        self.conversations = Conversations(self.store, self.listener)
+        streaming = Streaming(self.conversations, self.store, self.listener)
+        self.turns = Turns(self.engines, self.conversations, self.store, streaming, self.listener)
+        self.monitor = Monitor(self.engines, self.conversations, streaming)
 
-    async def ask(self, text: str, chat: Chat | None = None) -> Chat:
+    async def ask(self, text: str, chat: Conversation | None = None) -> Conversation:
         """Send a text and wait for the reply."""
-        chat = chat or self.chats.new()
+        chat = chat or self.conversations.new()
         self.turns.submit(chat, text)
         await until(lambda: not chat.busy)
         return chat
@@ -148,8 +140,8 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
     @asynccontextmanager
     async def open_stage(model: Any, *, start: bool = True) -> AsyncIterator[Stage]:
         stage = Stage(Models(default_model, tmp_path, model), tmp_path)
-        await stage.history.open()
-        await stage.chats.load()
+        await stage.store.open()
+        await stage.conversations.load()
         if start:
             await stage.engines.start(None)
         try:
@@ -157,16 +149,18 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
         finally:
             await stage.turns.close()
             await stage.engines.close()
-            stage.history.close()
+            stage.store.close()
 
     return open_stage
 
 
 @pytest.fixture
-def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
+def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The application on a terminal of a size, with a scripted engine."""
     from termchat.paths import Paths
     from termchat.tui.app import Options, TermchatApp
+
+    monkeypatch.setattr("termchat.tui.screens.main.TICK_SECONDS", 0.05)  # what is waited for is there sooner
 
     @asynccontextmanager
     async def start(
@@ -200,7 +194,7 @@ def open_app(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
                 yield Driver(app, pilot, models)
             finally:
                 await app.action_quit()
-                app.history.close()
+                app.store.close()
 
     return start
 
@@ -220,8 +214,8 @@ class Driver:
         return self.app._main
 
     @property
-    def chat(self) -> Chat:
-        return self.app.chats.shown
+    def conversation(self) -> Conversation:
+        return self.app.conversations.shown
 
     @property
     def screen(self) -> str:
@@ -239,10 +233,13 @@ class Driver:
             await self.settle()
 
     async def press(self, *keys: str) -> None:
-        """Press keys; unlike the pilot it does not wait until the processor has nothing to do."""
+        """Press keys, each when all that the one before it brought about is done.
+
+        Unlike the pilot it does not wait until the processor has nothing to do.
+        """
         for key in keys:
             self.type_ahead(key)
-            await asyncio.sleep(0.05)
+            await self.typed()
 
     def type_ahead(self, *keys: str) -> None:
         """Press keys before the application has looked at the first of them."""
@@ -268,14 +265,16 @@ class Driver:
         def at_rest() -> bool:
             asking = len(self.app.screen_stack) > 2  # a dialog is open, and a command waits for it
             working = any(worker.is_running for worker in self.app.workers) and not asking
-            return not working and not any(chat.busy for chat in self.app.chats.all)
+            return not working and not any(chat.busy for chat in self.app.conversations.all)
 
         await until(at_rest)
-        await self.pilot.pause(0.15)
+        ticks = self.main._ticks
+        await until(lambda: self.main._ticks > ticks + 1 or not self.main.is_running)
+        await self.pilot.pause(0)
 
     async def shows(self, *texts: str) -> None:
         """Wait until all of these are on the screen."""
         try:
-            await until(lambda: all(text in self.screen for text in texts))
+            await until(lambda: all(text in self.screen for text in texts), longest=0.05)
         except AssertionError as error:
             raise AssertionError(f"{texts} not on the screen:\n{self.screen}") from error

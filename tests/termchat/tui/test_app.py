@@ -30,24 +30,24 @@ async def test_a_turn_on_the_screen(open_app: Any, script: Any) -> None:
         await d.say("Hi there")
         await d.shows("❯ you", "Hi there", "Hello, you.", "tok/s", "first token")
         assert d.main.prompt.text == ""
-        assert d.chat.title in d.screen
+        assert d.conversation.title in d.screen
 
 
 async def test_B065_markup_is_shown_character_for_character(open_app: Any, script: Any) -> None:
     replies = [" ".join(MARKUP)] * 2
     async with open_app(script(*replies, step=0.002), size=(160, 44)) as d:
         await d.say(MARKUP[3])
-        await d.app.chats.set_system(d.chat, MARKUP[0])
-        await d.app.chats.rename(d.chat, MARKUP[1])
+        await d.app.conversations.set_system(d.conversation, MARKUP[0])
+        await d.app.conversations.rename(d.conversation, MARKUP[1])
         for text in MARKUP:
             d.main.notify_user(text)
         await d.say(MARKUP[2])
         await d.shows(MARKUP[0], MARKUP[1], MARKUP[2], MARKUP[3], MARKUP[4])
-        d.chat.error = "[/] " + MARKUP[1]
-        d.main.chat_changed(d.chat)
+        d.conversation.error = "[/] " + MARKUP[1]
+        d.main.conversation_changed(d.conversation)
         await d.shows("✗ [/] [bold")
-        await d.main.switch_to(d.app.chats.new())
-        await d.main.switch_to(d.app.chats.all[-1])
+        await d.main.switch_to(d.app.conversations.new())
+        await d.main.switch_to(d.app.conversations.all[-1])
         await d.shows(MARKUP[3])
 
 
@@ -58,7 +58,7 @@ async def test_B067_stop_keeps_the_text_and_the_app(open_app: Any, script: Any) 
             await d.shows("0 1 2 3")
             await d.press(key)
             await d.settle()
-            assert d.chat.messages[-1].status == "interrupted"
+            assert d.conversation.messages[-1].status == "interrupted"
             await d.shows("stopped", "continues this reply")
             d.main.prompt.load("typed, not sent")
             await d.press("ctrl+c", "escape")
@@ -92,14 +92,14 @@ async def test_switching_loses_no_text(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG[:300], "Other.", step=0.01)) as d:
         await d.say("count", wait=False)
         await d.shows("0 1 2 3")
-        first = d.chat
+        first = d.conversation
         d.main.prompt.load("half a thought")
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat is not first)
+        await d.until(lambda: d.conversation is not first)
         assert d.main.prompt.text == ""
         await d.say("two")
         await d.press("ctrl+pagedown")
-        await d.until(lambda: d.chat is first)
+        await d.until(lambda: d.conversation is first)
         assert d.main.prompt.text == "half a thought"
         assert not first.unread
         assert first.messages[-1].text == LONG[:300]
@@ -114,10 +114,10 @@ async def test_several_versions_and_going_through_them(open_app: Any, script: An
         await d.press("alt+right")
         await d.shows("‹3/3›", "Three.")
         await d.press("alt+up")
-        await d.until(lambda: d.main.conversation.focused is not None)
+        await d.until(lambda: d.main.view.focused is not None)
         await d.press("left")
         await d.shows("‹2/3›", "Two.")
-        await d.until(lambda: d.main.conversation.focused is not None)
+        await d.until(lambda: d.main.view.focused is not None)
         await d.press("left")
         await d.shows("‹1/3›", "One.")
 
@@ -136,7 +136,7 @@ async def test_editing_makes_a_version(open_app: Any, script: Any) -> None:
     async with open_app(script("One.", "Two.")) as d:
         await d.say("frist")
         await d.press("alt+up", "alt+up", "e")
-        await d.until(lambda: d.chat.editing is not None)
+        await d.until(lambda: d.conversation.editing is not None)
         assert d.main.prompt.text == "frist"
         await d.say("first")
         await d.shows("‹2/2›", "first", "Two.")
@@ -152,8 +152,8 @@ async def test_keys_of_messages(open_app: Any, script: Any) -> None:
         await d.press("y")
         await d.until(lambda: d.app.clipboard.startswith("Look:"))
         await d.press("b")
-        await d.until(lambda: len(d.app.chats.all) == 2)
-        await d.until(lambda: d.app.chats.all[0] is d.chat)
+        await d.until(lambda: len(d.app.conversations.all) == 2)
+        await d.until(lambda: d.app.conversations.all[0] is d.conversation)
         d.main.prompt.focus()
         await d.press("c", "y")
         assert d.main.prompt.text == "cy"
@@ -165,7 +165,7 @@ async def test_commands_that_are_typed(open_app: Any, script: Any, tmp_path: Any
         await d.say("/title A [b]title[/b]")
         await d.shows("A [b]title[/b]")
         await d.say("/set temperature 0.5")
-        await d.until(lambda: d.chat.sampling == {"temperature": 0.5})
+        await d.until(lambda: d.conversation.sampling == {"temperature": 0.5})
         d.main.prompt.load("/set temperature -3")
         await d.press("enter")
         await d.shows("temperature must be in")
@@ -176,13 +176,13 @@ async def test_commands_that_are_typed(open_app: Any, script: Any, tmp_path: Any
         await d.say(f"/export json {tmp_path}/out.json")
         await d.until(lambda: (tmp_path / "out.json").exists())
         await d.say("//not a command")
-        assert d.chat.messages[-2].text == "/not a command"
+        assert d.conversation.messages[-2].text == "/not a command"
         await d.say("/delete")
-        await d.until(lambda: not any(chat.id for chat in d.app.chats.all))
+        await d.until(lambda: not any(chat.id for chat in d.app.conversations.all))
         await d.say("/undelete")
-        await d.until(lambda: any(chat.id for chat in d.app.chats.all))
+        await d.until(lambda: any(chat.id for chat in d.app.conversations.all))
         await d.say(f"/import {tmp_path}/out.json")
-        await d.until(lambda: sum(bool(chat.id) for chat in d.app.chats.all) == 2)
+        await d.until(lambda: sum(bool(chat.id) for chat in d.app.conversations.all) == 2)
 
 
 async def test_a_file_goes_with_a_message(open_app: Any, script: Any, tmp_path: Any) -> None:
@@ -191,9 +191,9 @@ async def test_a_file_goes_with_a_message(open_app: Any, script: Any, tmp_path: 
         d.app.folder = tmp_path
         d.main.prompt.insert("what is in @note.txt and @nothing")
         await d.press("enter")
-        await d.until(lambda: d.chat.messages)
+        await d.until(lambda: d.conversation.messages)
         await d.settle()
-        text = d.chat.messages[0].text
+        text = d.conversation.messages[0].text
         assert text == "what is in @note.txt and @nothing\n\n````note.txt\nits ``` content\n````"
 
 
@@ -208,7 +208,7 @@ async def test_searching_all_conversations(open_app: Any, script: Any) -> None:
         await d.press(*"red")
         await d.shows("The fox is red.")
         await d.press("enter")
-        await d.until(lambda: d.chat.title == "fox")
+        await d.until(lambda: d.conversation.title == "fox")
 
 
 async def test_settings_of_a_conversation(open_app: Any, script: Any) -> None:
@@ -221,7 +221,9 @@ async def test_settings_of_a_conversation(open_app: Any, script: Any) -> None:
         await d.shows("top_k must be a whole number")
         d.app.screen.query_one("#top_k").value = "5"
         await d.press("ctrl+s")
-        await d.until(lambda: d.chat.sampling == {"top_k": 5} and d.chat.system == "Be [short].")
+        await d.until(
+            lambda: d.conversation.sampling == {"top_k": 5} and d.conversation.system == "Be [short]."
+        )
 
 
 async def test_themes_are_previewed_and_kept(open_app: Any, script: Any) -> None:
@@ -253,9 +255,9 @@ async def test_keys_can_be_changed(open_app: Any, script: Any) -> None:
     async with open_app(script("One."), config=config) as d:
         await d.shows("there is no such action")
         await d.say("hello")
-        first = d.chat
+        first = d.conversation
         await d.press("ctrl+f")
-        await d.until(lambda: d.chat is not first)
+        await d.until(lambda: d.conversation is not first)
 
 
 async def test_the_panel_and_its_copy_as_json(open_app: Any, script: Any) -> None:
@@ -276,7 +278,7 @@ async def test_plain_characters_if_asked_for(open_app: Any, script: Any) -> None
     async with open_app(script("- one\n\n> two\n\n---\n"), size=(160, 44), config="ascii = true\n") as d:
         await d.say("hello")
         await d.shows("# SmolLM2", "* one", "| two", "---", "KV cache")
-        drawn = d.main.conversation.transcript
+        drawn = d.main.view.transcript
         rows = "".join(drawn.render_line(y).text for y in range(drawn.size.height - 4))
         assert rows.replace("·", "").isascii()
 
@@ -286,13 +288,13 @@ async def test_folding_the_thinking_keeps_the_place(open_app: Any, script: Any) 
     async with open_app(script(*replies)) as d:
         await d.say("first")
         await d.say("second")
-        transcript = d.main.conversation.transcript
+        transcript = d.main.view.transcript
         transcript.reveal(3)
         await d.shows("line 1", "line 10")
         before = [transcript.render_line(y).text for y in range(10)]
-        thought = d.chat.messages[1]
+        thought = d.conversation.messages[1]
         height = transcript.virtual_size.height
-        d.main.conversation.fold_thinking(thought.id)
+        d.main.view.fold_thinking(thought.id)
         await d.until(lambda: transcript.virtual_size.height > height + 20)
         await d.pilot.pause(0.05)
         assert [transcript.render_line(y).text for y in range(10)] == before
@@ -374,7 +376,7 @@ async def test_B071_any_size_while_text_streams(open_app: Any, script: Any) -> N
             await asyncio.sleep(0.01)
         await d.pilot.resize_terminal(80, 24)
         await d.settle()
-        assert d.chat.messages[-1].text == LONG[:500]
+        assert d.conversation.messages[-1].text == LONG[:500]
         assert d.main.prompt.text == "half typed"
         await d.shows(LONG[:500].split()[-1], "half typed")
 
@@ -414,16 +416,16 @@ async def test_context_is_said_to_fill_and_a_new_conversation_goes_on(open_app: 
         await d.say("first")
         await d.say("second")
         await d.shows("tokens of the context are used")
-        old = d.chat
+        old = d.conversation
         kept = [message.text for message in old.messages]
         d.main.prompt.load("/compact")
         await d.press("enter")
         await d.shows("without the oldest messages")
         await d.press("enter")
-        await d.until(lambda: d.chat is not old and d.chat.messages)
+        await d.until(lambda: d.conversation is not old and d.conversation.messages)
         assert [message.text for message in old.messages] == kept
-        assert d.chat.conversation.forked_from == old.id
-        assert [message.text for message in d.chat.messages] == kept[2:]
+        assert d.conversation.row.forked_from == old.id
+        assert [message.text for message in d.conversation.messages] == kept[2:]
 
 
 def test_every_command_has_a_name_of_its_own() -> None:
@@ -451,15 +453,15 @@ async def test_the_plots_close_and_all_replies_stop(open_app: Any, script: Any) 
     async with open_app(script(LONG, LONG, step=0.01)) as d:
         await d.say("one", wait=False)
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat.id is None)
+        await d.until(lambda: d.conversation.id is None)
         await d.say("two", wait=False)
-        await d.until(lambda: sum(bool(chat.live) for chat in d.app.chats.all) == 2)
+        await d.until(lambda: sum(bool(chat.live) for chat in d.app.conversations.all) == 2)
         await d.press("f3")
         await d.shows("tokens a second")
         await d.press("escape")
         await d.shows("Type a message")
         await d.say("/stop all")
-        for chat in d.app.chats.all:
+        for chat in d.app.conversations.all:
             assert all(each.status != "done" for each in chat.messages if each.role == "assistant")
 
 
@@ -467,7 +469,7 @@ async def test_the_plots_take_readings_while_they_are_composed(open_app: Any, sc
     async with open_app(script("Hello.")) as d:
         await d.say("hi")
         readings: list[Any] = []
-        d.app.show_stats = lambda: readings.append((d.app.monitor.stats, d.app.monitor.history))
+        d.app.show_stats = lambda: readings.append((d.app.monitor.stats, d.app.monitor.timeline))
         await d.until(lambda: readings and readings[-1][0] is not None)
         screen = StatsScreen(d.app.glyphs)
         d.app.push_screen(screen)
@@ -483,11 +485,11 @@ async def test_enter_before_the_store_is_open(open_app: Any, script: Any) -> Non
         await d.say("an older one")
     async with open_app(None, early=True) as d:
         d.models.models = script("Hi.")
-        assert d.app.history._store is None
+        assert d.app.store._store is None
         d.main.prompt.load("early")
         await d.press("enter", "f3")
-        await d.until(lambda: len(d.app.chats.all) == 2)
+        await d.until(lambda: len(d.app.conversations.all) == 2)
         await d.press("escape")
         await d.settle()
         await d.shows("early", "Hi.")
-        assert [chat.title for chat in d.app.chats.all] == ["early", "an older one"]
+        assert [chat.title for chat in d.app.conversations.all] == ["early", "an older one"]

@@ -66,9 +66,9 @@ async def test_200_bursts_of_keys_give_what_slow_typing_gives(
     async with open_app(script(*[LONG] * 8, step=0.05), size=(100, 30)) as d:
         chats = []
         for number in range(8):
-            await d.main.switch_to(d.app.chats.new())
-            d.app.turns.submit(d.chat, f"chat {number}")
-            chats.append(d.chat)
+            await d.main.switch_to(d.app.conversations.new())
+            d.app.turns.submit(d.conversation, f"chat {number}")
+            chats.append(d.conversation)
         await d.until(lambda: all(chat.live for chat in chats))
         for number in range(200):
             keys = burst(rng)
@@ -88,12 +88,12 @@ async def test_a_message_that_is_edited_in_one_burst(open_app: Any, script: Any)
         d.type_ahead("alt+up", "alt+up", "e", "ctrl+u", *"second", "enter", *"next", "left", "X")
         await d.typed()
         await d.settle()
-        assert [message.text for message in d.chat.messages] == ["second", "Two."]
+        assert [message.text for message in d.conversation.messages] == ["second", "Two."]
         assert d.main.prompt.text == "nexXt"
         d.type_ahead("ctrl+u", "ctrl+k", *"three", "enter", *"four", "enter", *"left")
         await d.typed()
         await d.settle()
-        asked = [message.text for message in d.chat.messages if message.role == "user"]
+        asked = [message.text for message in d.conversation.messages if message.role == "user"]
         assert asked == ["second", "three", "four"]
         assert d.main.prompt.text == "left"
 
@@ -101,11 +101,11 @@ async def test_a_message_that_is_edited_in_one_burst(open_app: Any, script: Any)
 async def test_bursts_in_forms_and_lists(open_app: Any, script: Any) -> None:
     async with open_app(script("The fox is red.", "The sea is blue.", "Yes."), size=(120, 50)) as d:
         await d.say("fox")
-        fox = d.chat
+        fox = d.conversation
         d.type_ahead("ctrl+n", *"sea", "enter")
         await d.typed()
         await d.settle()
-        sea = d.chat
+        sea = d.conversation
         assert sea is not fox
         d.type_ahead("f2", *"Be kind", "tab", *"0.7", "tab", *"40x", "backspace", "tab", "ctrl+s", *"hi")
         await d.typed()
@@ -113,7 +113,7 @@ async def test_bursts_in_forms_and_lists(open_app: Any, script: Any) -> None:
         assert d.main.prompt.text == "hi"
         d.type_ahead("ctrl+u", "ctrl+o", *"fox", "enter", *"draft")
         await d.typed()
-        await d.until(lambda: d.chat is fox)
+        await d.until(lambda: d.conversation is fox)
         assert (d.main.prompt.text, sea.draft) == ("draft", "")
         d.type_ahead(
             "ctrl+u", *"/title Reynard", "enter", "ctrl+pagedown", "ctrl+pageup", *"x", "backspace", *"y"
@@ -123,12 +123,12 @@ async def test_bursts_in_forms_and_lists(open_app: Any, script: Any) -> None:
         assert d.main.prompt.text == "y"
         d.type_ahead("ctrl+b", "ctrl+b", "down", "down", "up", "down", "enter", *"z")
         await d.typed()
-        assert d.chat is d.app.chats.all[1], "the second row"
+        assert d.conversation is d.app.conversations.all[1], "the second row"
         assert d.main.prompt.text == "yz"
         d.type_ahead(
             "f1", "escape", "ctrl+u", *"/title", "enter", "ctrl+u", *"Sea", "backspace", "t", "enter", "!"
         )
-        await d.until(lambda: d.chat.title == "Set")
+        await d.until(lambda: d.conversation.title == "Set")
         await d.typed()
         assert d.main.prompt.text == "!"
 
@@ -136,7 +136,7 @@ async def test_bursts_in_forms_and_lists(open_app: Any, script: Any) -> None:
 async def test_what_is_typed_beside_the_prompt_goes_to_it(open_app: Any, script: Any) -> None:
     async with open_app(script("One.")) as d:
         await d.say("one")
-        d.main.conversation.transcript.focus()
+        d.main.view.transcript.focus()
         d.type_ahead(*"this is")
         await d.typed()
         assert d.main.prompt.text == "this is"
@@ -205,5 +205,5 @@ async def test_a_paste_goes_where_the_keys_are_and_sends_nothing(open_app: Any, 
         await d.typed()
         d.type_ahead("escape")
         await d.typed()
-        assert len(d.chat.messages) == 2
+        assert len(d.conversation.messages) == 2
         assert "beside a question" in d.main.prompt.text

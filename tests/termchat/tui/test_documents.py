@@ -28,8 +28,8 @@ async def test_N019_an_import_keeps_its_order_and_has_no_mark(
         d.app.folder = tmp_path
         await d.say("/import with a blank.json")
         await d.shows("conversations added: 3", "in one")
-        assert [chat.title for chat in d.app.chats.all if chat.id] == ["one", "two", "three"]
-        assert "\ufeff" not in d.chat.messages[0].text
+        assert [chat.title for chat in d.app.conversations.all if chat.id] == ["one", "two", "three"]
+        assert "\ufeff" not in d.conversation.messages[0].text
 
 
 async def test_what_cannot_be_imported_is_one_sentence(open_app: Any, script: Any, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_what_cannot_be_imported_is_one_sentence(open_app: Any, script: An
             await d.say(f"/import {name}")
             await d.shows(sentence)
             d.main.query_one("Notices").clear()
-        assert [chat.id for chat in d.app.chats.all] == [None]
+        assert [chat.id for chat in d.app.conversations.all] == [None]
 
 
 async def test_an_export_has_a_known_format_and_replaces_nothing_unasked(
@@ -94,7 +94,7 @@ def test_titles_count_on(title: str, following: str) -> None:
 
 
 async def compacted(d: Any, answer: int) -> Any:
-    old = d.chat
+    old = d.conversation
     await d.say("/compact", wait=False)
     await d.shows("with a summary of what was said")
     await d.press(*["down"] * answer, "enter")
@@ -108,36 +108,36 @@ async def test_a_summary_is_shown_without_the_thinking_and_the_last_message_goes
     async with open_app(script(*replies, step=0.005), size=(140, 40)) as d:
         await d.say("first")
         await d.say("continue please", wait=False)
-        await d.until(lambda: d.chat.live)
+        await d.until(lambda: d.conversation.live)
         await d.press("escape")
-        await d.until(lambda: not d.chat.busy)
-        if d.chat.ending != "unanswered":  # some words had come: take them away
-            await d.app.chats.select(d.chat, d.chat.messages[-2].id)
-            reply = d.chat.tree.pop(d.chat.messages[-1].id)
-            d.chat.leaf_id = reply.parent_id
+        await d.until(lambda: not d.conversation.busy)
+        if d.conversation.ending != "unanswered":  # some words had come: take them away
+            await d.app.conversations.select(d.conversation, d.conversation.messages[-2].id)
+            reply = d.conversation.tree.pop(d.conversation.messages[-1].id)
+            d.conversation.leaf_id = reply.parent_id
         old = await compacted(d, 1)
-        await d.until(lambda: d.chat is not old)
+        await d.until(lambda: d.conversation is not old)
         await d.settle()
-        assert d.chat.title == "first (2)"
-        assert d.chat.system == "Summary of the conversation so far:\nThey counted."
-        assert [message.text for message in d.chat.messages] == ["continue please", "Went on."]
+        assert d.conversation.title == "first (2)"
+        assert d.conversation.system == "Summary of the conversation so far:\nThey counted."
+        assert [message.text for message in d.conversation.messages] == ["continue please", "Went on."]
         await d.shows("summary of what was said before", "They counted.", "continue please", "Went on.")
         await d.press("alt+up", "alt+up", "alt+up")
-        assert d.main.conversation.focused is None  # the summary is no message
+        assert d.main.view.focused is None  # the summary is no message
 
 
 async def test_a_summary_can_be_stopped(open_app: Any, script: Any) -> None:
     async with open_app(script("First.", LONG * 3, "Answer.", step=0.02), size=(140, 40)) as d:
         await d.say("first")
         old = await compacted(d, 1)
-        await d.until(lambda: d.chat.busy)
+        await d.until(lambda: d.conversation.busy)
         await d.say("typed meanwhile", wait=False)
         await d.press("escape")
         await d.shows("the summary was stopped")
         await d.until(lambda: not old.busy)
-        assert d.chat is old
+        assert d.conversation is old
         assert d.main.prompt.value == "typed meanwhile"
-        assert len(d.app.chats.all) == 1
+        assert len(d.app.conversations.all) == 1
 
 
 async def test_nothing_said_is_not_summarised(open_app: Any, script: Any) -> None:
@@ -145,7 +145,7 @@ async def test_nothing_said_is_not_summarised(open_app: Any, script: Any) -> Non
         await d.say("word " * 470)
         old = await compacted(d, 1)
         await d.shows("nothing before the last message to be summarised")
-        assert d.chat is old
+        assert d.conversation is old
 
 
 async def test_deleted_conversations_are_purged_when_asked(
@@ -183,13 +183,13 @@ async def test_a_search_waits_for_a_pause_and_keeps_nothing_from_being_saved(
         await d.shows("The fox is red.")
         assert asked[-1] == "the fox"
         assert len(asked) < 6, asked
-        store = await d.app.history.call(lambda store: store)
-        reader = await d.app.history.read(lambda reader: reader)
+        store = await d.app.store.call(lambda store: store)
+        reader = await d.app.store.read(lambda reader: reader)
         assert reader.database is not store.database
         await d.press("escape")
         await d.press("ctrl+o")
         d.type_ahead(*"red", "enter")  # what is typed counts, though the list has not followed yet
-        await d.until(lambda: d.main.conversation.focused is not None)
+        await d.until(lambda: d.main.view.focused is not None)
 
 
 async def test_a_search_that_ends_while_its_list_is_closed_is_dropped(open_app: Any, script: Any) -> None:

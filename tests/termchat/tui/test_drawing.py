@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from termchat.tui.widgets.kept_rows import RowView
-from termchat.tui.widgets.lines import Block
+from termchat.tui.widgets.lines import Lines
 from termchat.tui.widgets.message import Message
 from termchat.tui.widgets.transcript import Transcript
 
@@ -63,7 +63,7 @@ async def test_the_terminal_has_what_a_full_drawing_gives(
         for _ in range(6):
             await asyncio.sleep(0.1)
             await driver.pilot.pause(0)
-            driver.main.conversation.transcript.move_cursor(-1)
+            driver.main.view.transcript.move_cursor(-1)
             await driver.pilot.pause(0.05)
             await drawn(driver, terminal)
         await driver.press("ctrl+n")
@@ -71,7 +71,7 @@ async def test_the_terminal_has_what_a_full_drawing_gives(
         await driver.press("pageup")
         await driver.settle()
         await drawn(driver, terminal)
-        transcript = driver.main.conversation.transcript
+        transcript = driver.main.view.transcript
         transcript.follow()
         transcript.add(Message("x", "assistant", complete=False))
         for piece in ("a", " b", " c\n\n", "d"):  # changes of a row, with nothing scrolling
@@ -98,7 +98,7 @@ async def test_kept_rows_are_those_that_textual_would_draw(
     rng = random.Random(5)
     async with open_app(script(SAID * 8, step=0.002), size=(120, 24)) as driver:
         await driver.say("first", wait=False)
-        transcript = driver.main.conversation.transcript
+        transcript = driver.main.view.transcript
         for moment in range(12):
             await asyncio.sleep(0.05)
             match rng.randrange(4):
@@ -124,19 +124,19 @@ async def test_a_scroll_bar_is_there_only_if_there_is_something_to_scroll(
 ) -> None:
     async with open_app(script(SAID * 8, "Short."), size=(120, 24)) as driver:
         await driver.say("first")
-        transcript = driver.main.conversation.transcript
+        transcript = driver.main.view.transcript
         await driver.until(lambda: transcript.show_vertical_scrollbar)
         await driver.press("ctrl+n")
         await driver.say("second")
         await driver.until(lambda: not transcript.show_vertical_scrollbar)
-        driver.chat.error = "something to say below it"
-        driver.main.chat_changed(driver.chat)
+        driver.conversation.error = "something to say below it"
+        driver.main.conversation_changed(driver.conversation)
         await driver.shows("something to say")
         await driver.pilot.pause(0.1)
         assert not transcript.show_vertical_scrollbar
 
 
-class Counted(Block):
+class Counted(Lines):
     """Notes which of its rows are drawn."""
 
     def __init__(self) -> None:

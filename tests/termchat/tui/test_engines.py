@@ -20,32 +20,32 @@ def two(script: Callable[..., Any], step: float = 0.01) -> dict[str, Any]:
 
 async def test_conversations_with_different_models_stream_at_once(stage: Any, script: Any) -> None:
     async with stage(two(script)) as s:
-        one, other = s.chats.new(), None
+        one, other = s.conversations.new(), None
         s.turns.submit(one, "a")
         await s.until(lambda: one.id is not None)
-        other = s.chats.new()
-        await s.chats.set_model(other, "large")
+        other = s.conversations.new()
+        await s.conversations.set_model(other, "large")
         s.turns.submit(other, "b")
         await s.until(lambda: one.state == other.state == "decode")
-        assert [bridge.title for bridge in s.engines.loaded] == ["small", "large"]
+        assert [slot.title for slot in s.engines.loaded] == ["small", "large"]
         # Both engines count their requests from one; the speeds must not be mixed up.
         replies = [reply for chat in (one, other) for reply in chat.live.values()]
         assert len({reply.stream.id for reply in replies}) == 1
 
         def shown() -> list[Any]:
             s.monitor.read()  # a snapshot may be from before the reply began
-            return [share.chat for share in s.monitor.stats.shares]
+            return [share.conversation for share in s.monitor.stats.shares]
 
-        await s.chats.show(other)
+        await s.conversations.show(other)
         await s.until(lambda: shown() == [other])
-        await s.chats.show(one)
+        await s.conversations.show(one)
         await s.until(lambda: shown() == [one])
         await s.until(lambda: not one.busy and not other.busy)
         assert one.messages[-1].text == f"small {LONG}"
         assert other.messages[-1].text == f"large {LONG}"
         assert [message.model for message in other.messages] == ["large", "large"]
         assert [chat.model for chat in (one, other)] == ["small", "large"]
-        stored = await s.history.call(lambda store: store.conversation(other.id))
+        stored = await s.store.call(lambda store: store.conversation(other.id))
         assert stored.model == "large"
 
 
@@ -55,8 +55,8 @@ async def test_a_model_without_room_is_an_error_and_loads_after_one_was_unloaded
     async with stage(two(script, step=0)) as s:
         await s.until(lambda: s.engines.loaded)
         s.models.memory = 150
-        chat = s.chats.new()
-        await s.chats.set_model(chat, "large")
+        chat = s.conversations.new()
+        await s.conversations.set_model(chat, "large")
         await s.ask("hello", chat)
         assert "large needs 100 B; 50 B are free beside small" in chat.error
         assert [message.text for message in chat.messages] == ["hello"]
@@ -88,7 +88,7 @@ async def test_memory_that_a_loading_model_will_take_is_counted(stage: Any, scri
 
 async def test_an_unloaded_model_keeps_what_was_said_and_comes_back(stage: Any, script: Any) -> None:
     async with stage({"small": script(LONG, step=0.01)}) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "count")
         await s.until(lambda: any(reply.text for reply in chat.live.values()))
         await s.engines.of("small").unload()
@@ -101,27 +101,27 @@ async def test_an_unloaded_model_keeps_what_was_said_and_comes_back(stage: Any, 
 
 async def test_the_model_of_a_new_conversation_is_noted_when_it_is_known(stage: Any, script: Any) -> None:
     async with stage(two(script, step=0), start=False) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "early")
         await s.until(lambda: chat.id is not None)
         await s.engines.start("large")
         await s.until(lambda: not chat.busy)
         assert chat.model == "large"
-        assert (await s.history.call(lambda store: store.conversation(chat.id))).model == "large"
+        assert (await s.store.call(lambda store: store.conversation(chat.id))).model == "large"
 
 
 async def test_settings_made_while_the_first_message_is_stored_are_kept(stage: Any, script: Any) -> None:
     import asyncio
 
     async with stage(two(script, step=0)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "hello")
         await asyncio.sleep(0)  # the pump hands the message to the store's thread
-        await s.chats.set_system(chat, "Be short.")
-        await s.chats.set_params(chat, {"top_k": 3})
+        await s.conversations.set_system(chat, "Be short.")
+        await s.conversations.set_params(chat, {"top_k": 3})
         await s.until(lambda: not chat.busy)
         assert (chat.system, chat.sampling) == ("Be short.", {"top_k": 3})
-        stored = await s.history.call(lambda store: store.conversation(chat.id))
+        stored = await s.store.call(lambda store: store.conversation(chat.id))
         assert (stored.system, dict(stored.params)) == ("Be short.", {"top_k": 3})
 
 
@@ -131,7 +131,7 @@ async def test_settings_made_while_the_first_message_is_stored_are_kept(stage: A
 async def begin(d: Any, text: str) -> Any:
     """A conversation with the default model, in which a reply is coming."""
     await d.say(text, wait=False)
-    chat = d.chat
+    chat = d.conversation
     await d.until(lambda: any(reply.text for reply in chat.live.values()))
     return chat
 
@@ -142,19 +142,19 @@ async def test_choosing_a_model_changes_this_conversation_and_stops_nothing(
     async with open_app(two(script, step=0.02)) as d:
         first = await begin(d, "a")
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat is not first)
+        await d.until(lambda: d.conversation is not first)
         await d.say("/model large", wait=False)
-        await d.until(lambda: d.chat.model == "large")
+        await d.until(lambda: d.conversation.model == "large")
         second = await begin(d, "b")
         assert first.busy
-        assert [bridge.title for bridge in d.app.engines.loaded] == ["small", "large"]
+        assert [slot.title for slot in d.app.engines.loaded] == ["small", "large"]
         await d.settle()
         await d.shows("/1.0k")
         assert first.messages[-1].text == f"small {LONG}"
         assert second.messages[-1].text == f"large {LONG}"
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat.id is None)
-        assert d.main.bridge.title == "large"
+        await d.until(lambda: d.conversation.id is None)
+        assert d.main.slot.title == "large"
 
 
 @pytest.mark.parametrize("answer", ["wait", "stop", "go on", "cancel"])
@@ -163,9 +163,9 @@ async def test_without_room_the_user_is_asked(open_app: Any, script: Any, answer
         first = await begin(d, "a")
         d.models.memory = 150
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat is not first)
-        await d.app.chats.set_model(d.chat, "large")
-        second = d.chat
+        await d.until(lambda: d.conversation is not first)
+        await d.app.conversations.set_model(d.conversation, "large")
+        second = d.conversation
         await d.say("b", wait=False)
         await d.shows("Not enough memory for large as well", "large needs 100 B; 50 B are free beside small")
         await d.shows("stop 1 reply and unload small", "go on with small", "wait until small is idle")
@@ -184,7 +184,7 @@ async def test_without_room_the_user_is_asked(open_app: Any, script: Any, answer
         assert second.messages[-1].text == ("small again." if answer == "go on" else f"large {LONG}")
         assert second.model == ("small" if answer == "go on" else "large")
         loaded = ["small"] if answer == "go on" else ["large"]
-        assert [bridge.title for bridge in d.app.engines.loaded] == loaded
+        assert [slot.title for slot in d.app.engines.loaded] == loaded
 
 
 async def test_unload_asks_only_if_it_would_stop_a_reply(open_app: Any, script: Any) -> None:
@@ -210,28 +210,28 @@ async def test_the_model_of_an_old_conversation_is_loaded_when_a_message_is_sent
     open_app: Any, script: Any
 ) -> None:
     async with open_app(two(script, step=0)) as d:
-        await d.app.chats.set_model(d.chat, "large")
+        await d.app.conversations.set_model(d.conversation, "large")
         await d.say("b")
-        old = d.chat.id
+        old = d.conversation.id
     async with open_app(two(script, step=0)) as d:
-        await d.main.switch_to(d.app.chats.find(old))
+        await d.main.switch_to(d.app.conversations.find(old))
         await d.shows("not loaded")
-        assert [bridge.title for bridge in d.app.engines.loaded] == ["small"]
+        assert [slot.title for slot in d.app.engines.loaded] == ["small"]
         await d.say("more")
-        assert d.chat.messages[-1].model == "large"
+        assert d.conversation.messages[-1].model == "large"
 
 
 async def test_a_model_that_is_gone_is_asked_about(open_app: Any, script: Any) -> None:
     async with open_app(two(script, step=0)) as d:
         await d.say("a")
-        await d.app.chats.set_model(d.chat, "/no/such/model.gguf")
+        await d.app.conversations.set_model(d.conversation, "/no/such/model.gguf")
         d.main.prompt.load("more")
         await d.press("enter")
         await d.shows("model.gguf is not on this machine", "there is no model file", "go on with small")
         await d.press("enter")
         await d.settle()
-        assert d.chat.messages[-1].text == "small again."
-        assert d.chat.model == "small"
+        assert d.conversation.messages[-1].text == "small again."
+        assert d.conversation.model == "small"
 
 
 async def test_the_command_line_names_the_model_of_the_conversation_it_goes_on_with(
@@ -240,6 +240,6 @@ async def test_the_command_line_names_the_model_of_the_conversation_it_goes_on_w
     async with open_app(two(script, step=0)) as d:
         await d.say("a")
     async with open_app(two(script, step=0), newest=True, model="large") as d:
-        await d.until(lambda: d.chat.model == "large")
+        await d.until(lambda: d.conversation.model == "large")
         await d.say("b")
-        assert d.chat.messages[-1].text == f"large {LONG}"
+        assert d.conversation.messages[-1].text == f"large {LONG}"

@@ -10,9 +10,9 @@ import pytest
 from engine import ConversationRow, EngineSnapshot
 from engine.testing import ScriptedModel, ScriptedRunner
 from termchat.peaks import Peaks
-from termchat.tui.conversations.streaming import Relay
+from termchat.tui.conversations.streaming import Streaming
 from termchat.tui.engines.monitor import Monitor
-from termchat.tui.engines.stats import EngineStats, StatsHistory, derive
+from termchat.tui.engines.stats import EngineStats, Timeline, derive
 from termchat.tui.glyphs import UNICODE
 from termchat.tui.screens.stats import StatsScreen
 from termchat.tui.widgets.figures import bandwidth_lines, speed_lines
@@ -90,26 +90,26 @@ def test_B5_room_for_more_moves_while_a_reply_grows() -> None:
 
 
 def test_B12_a_reply_between_two_readings_is_in_the_plots() -> None:
-    history, at = StatsHistory(), replace(READY, time=10.0)
+    timeline, at = Timeline(), replace(READY, time=10.0)
     for now in (10.0, 10.2, 70.0):
-        history.add(EngineStats(at, (), 0, None), now)
-    assert history.count == 1, "nothing runs: the plots stand still"
+        timeline.add(EngineStats(at, (), 0, None), now)
+    assert timeline.count == 1, "nothing runs: the plots stand still"
     after = replace(at, time=70.18, tokens_total=22, decode_bytes=22 * 10**8, decode_seconds=0.11)
     for now in (70.2, 70.4, 70.6, 100.0):
-        history.add(EngineStats(after, (), 0, None), now)
-    assert list(history.tokens_per_second) == [0, pytest.approx(110), 0]
-    assert list(history.bandwidth) == [0, pytest.approx(20.0), 0]
-    assert list(history.rows) == [0, 1, 0]
-    assert history.count == 3
+        timeline.add(EngineStats(after, (), 0, None), now)
+    assert list(timeline.tokens_per_second) == [0, pytest.approx(110), 0]
+    assert list(timeline.bandwidth) == [0, pytest.approx(20.0), 0]
+    assert list(timeline.rows) == [0, 1, 0]
+    assert timeline.count == 3
 
 
 def test_rates_of_a_long_reply_do_not_jump_with_the_time_of_publishing() -> None:
-    history = StatsHistory()
+    timeline = Timeline()
     for step in range(20):
         taken = step * 0.2 + 0.04 * (step % 2)  # published up to 50 ms before it is read
         snapshot = replace(READY, running=1, time=taken, tokens_total=round(100 * taken))
-        history.add(EngineStats(snapshot, (), 0, None), step * 0.2 + 0.05)
-    assert all(99 < rate < 126 for rate in list(history.tokens_per_second)[1:])
+        timeline.add(EngineStats(snapshot, (), 0, None), step * 0.2 + 0.05)
+    assert all(99 < rate < 126 for rate in list(timeline.tokens_per_second)[1:])
 
 
 async def test_B12_the_screen_of_plots_draws_nothing_while_nothing_runs(open_app: Any, script: Any) -> None:
@@ -119,9 +119,9 @@ async def test_B12_the_screen_of_plots_draws_nothing_while_nothing_runs(open_app
         await d.press("f3")
         await d.until(lambda: isinstance(d.app.screen, StatsScreen) and d.app.screen.is_mounted)
         screen = d.app.screen
-        count, history = -1, d.app.monitor.history
-        while count != history.count:  # the last sample is drawn
-            count = history.count
+        count, timeline = -1, d.app.monitor.timeline
+        while count != timeline.count:  # the last sample is drawn
+            count = timeline.count
             await asyncio.sleep(0.5)
         drawn: list[Any] = []
         for widget in screen.query("*"):
@@ -132,7 +132,7 @@ async def test_B12_the_screen_of_plots_draws_nothing_while_nothing_runs(open_app
             )[1]
         for _ in range(10):
             d.app._main.poll()
-        assert history.count == count
+        assert timeline.count == count
         assert drawn == []
 
 
@@ -155,7 +155,7 @@ async def test_B3_the_peak_is_measured_again_until_the_machine_was_quiet(
     monkeypatch.setattr(ScriptedRunner, "read_bandwidth", lambda self: read.append(1) or 1e10)
     async with stage(script("One.", "Two.")) as s:
         peaks = Peaks(tmp_path / "peaks.json")
-        monitor = Monitor(s.engines, s.chats, Relay(s.chats, s.history, s.listener), peaks)
+        monitor = Monitor(s.engines, s.conversations, Streaming(s.conversations, s.store, s.listener), peaks)
 
         async def measured(count: int) -> None:
             def done() -> bool:
@@ -166,13 +166,13 @@ async def test_B3_the_peak_is_measured_again_until_the_machine_was_quiet(
 
         monitor.read()
         assert read == [], "nothing was answered yet"
-        s.chats.shown = await s.ask("hi")
+        s.conversations.shown = await s.ask("hi")
         await measured(3)
         assert not s.engines.default.snapshot().bandwidth_peak_quiet
         busy[0] = False
         await measured(len(read) + 1)
         await s.until(lambda: s.engines.default.engine.peak.quiet)
-        await s.ask("again", s.chats.shown)
+        await s.ask("again", s.conversations.shown)
         await measured(len(read) + 1)
         await s.until(lambda: s.engines.default.snapshot().bandwidth_peak_quiet)
         count = len(read)

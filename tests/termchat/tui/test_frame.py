@@ -57,13 +57,13 @@ def harmless(app: Any) -> str:
 async def test_no_text_on_the_main_screen_can_do_anything(open_app: Any, script: Any) -> None:
     async with open_app(script(f"reply {NASTY} `{NASTY}`\n\n```\n{NASTY}\n```"), size=(140, 60)) as d:
         await d.say(f"said {NASTY}")
-        chat = d.chat
-        await d.app.chats.rename(chat, f"title {NASTY}")
+        chat = d.conversation
+        await d.app.conversations.rename(chat, f"title {NASTY}")
         d.main.notify_user(f"notice {NASTY}", error=True)
         chat.error = f"error {NASTY}"
         chat.queue.append(f"queued {NASTY}")
         d.main.prompt.load("draft א\u2067ב\u2069")
-        d.main.chat_changed(chat)
+        d.main.conversation_changed(chat)
         await d.shows("notice a", "error a", "queued  queued a", "title a", "draft")
         assert "owned" in harmless(d.app)
         d.app.theme = "terminal"
@@ -79,9 +79,9 @@ async def test_no_model_can_do_anything_on_the_first_screen(open_app: Any, tmp_p
             await d.until(lambda: d.app.engines.default.state in ("absent", "failed"))
             await d.pilot.pause(0.3)
             assert harmless(d.app), words
-            bridge = d.app.engines.default
-            bridge.error = f"the chat template: {NASTY}"
-            bridge.state = "failed"
+            slot = d.app.engines.default
+            slot.error = f"the chat template: {NASTY}"
+            slot.state = "failed"
             d.main.poll()
             await d.shows("the chat template")
             assert "owned" in harmless(d.app)
@@ -161,7 +161,7 @@ async def test_B14_no_width_damages_what_stands_beside(open_app: Any, script: An
         terminal = Terminal(width, height)
         terminal.feed(frame(d.app))
         panel = d.main.query_one("EnginePanel").region
-        transcript = d.main.conversation.transcript
+        transcript = d.main.view.transcript
         beside = terminal.columns(panel.x, panel.right)
         assert any("engine" in row for row in beside)
         assert not any(char in row for row in beside for char in "👨👩👧👦क्षि🏴")
@@ -196,7 +196,7 @@ async def test_narrow_terminals_take_any_text(width: int, open_app: Any, script:
         asked = store.add_message("one", "user", f"{FAMILY}\t漢字\x00 $x_1$")
         store.add_message("one", "assistant", REPLY, asked.id)
     async with open_app(script(), size=(width, 12), conversation="one") as d:
-        await d.until(lambda: d.main.conversation.transcript.messages)
+        await d.until(lambda: d.main.view.transcript.messages)
         await d.pilot.pause(0.1)
         harmless(d.app)
 

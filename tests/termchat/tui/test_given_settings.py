@@ -22,13 +22,13 @@ async def test_settings_hold_for_a_stored_conversation(open_app: Any, script: An
     given = {"temperature": 0.0, "max_tokens": 2}
     options = {"conversation": "mine", "sampling": given, "system": "Be brief."}
     async with open_app(script("One two three four.", "One two three four."), **options) as d:
-        await d.until(lambda: d.chat.id == "mine")
-        assert d.chat.sampling == {"temperature": 0.0, "top_k": 5, "max_tokens": 2}
-        await d.until(lambda: d.chat.system == "Be brief.")
+        await d.until(lambda: d.conversation.id == "mine")
+        assert d.conversation.sampling == {"temperature": 0.0, "top_k": 5, "max_tokens": 2}
+        await d.until(lambda: d.conversation.system == "Be brief.")
         await d.say("Hi")
-        assert d.chat.messages[-1].finish_reason == "length"
-        await d.app.chats.set_params(d.chat, {"max_tokens": 3})
-        assert d.chat.sampling == {"max_tokens": 3}, "what is set later is not overridden"
+        assert d.conversation.messages[-1].finish_reason == "length"
+        await d.app.conversations.set_params(d.conversation, {"max_tokens": 3})
+        assert d.conversation.sampling == {"max_tokens": 3}, "what is set later is not overridden"
     with Store(database) as store:
         assert store.conversation("mine").system == "Be brief."
 
@@ -54,11 +54,11 @@ async def test_N023_a_tag_that_is_never_closed_is_text(stage: Any, script: Any) 
     """Of a model whose template knows of no thinking; shown and stored alike."""
     text = "<think> is a tag of HTML"
     async with stage(script(text, "<think>why</think>Because.", step=0.02)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         for said in ("Hi", "And now?"):
             s.turns.submit(chat, said)
             await s.until(lambda: not chat.busy)
-        rows = await s.history.call(lambda store: store.path(chat.id))
+        rows = await s.store.call(lambda store: store.path(chat.id))
         assert [(row.text, row.thinking, row.status) for row in rows[1::2]] == [
             (text, "", "done"),
             ("Because.", "why", "done"),

@@ -65,16 +65,16 @@ async def test_keys_of_the_user_work(open_app: Any, script: Any) -> None:
         await d.shows("^T is the key of chat.delete; thinking has no key now")
         await d.say("one")
         await d.press("ctrl+q")
-        await d.until(lambda: not d.chat.messages)
+        await d.until(lambda: not d.conversation.messages)
         await d.press("ctrl+pagedown", "ctrl+t")
-        await d.until(lambda: all(chat.title != "one" for chat in d.app.chats.all))
+        await d.until(lambda: all(chat.title != "one" for chat in d.app.conversations.all))
 
 
 async def test_page_keys_scroll_the_conversation_from_the_prompt(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG, "More.", step=0.002), size=(100, 30)) as d:
         await d.say("count", wait=False)
         await d.shows("line 40")
-        transcript = d.main.conversation.transcript
+        transcript = d.main.view.transcript
         await d.press("pageup")
         await d.until(lambda: not transcript.following)
         await d.shows("new text below · end")
@@ -109,10 +109,10 @@ async def test_the_esc_that_leaves_something_is_not_the_first_of_two(open_app: A
         await d.say("one")
         d.type_ahead("alt+up", "escape", "escape")
         await d.typed()
-        assert d.chat.editing is None
+        assert d.conversation.editing is None
         d.type_ahead("escape")
         await d.typed()
-        assert d.chat.editing is not None
+        assert d.conversation.editing is not None
         assert d.main.prompt.text == "one"
         d.type_ahead("escape", *"typed", "escape", "escape")
         await d.typed()
@@ -156,7 +156,7 @@ async def test_a_home_that_is_not_there_is_no_fault(open_app: Any, script: Any, 
         d.main.prompt.load("go on")
         await d.press("enter")
         await d.settle()
-        assert any(message.text == "go on" for message in d.chat.messages)
+        assert any(message.text == "go on" for message in d.conversation.messages)
 
 
 async def test_a_fault_in_a_command_is_a_notice(
@@ -173,23 +173,23 @@ async def test_a_fault_in_a_command_is_a_notice(
         await d.shows("termchat has a fault: RuntimeError: broken on purpose; the log has the")
         assert "broken on purpose" in caplog.text
         await d.say("one")
-        assert d.chat.messages[-1].text == "One."
+        assert d.conversation.messages[-1].text == "One."
 
 
 async def test_a_store_that_fails_at_the_start_is_a_notice(
     open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from termchat.store import StoreError
-    from termchat.tui.conversations.collection import Chats
+    from termchat.tui.conversations.collection import Conversations
 
     async def load(self: Any) -> None:
         raise StoreError("the list cannot be read")
 
-    monkeypatch.setattr(Chats, "load", load)
+    monkeypatch.setattr(Conversations, "load", load)
     async with open_app(script("One.")) as d:
         await d.shows("the list cannot be read")
         await d.say("one")
-        assert d.chat.messages[-1].text == "One."
+        assert d.conversation.messages[-1].text == "One."
 
 
 @pytest.mark.parametrize(("key", "action"), [("ctrl+q", "leave"), ("ctrl+z", "pause")])

@@ -17,10 +17,10 @@ from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
-from termchat.tui.engines.stats import StatsHistory
+from termchat.tui.engines.stats import Timeline
 from termchat.tui.screens.picker import Picker
 from termchat.tui.screens.stats import Plot
-from termchat.tui.terminal.ascii import Plain
+from termchat.tui.terminal.ascii import Ascii
 from termchat.tui.widgets import notices
 from termchat.tui.widgets.engine_panel import EnginePanel
 from termchat.tui.widgets.notices import Notices
@@ -49,7 +49,7 @@ def test_only_all_of_it_is_100_percent() -> None:
 
 def test_plain_signs_take_the_same_room() -> None:
     text = "╭─╮ │ ╰╯ ▸ ▾ • ● ✓ ⇣ ✗ ‖ ↑↓←→ ‹2/3› – … · ━ ▌ █▇▁"
-    (segment,) = Plain().apply([Segment(text)], Color(0, 0, 0))
+    (segment,) = Ascii().apply([Segment(text)], Color(0, 0, 0))
     assert segment.text.isascii()
     assert cell_len(segment.text) == cell_len(text)
 
@@ -135,9 +135,9 @@ async def test_an_empty_panel_has_nothing_to_scroll(open_app: Any, absent: Regis
 
 async def test_a_download_says_the_same_everywhere_in_whole_parts(open_app: Any, absent: Registry) -> None:
     async with open_app(None, size=(100, 30), registry=absent) as d:
-        bridge = d.app.engines.default
-        bridge.state = "downloading"
-        bridge.progress = Progress("download", done=41_000_000, total=98_362_432, rate=3_200_000.0)
+        slot = d.app.engines.default
+        slot.state = "downloading"
+        slot.progress = Progress("download", done=41_000_000, total=98_362_432, rate=3_200_000.0)
         d.main.poll()
         await d.shows("41.0 MB of 98.4 MB", "3.2 MB/s", "18 s left")
         await d.until(lambda: d.screen.count("41 %") == 2)
@@ -170,7 +170,7 @@ async def test_all_plots_have_their_place(open_app: Any, script: Any, size: tupl
 
 
 def test_the_longest_wait_of_each_reading_is_kept() -> None:
-    history = StatsHistory()
+    timeline = Timeline()
 
     def read(count: int, *recent: float) -> None:
         snapshot = SimpleNamespace(
@@ -185,7 +185,7 @@ def test_the_longest_wait_of_each_reading_is_kept() -> None:
             decode_bytes=0,
             decode_seconds=0.0,
         )
-        history.add(SimpleNamespace(snapshot=snapshot, idle=False), count)  # type: ignore[arg-type]
+        timeline.add(SimpleNamespace(snapshot=snapshot, idle=False), count)  # type: ignore[arg-type]
 
     read(0)
     read(3, 5.0, 90.0, 6.0)
@@ -193,7 +193,7 @@ def test_the_longest_wait_of_each_reading_is_kept() -> None:
     read(4, 5.0, 90.0, 6.0, 7.0)
     read(900, 1.0, 2.0)
     read(1, 8.0)  # another engine
-    assert list(history.waits) == [0.0, 90.0, 7.0, 0.0, 2.0, 0.0]
+    assert list(timeline.waits) == [0.0, 90.0, 7.0, 0.0, 2.0, 0.0]
 
 
 async def test_a_list_to_choose_from_keeps_its_size(open_app: Any, script: Any) -> None:
@@ -234,13 +234,13 @@ async def test_the_keys_that_matter_most_fit(open_app: Any, script: Any) -> None
         await d.shows("esc back   ← → versions   y copy   e edit")
         await d.press("e")
         await d.shows("editing: enter sends a new version   esc leaves it")
-        await d.until(lambda: d.main.conversation.transcript.cursor == 0)  # the message that is edited
+        await d.until(lambda: d.main.view.transcript.cursor == 0)  # the message that is edited
         await d.press("escape")
-        await d.until(lambda: d.main.conversation.transcript.cursor is None)
+        await d.until(lambda: d.main.view.transcript.cursor is None)
         await d.press("alt+up")
-        await d.until(lambda: d.main.conversation.transcript.cursor == 1)
+        await d.until(lambda: d.main.view.transcript.cursor == 1)
         await d.press("escape")
-        await d.until(lambda: d.main.conversation.transcript.cursor is None)
+        await d.until(lambda: d.main.view.transcript.cursor is None)
 
 
 async def test_a_file_that_cannot_be_imported_is_said_in_words(

@@ -70,7 +70,7 @@ async def test_B2_selected_text_can_be_read_in_every_theme(
 ) -> None:
     async with open_app(script(REPLY), config=f"ascii = {str(surroundings == 'ascii').lower()}\n") as d:
         await d.say("show me")
-        transcript = d.main.conversation.transcript
+        transcript = d.main.view.transcript
         for name in themes(d.app, surroundings):
             d.app.theme = name
             await d.pilot.pause()

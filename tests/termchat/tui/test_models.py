@@ -45,16 +45,16 @@ async def test_esc_ends_a_download_that_hangs_at_once(
         await d.shows("enter download")
         await d.press("enter")
         await d.shows("no answer for 7 s")
-        bridge = d.app.engines.default
-        bridge.stop_download()
-        assert bridge.state == "absent"  # before its thread has noticed
-        bridge.download()
+        slot = d.app.engines.default
+        slot.stop_download()
+        assert slot.state == "absent"  # before its thread has noticed
+        slot.download()
         await d.until(lambda: hanging.ended == 1 and hanging.begun == 2)
-        assert bridge.state == "downloading"  # the first one's end says nothing of the second
+        assert slot.state == "downloading"  # the first one's end says nothing of the second
         await d.press("escape")
         await d.shows("the download was stopped; what has come is kept", "enter tries again")
         await d.until(lambda: hanging.ended == 2)
-        assert bridge.state == "absent"
+        assert slot.state == "absent"
 
 
 async def test_what_ends_late_does_not_undo_a_stop(
@@ -111,17 +111,17 @@ async def test_a_model_that_cannot_chat_leaves_the_memory_and_can_be_tried_again
     monkeypatch.setattr(AsyncEngine, "__aexit__", noted)
     async with stage({"small": script("fine")}, start=False) as s:
         with monkeypatch.context() as patch:
-            patch.setattr("termchat.setup.thinking_style", no_template)
+            patch.setattr("termchat.thinking.thinking_style", no_template)
             await s.engines.start(None)
-            bridge = s.engines.default
-            await s.until(lambda: bridge.state == "failed")
+            slot = s.engines.default
+            await s.until(lambda: slot.state == "failed")
         assert len(left) == 1
-        assert bridge.engine is None
-        assert "no chat model" in bridge.remedy
-        assert "--raw" in bridge.remedy
-        bridge.load()
-        await s.until(lambda: bridge.state == "ready")
-        assert s.engines.loaded == [bridge]
+        assert slot.engine is None
+        assert "no chat model" in slot.remedy
+        assert "--raw" in slot.remedy
+        slot.load()
+        await s.until(lambda: slot.state == "ready")
+        assert s.engines.loaded == [slot]
 
 
 async def test_the_list_has_loaded_files_and_can_unload(
@@ -134,13 +134,13 @@ async def test_the_list_has_loaded_files_and_can_unload(
     models = {"near": script("Near."), "own.gguf": script("Own.")}
     async with open_app(models, registry=registry, size=(120, 40)) as d:
         await d.say(f"/model {own}")
-        await d.until(lambda: [bridge.title for bridge in d.app.engines.loaded] == ["near", "own.gguf"])
+        await d.until(lambda: [slot.title for slot in d.app.engines.loaded] == ["near", "own.gguf"])
         await d.press("ctrl+l")
         await d.shows("● own.gguf", "a file of yours", "● near", "✗ unload near", "✗ unload own.gguf")
         await d.press(*"unload")
         await d.until(lambda: "● near" not in d.screen)
         await d.press("enter")
-        await d.until(lambda: [bridge.title for bridge in d.app.engines.loaded] == ["own.gguf"])
+        await d.until(lambda: [slot.title for slot in d.app.engines.loaded] == ["own.gguf"])
         await d.shows("near is unloaded")
         await d.press("ctrl+l")
         await d.shows("✓ near", "● own.gguf")
@@ -149,10 +149,10 @@ async def test_the_list_has_loaded_files_and_can_unload(
 
 async def test_going_on_with_an_old_chat_leaves_the_default_as_it_is(stage: Any, script: Any) -> None:
     async with stage({"small": script("s"), "large": script("l")}, start=False) as s:
-        chat = s.chats.new()
-        await s.chats.set_model(chat, "large")
+        chat = s.conversations.new()
+        await s.conversations.set_model(chat, "large")
         await s.engines.start(None, first=chat.model)
-        await s.until(lambda: [bridge.title for bridge in s.engines.loaded] == ["large"])
+        await s.until(lambda: [slot.title for slot in s.engines.loaded] == ["large"])
         assert s.engines.default.reference == "small"
         assert (await s.ask("hello", chat)).model == "large"
         new = await s.ask("hello")
@@ -189,6 +189,6 @@ async def test_N010_a_damaged_model_says_how_to_mend_it(stage: Any, script: Any,
         file.write_bytes(b"GGUFwrong")
         s.models.models = None  # the file itself is opened
         await s.engines.start(None)
-        bridge = s.engines.default
-        await s.until(lambda: bridge.state == "failed")
-        assert bridge.remedy.startswith("the file is damaged: termchat models pull small brings it again; or")
+        slot = s.engines.default
+        await s.until(lambda: slot.state == "failed")
+        assert slot.remedy.startswith("the file is damaged: termchat models pull small brings it again; or")

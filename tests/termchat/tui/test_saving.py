@@ -49,8 +49,8 @@ LONG = "word " * 3000  # more than the free room of the last page
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_full_disk_keeps_no_message_from_being_answered(stage: Any, script: Any, begun: bool) -> None:
     async with stage(script(*(["Before."] if begun else []), "One.", "Two.", "Three.", context=32768)) as s:
-        chat = await s.ask("before") if begun else s.chats.new()
-        await fill_disk(s.history.call, True)
+        chat = await s.ask("before") if begun else s.conversations.new()
+        await fill_disk(s.store.call, True)
         await s.ask(LONG, chat)
         assert chat.error == ""
         await s.ask("two", chat)
@@ -60,7 +60,7 @@ async def test_a_full_disk_keeps_no_message_from_being_answered(stage: Any, scri
         assert "not stored yet" in s.listener.lasting
         assert "the disk is full" in s.listener.lasting
         assert s.listener.notices == []
-        await fill_disk(s.history.call, False)
+        await fill_disk(s.store.call, False)
         await s.until(lambda: s.listener.lasting == "")
         assert said(chat) == expected
         assert chat.id is not None
@@ -76,14 +76,14 @@ async def test_a_full_disk_keeps_no_message_from_being_answered(stage: Any, scri
 async def test_a_disk_that_fills_while_a_reply_comes(stage: Any, script: Any) -> None:
     reply = ("international " * 700).strip()
     async with stage(script(reply, context=32768)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "go")
         await s.until(lambda: chat.live and next(iter(chat.live.values())).text)
-        await fill_disk(s.history.call, True)
+        await fill_disk(s.store.call, True)
         await s.until(lambda: not chat.busy)
         assert chat.messages[-1].text == reply
         await s.until(lambda: "the disk is full" in s.listener.lasting)
-        await fill_disk(s.history.call, False)
+        await fill_disk(s.store.call, False)
         await s.until(lambda: s.listener.lasting == "")
         await s.until(lambda: stored(s.database)[-1] == ("assistant", reply, "done"))
 
@@ -98,7 +98,7 @@ async def test_a_damaged_database_keeps_no_message_from_being_answered(stage: An
 
             store.database._begin = refuse  # type: ignore[method-assign]
 
-        await s.history.call(damage)
+        await s.store.call(damage)
         await s.ask("again", chat)
         assert said(chat)[-1] == ("assistant", "One.")
         assert "malformed" in s.listener.lasting
@@ -106,8 +106,8 @@ async def test_a_damaged_database_keeps_no_message_from_being_answered(stage: An
 
 async def test_versions_and_stops_of_what_is_held(stage: Any, script: Any) -> None:
     async with stage(script("One.", "Two.", "Three.", "word " * 2000, step=0.002, context=32768)) as s:
-        chat = s.chats.new()
-        await fill_disk(s.history.call, True)
+        chat = s.conversations.new()
+        await fill_disk(s.store.call, True)
         await s.ask(LONG, chat)
         first = chat.messages[0]
         s.turns.regenerate(chat, chat.messages[-1])
@@ -121,7 +121,7 @@ async def test_versions_and_stops_of_what_is_held(stage: Any, script: Any) -> No
         branch, tree = said(chat), len(chat.tree)
         assert [text for _, text in branch[:3]] == [f"{LONG} edited", "Three.", "and on"]
         assert tree == 7
-        await fill_disk(s.history.call, False)
+        await fill_disk(s.store.call, False)
         await s.until(lambda: s.listener.lasting == "")
         assert said(chat) == branch
         assert len(stored(s.database)) == tree
@@ -130,38 +130,38 @@ async def test_versions_and_stops_of_what_is_held(stage: Any, script: Any) -> No
 
 async def test_what_is_held_at_the_end_is_tried_once_more(stage: Any, script: Any) -> None:
     async with stage(script("One.", context=32768)) as s:
-        chat = s.chats.new()
-        await fill_disk(s.history.call, True)
+        chat = s.conversations.new()
+        await fill_disk(s.store.call, True)
         await s.ask(LONG, chat)
-        await fill_disk(s.history.call, False)
-        s.chats.saving.post_held()
+        await fill_disk(s.store.call, False)
+        s.conversations.saving.post_held()
     assert [text for _, text, _ in stored(s.database)] == [LONG, "One."]
 
 
 async def test_what_is_held_at_the_end_is_put_into_a_file(stage: Any, script: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     async with stage(script("One.", context=32768)) as s:
-        chat = s.chats.new()
-        await fill_disk(s.history.call, True)
+        chat = s.conversations.new()
+        await fill_disk(s.store.call, True)
         await s.ask(LONG, chat)
-        s.chats.saving.post_held()
-        await asyncio.to_thread(s.history.close)
-        sentence = s.chats.saving.rescue([tmp_path / "file", tmp_path / "rescued"])
+        s.conversations.saving.post_held()
+        await asyncio.to_thread(s.store.close)
+        sentence = s.conversations.saving.rescue([tmp_path / "file", tmp_path / "rescued"])
         (file,) = (tmp_path / "rescued").iterdir()
         assert str(file) in sentence
         assert file.stat().st_mode & 0o077 == 0
         with Store(s.database) as store:
             (back,) = import_json(store, file.read_text())
             assert [message.text for message in store.tree(back.id)] == [LONG, "One."]
-        assert s.chats.saving.rescue([tmp_path / "file"]).endswith("no file could be written for it")
+        assert s.conversations.saving.rescue([tmp_path / "file"]).endswith("no file could be written for it")
 
 
 async def test_in_a_new_conversation_the_error_is_on_the_screen(open_app: Any, script: Any) -> None:
     async with open_app(script("One.", "Two.", context=32768)) as d:
-        await fill_disk(d.app.history.call, True)
+        await fill_disk(d.app.store.call, True)
         await d.say(LONG)
         await d.shows("One.", "not stored yet, but tried again by itself", "the disk is full")
-        await fill_disk(d.app.history.call, False)
+        await fill_disk(d.app.store.call, False)
         await d.until(lambda: "not stored yet" not in d.screen)
 
 
@@ -173,7 +173,7 @@ async def test_what_cannot_be_sent_at_all_is_told_and_stays(
         async def fail(*args: Any) -> None:
             raise ValueError("it went wrong")
 
-        monkeypatch.setattr(d.app.chats.saving, "add", fail)
+        monkeypatch.setattr(d.app.conversations.saving, "add", fail)
         await d.say("not to be lost")
         await d.shows("it went wrong", "not to be lost")
 
@@ -191,10 +191,10 @@ def test_a_closed_worker_keeps_nobody_waiting() -> None:
 
 async def test_cancelling_a_reply_when_all_is_closed_does_not_hang(stage: Any, script: Any) -> None:
     async with stage(script("word " * 2000, step=0.01)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "go")
         await s.until(lambda: chat.live and stored(s.database)[-1][1].startswith("word"))
-        s.history.close()
+        s.store.close()
         tasks = list(s.turns._tasks)
         for task in tasks:
             task.cancel()
@@ -206,7 +206,7 @@ async def test_cancelling_a_reply_when_all_is_closed_does_not_hang(stage: Any, s
 
 async def test_an_exception_while_a_reply_streams_leaves_its_text(stage: Any, script: Any) -> None:
     async with stage(script("word " * 2000, step=0.005)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "go")
         await s.until(lambda: chat.live and len(next(iter(chat.live.values())).text) > 20)
         for task in s.turns._tasks:
@@ -221,7 +221,7 @@ def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch
     monkeypatch.setattr(store_thread, "CLOSE_SECONDS", 0.1)
     blocked = threading.Event()
     try:
-        kept = store_thread.History(tmp_path / "t.db", lambda error: None)
+        kept = store_thread.StoreThread(tmp_path / "t.db", lambda error: None)
         kept.post(lambda store: blocked.wait(60))
         started = time.monotonic()
         kept.close()

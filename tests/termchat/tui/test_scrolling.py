@@ -23,7 +23,7 @@ async def test_B18_the_scroll_bar_shows_the_end_after_a_large_paste(open_app: An
     async with open_app(script("reply", step=0.2)) as d:
         d.main.prompt.paste(LINES)
         await d.press("enter")
-        transcript = d.main.conversation.transcript
+        transcript = d.main.view.transcript
         await d.until(lambda: transcript.scroll_offset.y == transcript.max_scroll_y > 100)
         await d.until(lambda: thumb_is_right(transcript))
         await d.settle()
@@ -33,7 +33,7 @@ async def test_B18_the_scroll_bar_shows_the_end_after_a_large_paste(open_app: An
 async def test_a_message_sent_while_scrolled_up_is_shown(open_app: Any, script: Any) -> None:
     async with open_app(script("one", "two", "three", step=0.01)) as d:
         await d.say(LINES)
-        transcript = d.main.conversation.transcript
+        transcript = d.main.view.transcript
         for text in ("here I am", "and here"):
             transcript.scroll_to(y=3, animate=False, force=True)
             await d.until(lambda: "line 5" in d.screen)
@@ -67,8 +67,8 @@ async def test_a_long_chat_is_drawn_with_one_look_at_its_tree(
                 store.add_message("one", "assistant", "y", parent)
             parent = message.id
     async with open_app(script(), conversation="one") as d:
-        await d.until(lambda: len(d.main.conversation.transcript.messages) == 50)
-        assert "2/2" in d.main.conversation.transcript.messages[-1].label
-        d.chat.tree = Counted(d.chat.tree)
-        d.main.conversation.show(d.chat)
+        await d.until(lambda: len(d.main.view.transcript.messages) == 50)
+        assert "2/2" in d.main.view.transcript.messages[-1].label
+        d.conversation.tree = Counted(d.conversation.tree)
+        d.main.view.show(d.conversation)
         assert 0 < Counted.looks <= 3

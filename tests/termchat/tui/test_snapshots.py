@@ -18,7 +18,7 @@ from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.store import Store
 from termchat.tui.app import Options, TermchatApp
 from termchat.tui.conversations.live_reply import LiveReply
-from termchat.tui.engines.stats import StatsHistory
+from termchat.tui.engines.stats import Timeline
 
 METRICS = {
     "prompt_tokens": 310,
@@ -102,20 +102,20 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
         app = TermchatApp(
             paths, Config.load(paths.config_file), Options(newest=True), read_registry=lambda: registry
         )
-        bridge = app.engines.default
+        slot = app.engines.default
 
         async def start(name: str | None = None, fetch: bool = False, first: str = "") -> None:
             app.loader.registry = registry
-            bridge.state = state  # type: ignore[assignment]
+            slot.state = state  # type: ignore[assignment]
             if state == "ready":
-                bridge.model = ResolvedModel("small-135m", Path("/m.gguf"), ENTRIES["small-135m"])
+                slot.model = ResolvedModel("small-135m", Path("/m.gguf"), ENTRIES["small-135m"])
                 info = SimpleNamespace(context_length=8192, defaults={})
-                bridge.engine = SimpleNamespace(info=info, focus=lambda stream: None)  # type: ignore[assignment]
+                slot.engine = SimpleNamespace(info=info, focus=lambda stream: None)  # type: ignore[assignment]
             else:
-                bridge.entry = ENTRIES["small-135m"]
+                slot.entry = ENTRIES["small-135m"]
 
         app.engines.start = start  # type: ignore[method-assign]
-        bridge.snapshot = lambda: SNAPSHOT if state == "ready" else None  # type: ignore[method-assign]
+        slot.snapshot = lambda: SNAPSHOT if state == "ready" else None  # type: ignore[method-assign]
         app.monitor.meet = lambda engine: None  # type: ignore[method-assign]
         app.monitor.measure_peak = lambda: None  # type: ignore[method-assign]
         return app
@@ -157,16 +157,16 @@ async def streaming(pilot: Any) -> None:
             "conversations": LIVE,
         }
     )
-    for number, chat in enumerate(app.chats.all, 1):
-        await app.chats.read(chat)
+    for number, chat in enumerate(app.conversations.all, 1):
+        await app.conversations.read(chat)
         message = chat.messages[-1]
         stream: Any = SimpleNamespace(id=number, abort=lambda: None)
         writer: Any = SimpleNamespace(tick=lambda: None)
         reply = LiveReply(writer, message, app.engines.default, stream, None)
         reply.phase = "decode"
         chat.live[message.id] = reply
-    app.chats.all[0].queue.append("and [then] the tests")
-    app._main.chat_changed(app.chats.all[0])
+    app.conversations.all[0].queue.append("and [then] the tests")
+    app._main.conversation_changed(app.conversations.all[0])
     app._main.poll()
     await pilot.pause(0.4)
 
@@ -195,15 +195,15 @@ def test_settings(snap_compare: Any, frozen: Any) -> None:
 def test_engine_in_detail(snap_compare: Any, frozen: Any) -> None:
     async def run(pilot: Any) -> None:
         await streaming(pilot)
-        history = StatsHistory()  # the plots must not depend on the time it took
+        timeline = Timeline()  # the plots must not depend on the time it took
         for sample in range(50):
-            history.tokens_per_second.append(100 + sample % 9)
-            history.waits.append(0 if sample % 7 == 0 else 44 if sample == 40 else 14 + sample % 5)
-            history.bandwidth.append(20 + sample % 3)
-            history.rows.append(1 + sample % 2)
-            history.blocks.append(40 + sample)
-        history.add = lambda stats, now: None
-        pilot.app.monitor._histories = {pilot.app.engines.default: history}
+            timeline.tokens_per_second.append(100 + sample % 9)
+            timeline.waits.append(0 if sample % 7 == 0 else 44 if sample == 40 else 14 + sample % 5)
+            timeline.bandwidth.append(20 + sample % 3)
+            timeline.rows.append(1 + sample % 2)
+            timeline.blocks.append(40 + sample)
+        timeline.add = lambda stats, now: None
+        pilot.app.monitor._timelines = {pilot.app.engines.default: timeline}
         await pilot.press("f3")
         await pilot.pause(0.4)
 

@@ -157,7 +157,7 @@ async def test_random_streams_send_nothing_and_end_nothing(open_app: Any, script
                     await d.typed()
                 assert d.app.fault is None, number
                 d.main.prompt.load("")
-        assert not any(chat.messages or chat.queue for chat in d.app.chats.all)
+        assert not any(chat.messages or chat.queue for chat in d.app.conversations.all)
         feed.pause(20.0)
         for _ in range(5):
             feed.read(b"\x1b", 0.5)

@@ -14,19 +14,19 @@ import pytest
 
 from engine.testing import ScriptedRunner
 from termchat.store import Store, StoreError
-from termchat.tui.conversations.conversation import Chat
+from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.conversations.streaming import LOOK_SECONDS, SAVE_SECONDS
 
 LONG = " ".join(str(number) for number in range(400))
 
 
-def texts(chat: Chat) -> list[tuple[str, str]]:
+def texts(chat: Conversation) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in chat.messages]
 
 
 async def test_a_turn_runs_through_its_states_and_is_stored(stage: Callable[..., Any], script: Any) -> None:
     async with stage(script("Hello there.", step=0.02)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         assert chat.state == "idle"
         s.turns.submit(chat, "Hi")
         assert chat.state == "queued"
@@ -40,19 +40,19 @@ async def test_a_turn_runs_through_its_states_and_is_stored(stage: Callable[...,
         assert texts(chat) == [("user", "Hi"), ("assistant", "Hello there.")]
         assert chat.title == "Hi"
         assert chat.messages[1].metrics["completion_tokens"] > 1
-        rows = await s.history.call(lambda store: store.path(chat.id))
+        rows = await s.store.call(lambda store: store.path(chat.id))
         assert rows == chat.messages
 
 
 async def test_prompts_typed_before_the_engine_is_there_are_answered(stage: Any, script: Any) -> None:
     async with stage(script("One.", "Two."), start=False) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "first")
         s.turns.submit(chat, "second")
         await s.until(lambda: chat.id is not None)
         assert chat.state == "queued"
         assert chat.queue == ["second"]
-        stored = await s.history.call(lambda store: store.path(chat.id))
+        stored = await s.store.call(lambda store: store.path(chat.id))
         assert [message.text for message in stored] == ["first"]
         await s.engines.start(None)
         await s.until(lambda: not chat.busy)
@@ -61,7 +61,7 @@ async def test_prompts_typed_before_the_engine_is_there_are_answered(stage: Any,
 
 async def test_enter_while_busy_queues_and_stop_hands_back(stage: Any, script: Any) -> None:
     async with stage(script(LONG, "Next.", step=0.01)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "count")
         await s.until(lambda: any(reply.text for reply in chat.live.values()))
         s.turns.submit(chat, "queued one")
@@ -80,7 +80,7 @@ async def test_enter_while_busy_queues_and_stop_hands_back(stage: Any, script: A
 
 async def test_a_text_sent_right_after_a_stop_is_answered(stage: Any, script: Any) -> None:
     async with stage(script("One."), start=False) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "first")
         await s.until(lambda: chat.waiting is not None)
         assert s.turns.stop(chat) == []
@@ -92,12 +92,12 @@ async def test_a_text_sent_right_after_a_stop_is_answered(stage: Any, script: An
 
 async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: Any, script: Any) -> None:
     async with stage(script(LONG[:400], LONG[:200], step=0.01)) as s:
-        one, two = s.chats.new(), None
+        one, two = s.conversations.new(), None
         s.turns.submit(one, "a")
         await s.until(lambda: one.id is not None)
-        two = s.chats.new()
+        two = s.conversations.new()
         assert two is not one
-        await s.chats.show(two)
+        await s.conversations.show(two)
         s.turns.submit(two, "b")
         await s.until(lambda: one.state == two.state == "decode")
         ids = {reply.stream.id for chat in (one, two) for reply in chat.live.values()}
@@ -120,15 +120,15 @@ async def test_B087_regenerate_makes_a_sibling_and_cancelling_keeps_the_old_repl
         await s.until(lambda: not chat.busy)
         assert texts(chat) == [("user", "say"), ("assistant", "Second.")]
         assert chat.siblings(first) == [first.id, chat.messages[-1].id]
-        await s.chats.select(chat, first.id)
+        await s.conversations.select(chat, first.id)
         assert chat.messages[-1] == first
         s.turns.regenerate(chat, first)
         s.turns.stop(chat)
         await s.until(lambda: not chat.busy)
         assert chat.tree[first.id] == first
-        stored = await s.history.call(lambda store: store.tree(chat.id))
+        stored = await s.store.call(lambda store: store.tree(chat.id))
         assert {message.id: message for message in stored} == chat.tree
-        shown = await s.history.call(lambda store: store.path(chat.id))
+        shown = await s.store.call(lambda store: store.path(chat.id))
         assert shown == chat.messages
 
 
@@ -140,7 +140,7 @@ async def test_edit_makes_a_branch_and_keeps_the_old_one(stage: Any, script: Any
         s.turns.edit(chat, question, "uno")
         await s.until(lambda: not chat.busy)
         assert texts(chat) == [("user", "uno"), ("assistant", "C.")]
-        await s.chats.select(chat, question.id)
+        await s.conversations.select(chat, question.id)
         assert [text for _, text in texts(chat)] == ["one", "A.", "two", "B."]
 
 
@@ -157,7 +157,7 @@ async def test_several_answers_at_once_share_the_prompt(stage: Any, script: Any)
 
 async def test_an_interrupted_reply_goes_on_where_it_stopped(stage: Any, script: Any) -> None:
     async with stage(script(LONG, " and so on", step=0.01)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "count")
         await s.until(lambda: any(len(reply.text) > 10 for reply in chat.live.values()))
         s.turns.stop(chat)
@@ -186,7 +186,7 @@ async def test_a_prompt_too_long_is_an_error_with_the_numbers_and_the_next_turn_
         assert chat.full
         assert "128" in chat.error
         assert [message.role for message in chat.messages] == ["user"]
-        other = s.chats.new()
+        other = s.conversations.new()
         await s.ask("short", other)
         assert other.messages[-1].role == "assistant"
 
@@ -194,14 +194,14 @@ async def test_a_prompt_too_long_is_an_error_with_the_numbers_and_the_next_turn_
 async def test_fork_rename_delete_undelete(stage: Any, script: Any) -> None:
     async with stage(script("A.")) as s:
         chat = await s.ask("one")
-        copy = await s.chats.fork(chat, chat.messages[0].id)
-        await s.chats.read(copy)
+        copy = await s.conversations.fork(chat, chat.messages[0].id)
+        await s.conversations.read(copy)
         assert texts(copy) == [("user", "one")]
-        await s.chats.rename(copy, "[red]Copy[/red]")
+        await s.conversations.rename(copy, "[red]Copy[/red]")
         assert copy.title == "[red]Copy[/red]"
-        await s.chats.delete(copy)
-        assert copy not in s.chats.all
-        back = await s.chats.undelete()
+        await s.conversations.delete(copy)
+        assert copy not in s.conversations.all
+        back = await s.conversations.undelete()
         assert back.title == "[red]Copy[/red]"
 
 
@@ -210,7 +210,7 @@ async def test_an_engine_that_cannot_be_loaded_says_why(stage: Any, tmp_path: Pa
     broken.write_bytes(b"GGUF" + bytes(100))
     async with stage(None, start=False) as s:
         await s.engines.start(str(broken))
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "hello")
         await s.until(lambda: not chat.busy)
         assert s.engines.default.state == "failed"
@@ -225,14 +225,14 @@ async def test_a_store_that_cannot_be_used_does_not_stop_the_chat(
 ) -> None:
     (tmp_path / "termchat.db").write_bytes(b"not a database, but long enough to look like one" * 40)
     async with stage(script("A.")) as s:
-        assert s.history.notice is not None
+        assert s.store.notice is not None
         chat = await s.ask("one")
         assert chat.messages[-1].text == "A."
 
 
 async def test_a_locked_database_does_not_hold_up_the_stream(stage: Any, script: Any) -> None:
     async with stage(script(LONG[:200], step=0.005)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "go")
         await s.until(lambda: any(reply.text for reply in chat.live.values()))
         other = sqlite3.connect(s.database, isolation_level=None)
@@ -247,7 +247,7 @@ async def test_a_locked_database_does_not_hold_up_the_stream(stage: Any, script:
 
 async def test_stop_before_the_first_word_leaves_the_question(stage: Any, script: Any) -> None:
     async with stage(script(LONG, step=0.05)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "go")
         await s.until(lambda: bool(chat.live))
         s.turns.stop(chat)
@@ -267,11 +267,11 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
         from engine.tokenization import load_tokenizer
         from termchat.config import Config
         from termchat.registry import Registry
-        from termchat.tui.conversations.collection import Chats
-        from termchat.tui.engines.pool import Engines
-        from termchat.tui.conversations.store_thread import History
+        from termchat.tui.conversations.collection import Conversations
+        from termchat.tui.engines.pool import EnginePool
+        from termchat.tui.conversations.store_thread import StoreThread
         from termchat.tui.engines.loader import Loader
-        from termchat.tui.conversations.streaming import Relay
+        from termchat.tui.conversations.streaming import Streaming
         from termchat.tui.conversations.turns import Turns
 
         folder, model = Path(sys.argv[1]), sys.argv[2]
@@ -284,15 +284,15 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
         async def main():
             loader = Loader(Config.load(folder / "c"), lambda: Registry({}, model, folder),
                             engine_config=lambda m: EngineConfig(model=script))
-            engines = Engines(loader, lambda: None)
-            history = History(folder / "termchat.db", print)
-            await history.open()
-            chats = Chats(history, Nobody())
-            turns = Turns(engines, chats, history, Relay(chats, history, Nobody()), Nobody())
+            engines = EnginePool(loader, lambda: None)
+            store = StoreThread(folder / "termchat.db", print)
+            await store.open()
+            conversations = Conversations(store, Nobody())
+            turns = Turns(engines, conversations, store, Streaming(conversations, store, Nobody()), Nobody())
             await engines.start(None)
-            chat = chats.new()
-            turns.submit(chat, "count")
-            while not chat.live or next(iter(chat.live.values())).tokens < 120:
+            conversation = conversations.new()
+            turns.submit(conversation, "count")
+            while not conversation.live or next(iter(conversation.live.values())).tokens < 120:
                 await asyncio.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -326,10 +326,10 @@ async def test_B083_a_model_error_in_mid_stream_keeps_the_text_and_the_next_turn
 
     monkeypatch.setattr(ScriptedRunner, "run", breaking)
     async with stage(script(LONG, "Other.", step=0.003)) as s:
-        chat, other = s.chats.new(), None
+        chat, other = s.conversations.new(), None
         s.turns.submit(chat, "count")
         await s.until(lambda: any(reply.tokens > 50 for reply in chat.live.values()))
-        other = s.chats.new()
+        other = s.conversations.new()
         s.turns.submit(other, "before the first word")
         await s.until(lambda: other.live)
         shown = next(iter(chat.live.values())).text
@@ -362,11 +362,11 @@ def test_B083_the_way_of_a_word_to_the_disk_takes_less_than_half_a_second() -> N
     assert LOOK_SECONDS + SAVE_SECONDS <= 0.4
 
 
-async def two_that_stream(s: Any) -> list[Chat]:
+async def two_that_stream(s: Any) -> list[Conversation]:
     """Two conversations whose replies have begun."""
-    chats = [Chat(s.chats._new, tree={}) for _ in range(2)]
+    chats = [Conversation(s.conversations._new, tree={}) for _ in range(2)]
     for chat in chats:
-        s.chats.all.append(chat)
+        s.conversations.all.append(chat)
         s.turns.submit(chat, "say it")
         await s.until(lambda chat=chat: chat.live or not chat.busy)
     return chats
@@ -375,9 +375,9 @@ async def two_that_stream(s: Any) -> list[Chat]:
 async def test_a_fault_in_one_reply_ends_no_other(stage: Any, script: Any) -> None:
     said = "word " * 60
     async with stage(script(said, said, step=0.01)) as s:
-        broken: list[Chat] = []
+        broken: list[Conversation] = []
 
-        def fail(chat: Chat, reply: Any, answer: str, thinking: str) -> None:
+        def fail(chat: Conversation, reply: Any, answer: str, thinking: str) -> None:
             if len(reply.text) > 40:
                 broken[:] = broken or [chat]
                 if chat in broken:
@@ -407,7 +407,7 @@ async def test_a_reply_that_cannot_be_saved_holds_up_no_other(
             raise StoreError("the disk is full")
 
         monkeypatch.setattr(broken.writer, "tick", fail)
-        while not (await s.history.call(lambda store: store.message(other.message_id))).text:
+        while not (await s.store.call(lambda store: store.message(other.message_id))).text:
             assert chats[1].live, "it is saved while it streams"
             await asyncio.sleep(0.01)
         await s.until(lambda: "the disk is full" in s.listener.notices)
@@ -421,9 +421,9 @@ async def test_a_reply_that_cannot_be_saved_holds_up_no_other(
 
 async def test_errors_of_the_store_are_told(stage: Any, script: Any) -> None:
     async with stage(script("A.")) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         with pytest.raises(StoreError):
-            await s.chats.fork(chat)
+            await s.conversations.fork(chat)
 
 
 async def test_B087_two_windows_drop_nothing_of_each_other(stage: Any, script: Any) -> None:
@@ -439,7 +439,7 @@ async def test_B087_two_windows_drop_nothing_of_each_other(stage: Any, script: A
             ("assistant", "Two."),
         ]
         assert chat.siblings(chat.messages[2]) == [theirs.id, chat.messages[2].id]
-        await s.chats.select(chat, theirs.id)
+        await s.conversations.select(chat, theirs.id)
         assert texts(chat)[-1] == ("user", "from elsewhere")
 
 
@@ -453,7 +453,7 @@ async def test_B085_a_newer_database_is_left_as_it_is_and_the_chat_works(
     db.close()
     before = file.read_bytes()
     async with stage(script("A.")) as s:
-        assert s.history.notice is not None
+        assert s.store.notice is not None
         chat = await s.ask("one")
         assert chat.messages[-1].text == "A."
     assert file.read_bytes() == before

@@ -38,28 +38,28 @@ async def test_keys_typed_after_closing_a_screen_go_to_the_prompt(
 async def test_keys_typed_before_a_conversation_is_there_go_to_it(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG, "Two.", step=0.01)) as d:
         d.type_ahead(*"one", "enter", "ctrl+n", *"two", "enter")
-        await d.until(lambda: [chat.title for chat in d.app.chats.all] == ["two", "one"])
-        assert {chat.messages[0].text for chat in d.app.chats.all} == {"one", "two"}
+        await d.until(lambda: [chat.title for chat in d.app.conversations.all] == ["two", "one"])
+        assert {chat.messages[0].text for chat in d.app.conversations.all} == {"one", "two"}
 
 
 async def test_a_new_conversation_without_a_message_does_not_stay(open_app: Any, script: Any) -> None:
     async with open_app(script("One.")) as d:
         await d.say("one")
-        first = d.chat
+        first = d.conversation
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat is not first)
+        await d.until(lambda: d.conversation is not first)
         await d.press("ctrl+n", "ctrl+n", "ctrl+pagedown")
-        await d.until(lambda: d.chat is first)
-        assert d.app.chats.all == [first]
+        await d.until(lambda: d.conversation is first)
+        assert d.app.conversations.all == [first]
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat is not first)
+        await d.until(lambda: d.conversation is not first)
         d.main.prompt.load("half a thought")
-        begun = d.chat
+        begun = d.conversation
         await d.press("ctrl+n")  # the draft is kept, and there is an empty one beside it
-        await d.until(lambda: d.chat not in (first, begun))
-        assert len(d.app.chats.all) == 3
+        await d.until(lambda: d.conversation not in (first, begun))
+        assert len(d.app.conversations.all) == 3
         await d.main.switch_to(first)
-        assert d.app.chats.all == [begun, first]
+        assert d.app.conversations.all == [begun, first]
         assert begun.draft == "half a thought"
 
 
@@ -72,7 +72,7 @@ async def test_messages_with_files_stay_in_order(open_app: Any, script: Any, tmp
             d.type_ahead("enter")
             await d.until(lambda: d.main.prompt.text == "")
         await d.settle()
-        asked = [message.text for message in d.chat.messages if message.role == "user"]
+        asked = [message.text for message in d.conversation.messages if message.role == "user"]
         assert [text.partition("\n")[0] for text in asked] == ["@note.txt first", "second", "@note.txt third"]
 
 
@@ -149,10 +149,10 @@ async def test_B069_200_kb_are_folded_and_sent_whole(
         assert len(d.main.prompt.text) < 60
         sent = f"see: {text} ok".replace("\r\n", "\n")
         assert d.main.prompt.value == sent
-        assert [message.text for message in d.chat.messages if message.role == "user"] == ["count"]
+        assert [message.text for message in d.conversation.messages if message.role == "user"] == ["count"]
         await d.press("enter")
-        await d.until(lambda: d.chat.queue)
-        assert d.chat.queue == [sent]
+        await d.until(lambda: d.conversation.queue)
+        assert d.conversation.queue == [sent]
         await d.press("escape")  # it comes back as it was, folded again
         await d.settle()
         assert d.main.prompt.value == sent
@@ -163,7 +163,7 @@ async def test_B069_a_paste_beside_the_prompt_goes_to_it(open_app: Any, script: 
     async with open_app(script("One.")) as d:
         await d.say("one")
         await d.press("alt+up")
-        await d.until(lambda: d.main.conversation.focused is not None)
+        await d.until(lambda: d.main.view.focused is not None)
         d.app._driver.send_message(Paste("two\nlines"))
         await d.until(lambda: d.main.prompt.text == "two\nlines")
         await d.until(lambda: d.main.prompt.has_focus)
@@ -203,13 +203,13 @@ async def test_what_was_typed_and_not_sent_is_there_in_the_next_run(
     assert file.stat().st_mode & 0o077 == 0
     async with open_app(script("One.")) as d:
         await d.shows("│ of a new one")
-        assert [chat.title for chat in d.app.chats.all] == ["New chat", "first"]
+        assert [chat.title for chat in d.app.conversations.all] == ["New chat", "first"]
         d.main.prompt.load("")
         await d.press("ctrl+pagedown")
         await d.shows("│ queued one", "│ half [typed] 日本語", "continues this reply")
         d.main.prompt.load("")
     async with open_app(script("One."), early=True) as d:
-        await d.until(lambda: d.app.chats.all)
+        await d.until(lambda: d.app.conversations.all)
         assert d.main.prompt.text == ""
     async with open_app(script("One."), save=False) as d:
         d.main.prompt.load("not to be kept")

@@ -10,8 +10,8 @@ import pytest
 
 from termchat.store import Store, save_draft
 from termchat.tui.conversations import turns
-from termchat.tui.conversations.collection import Chats
-from termchat.tui.conversations.store_thread import History
+from termchat.tui.conversations.collection import Conversations
+from termchat.tui.conversations.store_thread import StoreThread
 from termchat.tui.screens import main
 
 LONG = " ".join(str(number) for number in range(60))
@@ -32,11 +32,11 @@ async def test_N013_what_is_typed_is_in_the_store_a_moment_later(
         d.type_ahead(*"half")
         await d.until(lambda: unsent(file) == ["half"])
         await d.press("ctrl+n")
-        await d.until(lambda: d.chat.id is None)
+        await d.until(lambda: d.conversation.id is None)
         d.type_ahead(*"new")
         await d.until(lambda: unsent(file) == ["half", "new"])
         await d.press("enter")  # sent, and so forgotten, in one step
-        await d.until(lambda: d.chat.live)
+        await d.until(lambda: d.conversation.live)
         assert unsent(file) == ["half"]
         await d.say("queued", wait=False)
         await d.say("two", wait=False)
@@ -46,10 +46,10 @@ async def test_N013_what_is_typed_is_in_the_store_a_moment_later(
             assert other.list_conversations()
         assert unsent(file) == ["half", "queued\n\ntwo\n\nunfinished"]
         # As after a kill, the next window has it all.
-        kept = History(file, lambda error: None)
+        kept = StoreThread(file, lambda error: None)
         for name in (file.parent / "termchat.db-writers").iterdir():
             name.unlink()
-        chats = Chats(kept, d.main)
+        chats = Conversations(kept, d.main)
         await chats.load()
         found = next(chat for chat in chats.all if chat.title == "new")
         assert await chats.show(found) == "queued\n\ntwo\n\nunfinished"
@@ -60,13 +60,13 @@ async def test_N013_a_message_and_its_draft_change_in_one_transaction(stage: Any
     async with stage(script("One.", "Two.")) as s:
         chat = await s.ask("first")
         chat.draft = "second"
-        s.chats.unsent.keep(s.chats.all)
+        s.conversations.unsent.keep(s.conversations.all)
         await s.until(lambda: chat.kept == "second")
 
         def fail(*args: Any, **kwargs: Any) -> None:
             raise ValueError("it goes wrong half-way")
 
-        store: Store = await s.history.call(lambda store: store)
+        store: Store = await s.store.call(lambda store: store)
         store.conversation, whole = fail, store.conversation  # type: ignore[method-assign, assignment]
         chat.draft = ""
         s.turns.submit(chat, "second")
@@ -84,9 +84,9 @@ async def test_N013_windows_that_close_hand_on_what_they_hold(
         with Store(s.database) as other:
             save_draft(other, "k1", chat.id, "typed in the other window")
             save_draft(other, "k2", None, "of a new one")
-            assert await s.chats.show(chat) == ""
-        assert await s.chats.show(chat) == "typed in the other window"
-        fresh = Chats(s.history, s.listener)
+            assert await s.conversations.show(chat) == ""
+        assert await s.conversations.show(chat) == "typed in the other window"
+        fresh = Conversations(s.store, s.listener)
         await fresh.load()
         assert [(each.id, each.draft) for each in fresh.all] == [(None, "of a new one"), (chat.id, "")]
         fresh.all[0].draft = ""
@@ -96,17 +96,17 @@ async def test_N013_windows_that_close_hand_on_what_they_hold(
 
 async def test_a_draft_of_a_deleted_conversation_comes_back_with_it(stage: Any, script: Any) -> None:
     async with stage(script(LONG, step=0.05)) as s:
-        chat = s.chats.new()
+        chat = s.conversations.new()
         s.turns.submit(chat, "first")
         await s.until(lambda: chat.live)
         s.turns.submit(chat, "queued")
         chat.draft = "typed"
-        await s.chats.delete(chat)
+        await s.conversations.delete(chat)
         s.turns.stop(chat)
         await s.until(lambda: not chat.busy)
-        again = await s.chats.undelete()
+        again = await s.conversations.undelete()
         assert again.id == chat.id
-        assert await s.chats.show(again) == "queued\n\ntyped"
+        assert await s.conversations.show(again) == "queued\n\ntyped"
 
 
 def test_N013_what_is_typed_waits_less_than_two_seconds_for_the_store() -> None:
@@ -117,16 +117,16 @@ async def test_an_edited_message_is_not_lost_while_a_reply_is_made(open_app: Any
     async with open_app(script("One.", LONG, "Three.", step=0.005)) as d:
         await d.say("first")
         await d.say("second", wait=False)
-        await d.until(lambda: d.chat.live)
-        d.main.edit_message(d.chat.messages[0])
+        await d.until(lambda: d.conversation.live)
+        d.main.edit_message(d.conversation.messages[0])
         d.main.prompt.load("first, edited")
         await d.press("enter")
         await d.shows("a reply is being made: esc stops it")
         assert d.main.prompt.text == "first, edited"
-        await d.until(lambda: not d.chat.busy)
+        await d.until(lambda: not d.conversation.busy)
         await d.press("enter")
         expected = ["first, edited", "Three."]
-        await d.until(lambda: [message.text for message in d.chat.messages] == expected)
+        await d.until(lambda: [message.text for message in d.conversation.messages] == expected)
 
 
 async def test_a_message_waits_for_the_reply_of_another_process(
@@ -138,7 +138,7 @@ async def test_a_message_waits_for_the_reply_of_another_process(
         with Store(s.database) as other:
             begun = other.begin_turn(chat.id, "from elsewhere")
             begun.reply.append("half of")
-            await s.chats.show(chat)
+            await s.conversations.show(chat)
             assert chat.messages[-1].text == "half of"
             s.turns.submit(chat, "mine")
             await s.until(lambda: chat.busy_elsewhere)

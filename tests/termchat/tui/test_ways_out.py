@@ -42,7 +42,7 @@ async def test_the_prompt_is_written_in_the_editor_while_a_reply_goes_on(
         await d.say("count", wait=False)
         d.main.prompt.load("日本語 [b]first[/b]\n")
         await d.press("f4")
-        await d.until(lambda: d.chat.messages and d.chat.messages[-1].text == LONG)
+        await d.until(lambda: d.conversation.messages and d.conversation.messages[-1].text == LONG)
         assert (tmp_path / "seen").read_text(encoding="utf-8") == "日本語 [b]first[/b]\n"
         go.touch()
         await d.until(lambda: d.main.prompt.text == "日本語 [b]first[/b]\nmore")
@@ -114,25 +114,28 @@ async def test_a_model_chosen_in_the_list_is_fetched_loaded_and_answers(
     models = {"near": script("Near.", "Near again."), "far-away": script("From afar.")}
     async with open_app(models, registry=registry) as d:
         await d.say("first")
-        first = d.chat
+        first = d.conversation
         await d.press("ctrl+l")
         await d.shows("⇣ far-away", "102.4 kB  MIT", "a [small] model", "● near")
         await d.press(*"far")
         await d.until(lambda: "● near" not in d.screen)
         await d.press("enter")
-        await d.until(lambda: d.chat.model == "far-away")
-        await d.until(
-            lambda: d.main.bridge.state == "absent" and d.main.bridge.remedy
-        )  # 404: it is not there
+        await d.until(lambda: d.conversation.model == "far-away")
+        await d.until(lambda: d.main.slot.state == "absent" and d.main.slot.remedy)  # 404: it is not there
         await d.say("second", wait=False)
         await d.shows("far-away is not on this machine", "102.4 kB, MIT", "download it", "go on with near")
         (hub / "m.gguf").write_bytes(data)
         await d.press("enter")
         await d.settle()
-        assert [message.text for message in d.chat.messages] == ["first", "Near.", "second", "From afar."]
+        assert [message.text for message in d.conversation.messages] == [
+            "first",
+            "Near.",
+            "second",
+            "From afar.",
+        ]
         assert (tmp_path / "models" / "far-away" / "m.gguf").read_bytes() == data
-        assert d.chat is first
-        assert [bridge.title for bridge in d.app.engines.loaded] == ["near", "far-away"]
+        assert d.conversation is first
+        assert [slot.title for slot in d.app.engines.loaded] == ["near", "far-away"]
 
 
 async def test_a_full_context_is_summarised_into_a_new_conversation(open_app: Any, script: Any) -> None:
@@ -141,16 +144,16 @@ async def test_a_full_context_is_summarised_into_a_new_conversation(open_app: An
         await d.say("first")
         await d.say("/system Be kind.")
         await d.say("second")
-        old = d.chat
+        old = d.conversation
         kept = list(old.messages)
         await d.say("/compact", wait=False)
         await d.shows("with a summary of what was said")
         await d.press("down", "enter")
-        await d.until(lambda: d.chat is not old)
+        await d.until(lambda: d.conversation is not old)
         await d.settle()
-        new = d.chat
+        new = d.conversation
         assert new.system == "Be kind.\n\nSummary of the conversation so far:\nThey counted [a lot]."
-        assert new.conversation.forked_from == old.id
+        assert new.row.forked_from == old.id
         assert (new.title, new.messages) == (f"{old.title} (2)", [])
         assert old.messages == kept
         await d.say("go on")

@@ -1,0 +1,14 @@
+"""Llama 1 to 3.3, and others of the same build: SmolLM2 among them; GGUF files of Mistral say llama, too."""
+
+from ..family import MLP_BIASES, NAMES, Family
+
+FAMILY = Family(
+    model_types=("llama",),
+    architectures=("llama",),
+    gguf_layout="interleaved",
+    names={**NAMES, **MLP_BIASES},
+    bias_options={
+        "attention_bias": ("q_bias", "k_bias", "v_bias", "output_bias"),
+        "mlp_bias": tuple(MLP_BIASES),
+    },
+)

@@ -1,0 +1,176 @@
+"""What the models of one architecture have in common, and the tensors of a file that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from kernels.interface import Gate, RopeLayout
+
+from .spec import ModelSpec
+
+Naming = Literal["gguf", "huggingface"]
+
+NAMES: Mapping[str, tuple[str, str]] = {
+    "embedding": ("token_embd.weight", "model.embed_tokens.weight"),
+    "norm": ("output_norm.weight", "model.norm.weight"),
+    "head": ("output.weight", "lm_head.weight"),
+    "attention_norm": ("attn_norm.weight", "input_layernorm.weight"),
+    "q": ("attn_q.weight", "self_attn.q_proj.weight"),
+    "k": ("attn_k.weight", "self_attn.k_proj.weight"),
+    "v": ("attn_v.weight", "self_attn.v_proj.weight"),
+    "q_bias": ("attn_q.bias", "self_attn.q_proj.bias"),
+    "k_bias": ("attn_k.bias", "self_attn.k_proj.bias"),
+    "v_bias": ("attn_v.bias", "self_attn.v_proj.bias"),
+    "output": ("attn_output.weight", "self_attn.o_proj.weight"),
+    "output_bias": ("attn_output.bias", "self_attn.o_proj.bias"),
+    "mlp_norm": ("ffn_norm.weight", "post_attention_layernorm.weight"),
+    "gate": ("ffn_gate.weight", "mlp.gate_proj.weight"),
+    "up": ("ffn_up.weight", "mlp.up_proj.weight"),
+    "down": ("ffn_down.weight", "mlp.down_proj.weight"),
+}
+"""Names of tensors as most families have them: role -> name in a GGUF file, name in safetensors."""
+
+HEAD_NORMS: Mapping[str, tuple[str, str]] = {
+    "q_norm": ("attn_q_norm.weight", "self_attn.q_norm.weight"),
+    "k_norm": ("attn_k_norm.weight", "self_attn.k_norm.weight"),
+}
+"""Norms of queries and keys."""
+
+MLP_BIASES: Mapping[str, tuple[str, str]] = {
+    "gate_bias": ("ffn_gate.bias", "mlp.gate_proj.bias"),
+    "up_bias": ("ffn_up.bias", "mlp.up_proj.bias"),
+    "down_bias": ("ffn_down.bias", "mlp.down_proj.bias"),
+}
+"""Biases of the feed-forward network."""
+
+_MODEL_ROLES = ("embedding", "norm", "head")
+_LAYER_PREFIX = ("blk", "model.layers")
+
+
+class Windows(NamedTuple):
+    """Which layers see no more than a window of keys, where config.json's layer_types do not say it.
+
+    default: the window where config.json has no `sliding_window`. switch: option of config.json that must be
+    true, or there are no windows. first: option and its default: layers before it see all keys. every: option
+    (or an empty name) and its default: the last of so many layers sees all keys. same: all layers are alike;
+    a config.json that says otherwise is refused.
+    """
+
+    default: int
+    switch: str = ""
+    first: tuple[str, int] | None = None
+    every: tuple[str, int] | None = None
+    same: bool = False
+
+
+class Option(NamedTuple):
+    """Where a number of the specification comes from.
+
+    config: key of config.json. metadata: key of a GGUF file below its architecture. default: where there is
+    no such key, a number or what follows from the rest of the specification. value: of the number there.
+    null: config.json's null stands for None, not for the default.
+    """
+
+    default: float | None | Callable[[ModelSpec], float]
+    config: str = ""
+    metadata: str = ""
+    value: Callable[[float], float] = float
+    null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture as data.
+
+    model_types: in config.json. architectures: in GGUF files; none if there are none of its own.
+    layout, gguf_layout: order of query and key rows in safetensors and in GGUF files.
+    names: role -> names in GGUF and safetensors, those of a layer without its prefix. Roles with the same
+    name are blocks of rows of one tensor, in this order. Roles that end in _bias may be missing, but for
+    those in `biases`; bias_options: option of config.json -> roles it makes necessary.
+    norm_of_rows: norms of queries and keys are of all heads together, not of each. norm_offset: what
+    safetensors leave out of the weights of norms.
+    windows: None if it has none. local_base: where the base of the rotation of layers with a window comes
+    from, which nothing stretches; None: they rotate like the others. still: option that lists which layers
+    rotate (0 or 1 each), option that says that the last of so many does not, and its default; None: all do.
+    turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
+    otherwise is refused. gates: kinds by their names in config.json's `gate_key`; the first is that
+    of GGUF files. options: field of the specification -> where its value comes from.
+    """
+
+    model_types: tuple[str, ...]
+    architectures: tuple[str, ...] = ()
+    layout: RopeLayout = "half"
+    gguf_layout: RopeLayout = "half"
+    names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)
+    biases: tuple[str, ...] = ()
+    bias_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    norm_of_rows: bool = False
+    norm_offset: float = 0.0
+    windows: Windows | None = None
+    local_base: Option | None = None
+    still: tuple[str, str, int] | None = None
+    turning: float | None = None
+    gate_key: str = "hidden_act"
+    gates: Mapping[str, Gate] = field(default_factory=lambda: {"silu": "silu", "swish": "silu"})
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+class TensorSpec(NamedTuple):
+    """A tensor a decoder takes: its canonical name and role, its name in a file, its shape.
+
+    first_row, stored_rows: where it begins in the stored tensor, and how many rows that has (values, of a
+    vector). offset: added to its values.
+    """
+
+    name: str
+    role: str
+    stored_name: str
+    shape: tuple[int, ...]
+    first_row: int
+    stored_rows: int
+    offset: float = 0.0
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it may be quantized; norms and biases never are."""
+        return len(self.shape) == 2
+
+
+def _shapes(family: Family, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Of each role."""
+    width, q, kv, head, ff = spec.width, spec.q_columns, spec.kv_columns, spec.head_dim, spec.feed_forward
+    matrices = {"embedding": (spec.vocabulary, width), "head": (spec.vocabulary, width)}
+    matrices |= {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
+    matrices |= {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
+    norms = dict.fromkeys(
+        ("norm", "attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm"), (width,)
+    )
+    norms |= {"q_norm": (q,), "k_norm": (kv,)} if family.norm_of_rows else dict.fromkeys(HEAD_NORMS, (head,))
+    return {**matrices, **norms, **{f"{role}_bias": (rows,) for role, (rows, _) in matrices.items()}}
+
+
+def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[TensorSpec]:
+    """Every tensor a checkpoint of this model may have; biases and head are not in all of them."""
+    column = ("gguf", "huggingface").index(naming)
+    shapes = _shapes(family, spec)
+    offset = family.norm_offset if naming == "huggingface" else 0.0
+
+    def named(prefix: str, stored: str, roles: list[str], place: str) -> Iterator[TensorSpec]:
+        ends = [0]
+        for role in roles:
+            ends.append(ends[-1] + shapes[role][0])
+        for role, first in zip(roles, ends, strict=False):
+            added = offset if role.endswith("norm") else 0.0
+            yield TensorSpec(prefix + role, role, place + stored, shapes[role], first, ends[-1], added)
+
+    def all_of(prefix: str, place: str, of_model: bool) -> Iterator[TensorSpec]:
+        roles = [role for role in family.names if (role in _MODEL_ROLES) == of_model]
+        for stored, same in groupby(roles, lambda role: family.names[role][column]):
+            yield from named(prefix, stored, list(same), place)
+
+    yield from all_of("", "", True)
+    for layer in range(len(spec.layers)):
+        yield from all_of(f"{layer}.", f"{_LAYER_PREFIX[column]}.{layer}.", False)

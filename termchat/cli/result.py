@@ -1,0 +1,94 @@
+"""A finished reply with its figures: the object of `--json`, and the lines of `--stats`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from engine import Finished, as_dict
+
+from ..units import milliseconds, number, percent, rate
+
+USAGE_FIELDS = ("prompt_tokens", "cached_tokens", "completion_tokens", "draft_tokens", "accepted_tokens")
+TIMING_FIELDS = (
+    "queue_ms",
+    "ttft_ms",
+    "itl_ms",
+    "itl_p95_ms",
+    "e2e_ms",
+    "tokens_per_second",
+    "bandwidth_gbs",
+)
+
+
+class Result(NamedTuple):
+    """A finished reply and what is known of it.
+
+    peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
+    backend, exact: see EngineSnapshot.
+    """
+
+    id: str
+    conversation: str | None
+    model: str
+    text: str
+    thinking: str
+    finished: Finished
+    load_ms: float
+    peak: float | None = None
+    quiet: bool = True
+    exact: bool = True
+    backend: str = ""
+
+    @property
+    def bandwidth_peak(self) -> float | None:
+        """The peak in GB/s, never below what the reply achieved."""
+        return None if self.peak is None else max(self.peak, self.finished.timings.bandwidth_gbs or 0.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object of `--json`; undefined is None."""
+        usage, timings = as_dict(self.finished.usage), as_dict(self.finished.timings)
+        metrics = {"load_ms": self.load_ms, **{name: timings[name] for name in TIMING_FIELDS}}
+        metrics["bandwidth_peak_gbs"] = self.bandwidth_peak
+        return {
+            "id": self.id,
+            "conversation": self.conversation,
+            "model": self.model,
+            "text": self.text,
+            "thinking": self.thinking or None,
+            "finish_reason": self.finished.reason,
+            "seed": self.finished.seed,
+            "usage": {name: usage[name] for name in USAGE_FIELDS},
+            "metrics": {name: finite(value) for name, value in metrics.items()},
+        }
+
+    def stats(self) -> str:
+        """The figures in plain words, in a few lines."""
+        usage, times = self.finished.usage, self.finished.timings
+        exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
+        slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
+        lines = [
+            f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
+            f"reply {usage.completion_tokens} tokens ({self.finished.reason})",
+            f"first token after {milliseconds(times.ttft_ms)} (queue {milliseconds(times.queue_ms)}, "
+            f"prefill {milliseconds(times.prefill_ms)}); "
+            f"then {milliseconds(times.itl_ms)} a token (95 % within {milliseconds(times.itl_p95_ms)}), "
+            f"{rate(times.tokens_per_second)} tokens/s",
+            f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
+            f"{self.backend} backend{slow}, {exact}; "
+            f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _share(self) -> str:
+        achieved, peak = self.finished.timings.bandwidth_gbs, self.bandwidth_peak
+        if peak is None:
+            return "peak not measured"
+        share = percent(achieved / peak if achieved is not None else None)
+        busy = "" if self.quiet else ", measured while the machine was busy"
+        return f"{share} of the measured peak of {number(peak)} GB/s{busy}"
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None if it is none that JSON has."""
+    return value if value is not None and math.isfinite(value) else None
