@@ -1,3 +1,4 @@
+import os
 import signal
 from pathlib import Path
 
@@ -7,6 +8,17 @@ import pytest
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The whole suite goes to a process a core, as most tests use one; chosen files stay in this one."""
+    option, cores = config.option, min(4, len(os.sched_getaffinity(0)))
+    whole = config.args_source != pytest.Config.ArgsSource.ARGS
+    if hasattr(config, "workerinput"):  # a worker would have workers of its own
+        return
+    if whole and cores > 1 and not option.usepdb and getattr(option, "numprocesses", 0) is None:
+        option.numprocesses, option.dist = cores, "loadfile"
 
 
 @pytest.fixture(scope="session")

@@ -240,7 +240,7 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
 
 async def test_sixteen_conversations_share_each_step(default_model: Path) -> None:
     """All rows in one step, hardly more steps than the longest reply, hardly a slot of the cache unused."""
-    length = 520
+    length = 320
     config = EngineConfig(model=default_model, max_sequences=16, context_length=1024)
     async with AsyncEngine(config) as engine:
         params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
@@ -252,7 +252,7 @@ async def test_sixteen_conversations_share_each_step(default_model: Path) -> Non
             await asyncio.sleep(0.02)
             snapshot = engine.snapshot()
             rows = max(rows, snapshot.last_step_rows)
-            if all(row.tokens >= 500 for row in snapshot.conversations) and snapshot.running == 16:
+            if all(row.tokens >= 300 for row in snapshot.conversations) and snapshot.running == 16:
                 utilisation.append(snapshot.kv_utilisation)
         finals = await pending
         assert all(len(final.token_ids) == length for final in finals)

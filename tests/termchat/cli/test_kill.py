@@ -23,7 +23,7 @@ def command(model: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "termchat", "--model", model, *arguments]
 
 
-KILLS = 10
+KILLS = 6
 
 
 def kill_after(model: str, cid: str, seconds: float) -> list[tuple[float, int]]:
