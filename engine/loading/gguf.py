@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.weights import BLOCKS
+
 from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
-from .stored import BLOCKS, GGUF_TYPES, StoredTensor, type_name
+from .stored import GGUF_TYPES, StoredTensor, type_name
 
 MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
@@ -92,7 +94,7 @@ def _entry(cursor: Cursor, index: int, metadata: dict[str, Any]) -> _Entry:
             gguf_family(Fields(cursor.path, metadata))
         cursor.fail(f"tensor {shown(name)} has the type {type_name(number)}, which is not supported")
     kind = GGUF_TYPES[number]
-    block, width = BLOCKS[kind]
+    block, width, _ = BLOCKS[kind]
     values = math.prod(shape)
     if values >= 1 << 63:
         cursor.fail(f"tensor {shown(name)} has dimensions {shape}, whose product exceeds 2^63")

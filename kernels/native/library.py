@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from ctypes import (
     CDLL,
     POINTER,
@@ -22,8 +21,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..interface import Gate
-from ..weights import FORMATS
+from ..interface import CACHE_FORMATS, Gate
+from ..step import ALIGNMENT, ARRAYS, Counts
+from ..weights import BLOCKS, FORMATS
 
 Kind = Literal[
     "embedding",
@@ -47,14 +47,19 @@ KINDS = get_args(Kind)
 GATES = get_args(Gate)
 
 FORMAT_NUMBERS = {name: number for number, name in enumerate(FORMATS)}
-"""`Format` of formats.hpp."""
+CACHE_FORMAT_NUMBERS = {name: number for number, name in enumerate(CACHE_FORMATS)}
+"""`Format` and `CacheFormat` of formats.hpp."""
+_REPACKED = "Q4_0 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4"
+STORED_NUMBERS = {type: number for number, type in enumerate(_REPACKED.split())}
+"""`Stored` of stored.hpp: the types of blocks that the library repacks."""
 
 
 class Source(Structure):
-    """A block of rows to be repacked: addresses and byte strides of a canonical weight (matrix.hpp)."""
+    """A block of rows to be repacked: addresses, byte strides (matrix.hpp). stored: type of blocks, or -1."""
 
     _fields_ = [
         ("format", c_int64),
+        ("stored", c_int64),
         ("rows", c_int64),
         ("codes", c_void_p),
         ("codes_row", c_int64),
@@ -108,17 +113,6 @@ class Buffer(Structure):
     _fields_ = [("columns", c_int32), ("planes", c_int32), ("samples", c_int32)]
 
 
-STEP_COUNTS = ("rows", "samples", "sequences", "table_width")
-STEP_ARRAYS = (
-    *("tokens", "positions", "slots", "sequence", "tables", "sample_rows"),
-    *("temperature", "top_p", "min_p", "repetition", "presence", "frequency", "bias_values"),
-    *("top_k", "seen_offsets", "seen_ids", "seen_counts", "bias_offsets", "bias_ids"),
-    *("seeds", "positions_drawn", "sampled"),
-)
-STEP = struct.Struct(f"={len(STEP_COUNTS)}i{len(STEP_ARRAYS)}Q")
-"""`Step` of step.hpp: four counts, then the addresses of the arrays; filled anew for every step."""
-
-
 class StepLimits(Structure):
     """`kernels.interface.Limits`."""
 
@@ -149,13 +143,14 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_model": (c_void_p, [c_void_p, c_int]),
     "native_close": (None, [c_void_p]),
     "native_matrix": (c_void_p, [c_void_p, POINTER(Source), c_int, c_int]),
-    "native_fill": (c_int, [c_void_p, c_char_p, c_int]),
+    "native_fill": (c_int, [c_void_p, c_int, c_char_p, c_int]),
     "native_weight_bytes": (c_int64, [c_void_p]),
     "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
     "native_copy_blocks": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_char_p, c_int]),
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),
-    "native_run": (c_int, [c_void_p, c_void_p, c_char_p, c_int]),
+    "native_run": (c_int, [c_void_p, c_void_p, c_int64, c_char_p, c_int]),
+    "native_tokens": (c_void_p, [c_void_p]),
     "native_buffer": (c_void_p, [c_void_p, c_int]),
     "native_read_bandwidth": (c_double, [c_void_p, c_int64]),
 }
@@ -183,15 +178,19 @@ def _interface() -> str:
         for field, *_ in structure._fields_:
             place = getattr(structure, field)
             lines.append(f"{name}.{field} {place.offset} {place.size}\n")
-    for index, field in enumerate(STEP_COUNTS):
-        lines.append(f"Step.{field} {4 * index} 4\n")
-    for index, field in enumerate(STEP_ARRAYS):
-        lines.append(f"Step.{field} {4 * len(STEP_COUNTS) + 8 * index} 8\n")
+    lines += [f"Step {ALIGNMENT}\n", *(f"Step.{count}\n" for count in Counts._fields)]
+    for name, dtype, shape in ARRAYS:
+        lines.append(f"Step.{name} {dtype.str[1:]} {' * '.join(shape)}\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
     lines += [f"Gate.{gate} {number}\n" for number, gate in enumerate(GATES)]
     for number, form in enumerate(FORMATS.values()):
         figures = (form.group, int(form.minima), form.low) if form.packed else ()
         lines.append(f"Format.{form.name} {' '.join(map(str, (number, form.bits, *figures)))}\n")
+    for number, cached in enumerate(CACHE_FORMATS.values()):
+        lines.append(f"CacheFormat.{cached.name} {number} {cached.value_bytes} {cached.scale_bytes}\n")
+    for type, number in STORED_NUMBERS.items():
+        values, nbytes, format = BLOCKS[type]
+        lines.append(f"Stored.{type} {number} {values} {nbytes} {FORMAT_NUMBERS[format]}\n")
     return "".join(lines)
 
 

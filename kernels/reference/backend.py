@@ -11,7 +11,6 @@ from torch import Tensor
 from ..dequantize import dequantize
 from ..interface import (
     BackendSettings,
-    Batch,
     CacheShape,
     Float32,
     Forward,
@@ -21,6 +20,8 @@ from ..interface import (
     StepOutput,
 )
 from ..machine import usable_cpus
+from ..step import Step
+from ..stored import canonical
 from ..weights import Weight
 from .cache import PagedCache
 from .device import find_device, free_bytes
@@ -70,8 +71,9 @@ class ReferenceBackend:
         matrix = torch.empty(rows, parts[0].shape[1], dtype=self._dtype, device=self.torch_device)
         row = 0
         for part in parts:
+            weight = canonical(part)
             for start in range(0, part.shape[0], ROWS_AT_ONCE):
-                values = torch.from_numpy(dequantize(part, start, start + ROWS_AT_ONCE))
+                values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
                 matrix[row : row + len(values)] = values
                 row += len(values)
         self.weight_bytes += matrix.nbytes
@@ -133,9 +135,10 @@ class ReferenceProgram:
         self._forward = forward
         self._limits = limits
 
-    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
-        """Compute one step. ValueError: the batch exceeds the limits."""
-        sizes = (len(batch.tokens), len(batch.sample_rows), *batch.block_tables.shape)
+    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+        """Compute a step, at once. ValueError: it exceeds the limits."""
+        counts = step.counts
+        sizes = (counts.rows, counts.samples, counts.tables, counts.table_width)
         limits = self._limits
         most = (limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)
         names = ("rows", "sample rows", "sequences", "blocks of a sequence")
@@ -145,7 +148,7 @@ class ReferenceProgram:
                     f"the step has {size} {name}, more than the {limit} the program was captured for"
                 )
         with torch.inference_mode():
-            operations = ReferenceOperations(batch, self._backend.cache, self._backend.torch_device)
+            operations = ReferenceOperations(step, self._backend.cache, self._backend.torch_device)
             result = self._forward(operations, operations.inputs())
         assert isinstance(result, Sampled), "a forward returns what sample returned"
         return StepOutput(result.tokens, result.logits if logits else None)

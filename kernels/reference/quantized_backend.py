@@ -12,7 +12,7 @@ from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
 from ..dequantize import dequantize
 from ..interface import (
-    Batch,
+    CACHE_FORMATS,
     CacheShape,
     Float32,
     Forward,
@@ -21,11 +21,12 @@ from ..interface import (
     Int32,
     Limits,
     RopeLayout,
-    SamplingBatch,
     StepOutput,
 )
 from ..machine import free_memory
-from ..weights import Weight, blocks_of_rows
+from ..step import Step
+from ..stored import canonical
+from ..weights import Canonical, Weight, blocks_of_rows
 from .quantized import attend, lane_sum, product
 
 Cache = NDArray[Any]
@@ -52,12 +53,12 @@ class Sampled:
 class QuantizedOperations:
     """`Operations` on the rows of one step; a matrix is the tuple of its parts."""
 
-    def __init__(self, batch: Batch, cache: Cache | None, block_size: int) -> None:
-        self._batch = batch
+    def __init__(self, step: Step, cache: Cache | None, block_size: int) -> None:
+        self._step = step
         self._cache = cache
         self._block_size = block_size
 
-    def embedding(self, table: tuple[Weight, ...], tokens: Int32) -> Float32:
+    def embedding(self, table: tuple[Canonical, ...], tokens: Int32) -> Float32:
         """Rows of the table."""
         rows: Float32 = np.concatenate([dequantize(part) for part in table])[tokens]
         return rows
@@ -71,7 +72,7 @@ class QuantizedOperations:
         return normed.reshape(x.shape)
 
     def linear(
-        self, x: Float32, weight: tuple[Weight, ...], bias: Float32 | None = None, *, planes: int = 1
+        self, x: Float32, weight: tuple[Canonical, ...], bias: Float32 | None = None, *, planes: int = 1
     ) -> Float32:
         """The products of the parts side by side."""
         result = np.concatenate([product(x, part, planes) for part in weight], axis=1)
@@ -121,10 +122,10 @@ class QuantizedOperations:
         kv_heads, head_dim = self._cache.shape[3:]
         out = np.empty_like(q)
         size = self._block_size
-        for row, position in enumerate(self._batch.positions):
+        for row, position in enumerate(self._step.positions):
             first = 0 if window is None else max(0, position - window + 1)
             at = np.arange(first, position + 1)
-            blocks = self._batch.block_tables[self._batch.sequences[row]]
+            blocks = self._step.block_tables[self._step.sequences[row]]
             keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
             heads = q[row].reshape(kv_heads, -1, head_dim)
             mixed = [
@@ -156,7 +157,7 @@ class QuantizedOperations:
         """Rows by number."""
         return x[rows]
 
-    def sample(self, logits: Float32, sampling: SamplingBatch) -> Sampled:
+    def sample(self, logits: Float32, sampling: Step) -> Sampled:
         """The rules of kernels/sampling.py."""
         return Sampled(rules.sample(logits, sampling), logits)
 
@@ -179,11 +180,11 @@ class QuantizedBackend:
         """Bytes of the KV cache."""
         return 0 if self.cache is None else self.cache.nbytes
 
-    def place_matrix(self, *parts: Weight) -> tuple[Weight, ...]:
+    def place_matrix(self, *parts: Weight) -> tuple[Canonical, ...]:
         """The parts as they are, in blocks of one form each."""
-        parts = tuple(block for part in parts for block in blocks_of_rows(part))
-        self.weight_bytes += sum(part.nbytes for part in parts)
-        return parts
+        placed = tuple(block for part in parts for block in blocks_of_rows(canonical(part)))
+        self.weight_bytes += sum(block.nbytes for block in placed)
+        return placed
 
     def place_vector(self, values: Float32) -> Float32:
         """The values as they are."""
@@ -201,7 +202,8 @@ class QuantizedBackend:
         """Make the KV memory, zeroed."""
         slots = shape.blocks * shape.block_size
         self.block_size = shape.block_size
-        self.cache = np.zeros((2, shape.layers, slots, shape.kv_heads, shape.head_dim), shape.dtype)
+        dtype = CACHE_FORMATS[shape.format].dtype
+        self.cache = np.zeros((2, shape.layers, slots, shape.kv_heads, shape.head_dim), dtype)
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks."""
@@ -232,17 +234,17 @@ class QuantizedProgram:
         self._backend = backend
         self._forward = forward
 
-    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
-        """Compute one step."""
-        operations = QuantizedOperations(batch, self._backend.cache, self._backend.block_size)
+    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+        """Compute a step, at once."""
+        operations = QuantizedOperations(step, self._backend.cache, self._backend.block_size)
         inputs = Inputs(
-            batch.tokens,
-            batch.positions,
-            batch.slots,
-            batch.sequences,
-            batch.block_tables,
-            batch.sample_rows,
-            batch.sampling,
+            step.tokens,
+            step.positions,
+            step.slots,
+            step.sequences,
+            step.block_tables,
+            step.sample_rows,
+            step,
         )
         result = self._forward(operations, inputs)
         assert isinstance(result, Sampled), "a forward returns what sample returned"

@@ -1,4 +1,5 @@
 // The C functions that kernels/native/library.py calls.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -105,20 +106,24 @@ EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int coun
     return nullptr;
 }
 
-// Copies the sources of all matrices made since the last call. Memory is the limit, not arithmetic, and the caller's
-// other threads have things to do meanwhile: one CPU is left to them.
-EXPORT int native_fill(Model* model, char* message, int size) {
+// Copies the sources of all matrices made since the last call. A matrix of stored blocks that its format can't hold is
+// no longer there afterwards.
+EXPORT int native_fill(Model* model, int threads, char* message, int size) {
     return guarded(message, size, [&] {
-        for (const auto& matrix : model->matrices) matrix->fill(model->threads > 1 ? model->threads - 1 : 1);
-        return std::string();
+        auto& matrices = model->matrices;
+        auto held = [&](const auto& matrix) { return matrix->fill(threads); };
+        auto end = std::stable_partition(matrices.begin(), matrices.end(), held);
+        bool all = end == matrices.end();
+        matrices.erase(end, matrices.end());
+        return std::string(all ? "" : "a row can't be held in the format that its blocks become");
     });
 }
 
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
 
 EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int block_size, int kv_heads, int head_dim,
-                                      int half) try {
-    model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dim, half != 0);
+                                      int format) try {
+    model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dim, (CacheFormat)format);
     return model->cache.get();
 } catch (const std::bad_alloc&) {
     return nullptr;
@@ -142,9 +147,11 @@ EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const 
 }
 
 // An Outcome; a sentence in `message` says what is wrong.
-EXPORT int native_run(Program* program, const Step* step, char* message, int size) {
-    return guarded(message, size, [&] { return program->run(*step); });
+EXPORT int native_run(Program* program, const char* step, int64_t bytes, char* message, int size) {
+    return guarded(message, size, [&] { return program->run(step, (size_t)bytes); });
 }
+
+EXPORT const int32_t* native_tokens(const Program* program) { return program->tokens(); }
 
 EXPORT void* native_buffer(Program* program, int index) { return program->storage(index); }
 
@@ -166,13 +173,20 @@ constexpr char letter() {
     else return sizeof(T) == sizeof(int) ? 'i' : 'q';
 }
 
+// As numpy names types: letter and bytes.
+template <class T>
+std::string type_of() {
+    const char* kind = std::is_floating_point_v<T> ? "f" : std::is_signed_v<T> ? "i" : "u";
+    return kind + std::to_string(sizeof(T));
+}
+
 template <class Result, class... Arguments>
 std::string letters(Result (*)(Arguments...)) {
     return {letter<Result>(), letter<Arguments>()...};
 }
 
 // A line for each function: its result and arguments. One for each field of a structure, in order: where it lies and
-// how large it is. One for each number that has a name in Python, and
+// how large it is. One for each count and array of a step, in order. One for each number that has a name in Python, and
 // for each format with its figures.
 std::string interface() {
     std::string result;
@@ -181,7 +195,7 @@ std::string interface() {
     FUNCTION(native_is_lost), FUNCTION(native_unguard), FUNCTION(native_model);
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
-    FUNCTION(native_run), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
+    FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
 #undef FUNCTION
     auto add = [&](const char* field, size_t offset, size_t bytes) {
         result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
@@ -189,20 +203,23 @@ std::string interface() {
 #define FIELD(structure, name) add(#structure "." #name, offsetof(structure, name), sizeof(structure::name))
 #define FIELDS_3(structure, a, b, c) FIELD(structure, a), FIELD(structure, b), FIELD(structure, c)
 #define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
-    FIELDS_4(Source, format, rows, codes, codes_row), FIELDS_4(Source, codes_group, scales, scales_row, scales_group);
-    FIELDS_4(Source, minima, minima_row, minima_group, mapped);
+    FIELDS_4(Source, format, stored, rows, codes), FIELDS_3(Source, codes_row, codes_group, scales);
+    FIELDS_3(Source, scales_row, scales_group, minima), FIELDS_3(Source, minima_row, minima_group, mapped);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
     FIELDS_4(Op, gate, limit, number, cap);
     FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
     FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
     FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
-    FIELDS_4(Step, rows, samples, sequences, table_width), FIELDS_3(Step, tokens, positions, slots);
-    FIELDS_3(Step, sequence, tables, sample_rows), FIELDS_3(Step, temperature, top_p, min_p);
-    FIELDS_4(Step, repetition, presence, frequency, bias_values), FIELDS_3(Step, top_k, seen_offsets, seen_ids);
-    FIELDS_3(Step, seen_counts, bias_offsets, bias_ids), FIELDS_3(Step, seeds, positions_drawn, sampled);
 #undef FIELDS_4
 #undef FIELDS_3
 #undef FIELD
+    result += "Step " + std::to_string(kStepAlignment) + "\n";
+#define COUNT(name) result += "Step." #name "\n";
+#define ARRAY(type, name, size) result += "Step." #name " " + type_of<type>() + " " #size "\n";
+    STEP_COUNTS(COUNT)
+    STEP_ARRAYS(ARRAY)
+#undef COUNT
+#undef ARRAY
 #define NUMBER(type, name) result += #type "." #name " " + std::to_string((int)type::name) + "\n"
 #define NUMBERS_4(type, a, b, c, d) NUMBER(type, a), NUMBER(type, b), NUMBER(type, c), NUMBER(type, d)
     NUMBERS_4(OpKind, embedding, norm, gated, add), NUMBERS_4(OpKind, scale, cap, rope, kv_write);
@@ -211,16 +228,22 @@ std::string interface() {
     NUMBERS_4(Gate, silu, gelu_tanh, gelu, clamped);
 #undef NUMBERS_4
 #undef NUMBER
-    auto figures = [&](const char* format, std::initializer_list<int> numbers) {
-        result += std::string("Format.") + format;
+    auto figures = [&](const char* name, std::initializer_list<int> numbers) {
+        result += name;
         for (int number : numbers) result += " " + std::to_string(number);
         result += "\n";
     };
-#define PACKED(name, ...) figures(#name, {(int)Format::name, __VA_ARGS__});
-#define PLAIN(name, type) figures(#name, {(int)Format::name, 8 * (int)sizeof(type)});
-    PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN)
+#define PACKED(name, ...) figures("Format." #name, {(int)Format::name, __VA_ARGS__});
+#define PLAIN(name, type) figures("Format." #name, {(int)Format::name, 8 * (int)sizeof(type)});
+#define CACHE(name, values, scale) \
+    figures("CacheFormat." #name, {(int)CacheFormat::name, (int)sizeof(TileOf<Format::values>::Value), scale});
+#define STORED(name, values, bytes, format) \
+    figures("Stored." #name, {(int)Stored::name, values, bytes, (int)Format::format});
+    PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN) CACHE_FORMATS(CACHE) STORED_TYPES(STORED)
 #undef PACKED
 #undef PLAIN
+#undef CACHE
+#undef STORED
     return result;
 }
 

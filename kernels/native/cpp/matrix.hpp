@@ -6,13 +6,15 @@
 
 #include "formats.hpp"
 #include "memory.hpp"
+#include "stored.hpp"
 
 namespace native {
 
-// Where a block of rows lies in the caller's memory: canonical form, see kernels/weights.py. Strides in bytes.
+// Where a block of rows lies in the caller's memory: in canonical form (see kernels/weights.py), or as stored. Strides in
+// bytes.
 struct Source {
-    int64_t format, rows;
-    const uint8_t* codes;   // or the values of a plain format
+    int64_t format, stored, rows;
+    const uint8_t* codes;   // or the values of a plain format, or blocks of the type `stored`
     int64_t codes_row, codes_group;
     const uint8_t* scales;
     int64_t scales_row, scales_group;
@@ -34,7 +36,8 @@ public:
     // Room for `count` sources, one below the other, in tiles. They have to stay where they are until `fill`.
     Matrix(const Source* sources, int count, int columns, Arena& arena);
 
-    void fill(int threads);                    // copies the sources, on the team; the first call alone
+    // Copies the sources, on the team; the first call alone. False: a row can't be held in the format, see convert_row.
+    bool fill(int threads);
 
     int columns() const { return columns_; }
     int tiles() const { return tiles_; }

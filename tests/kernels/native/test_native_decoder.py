@@ -54,7 +54,9 @@ class Model:
         self.helpers, self.block_size = helpers, block_size
 
     def logits(self, parts, samples="all"):
-        output = self.program.run(self.helpers.batch(parts, self.block_size, samples), logits=True)
+        output = self.program.launch(
+            self.helpers.batch(parts, self.block_size, samples), logits=True
+        ).result()
         assert np.array_equal(output.tokens, output.logits.argmax(axis=1))
         return output.logits.copy()
 
