@@ -21,6 +21,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.numprocesses, option.dist = cores, "loadfile"
 
 
+PROGRAMS = {"open_app", "terminal", "shell"}
+"""Fixtures that start the whole application, in the process or on a terminal."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts the application is slow."""
+    for item in items:
+        if item.path.parent.name == "tui" and PROGRAMS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def default_model() -> Path:
     """The default GGUF, fetched into the user's cache if it is not there."""

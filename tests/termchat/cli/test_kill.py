@@ -11,7 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from termchat.store import Store
+
+pytestmark = pytest.mark.slow
 
 TOKENS = 250
 OPTIONS = ["-t", "0.8", "--seed", "5", "-n", str(TOKENS)]
