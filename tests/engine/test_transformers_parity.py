@@ -214,6 +214,7 @@ def check_against(model: torch.nn.Module, checkpoint: Checkpoint, kind: str) -> 
             check_close(row[0], wanted[s][PROMPTS[s] + i], f"decode {i} of sequence {s} in a batch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_equal_transformers(kind: str, tmp_path: Path) -> None:
     model = make(kind, tmp_path)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import termchat
 
 ALONE = """
@@ -28,6 +30,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 def test_each_module_can_be_imported_first() -> None:
     assert len(NAMES) > 100
     done = subprocess.run(

@@ -9,7 +9,7 @@ from termchat.tui.command import Command
 from termchat.tui.commands import COMMANDS
 from termchat.tui.keymap import Keys
 
-LONG = "\n".join(f"line {number}" for number in range(300))
+LONG = "\n".join(f"line {number}" for number in range(120))
 
 
 def test_every_command_can_have_a_key() -> None:
