@@ -47,7 +47,7 @@ def screen(
         start_logging(paths.log_file, level)
     options = Options(
         model=values["model"],
-        fetch=values["yes"],
+        download=values["yes"],
         system=values["system"] or "",
         sampling=sampling,
         engine=engine,
