@@ -80,6 +80,12 @@ def folder_family(config: Fields) -> Family:
     return family
 
 
+def last_of(fields: Fields, option: str, default: int, layers: int) -> list[bool]:
+    """Whether a layer is the last of so many, by an option of the file (if it has a name) or its default."""
+    count = fields.integer(option, 1, LAYERS[1], default=default) if option else default
+    return [(layer + 1) % count == 0 for layer in range(layers)]
+
+
 def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming) -> ModelSpec:
     """The specification with the numbers that this family's files declare besides."""
     for name, option in family.options.items():
@@ -87,7 +93,7 @@ def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming
         value: Any = fields.number(key, *NUMBER, default=None) if key else None
         if value is not None:
             value = option.value(value)
-        else:
+        elif not (option.null and key in fields.values):
             value = option.default(spec) if callable(option.default) else option.default
         changes: dict[str, Any] = {name: value}
         spec = replace(spec, **changes)

@@ -7,10 +7,14 @@ from pkgutil import iter_modules
 
 from ..family import Family
 
-FAMILIES: dict[str, Family] = {
-    module.name: import_module(f"{__name__}.{module.name}").FAMILY for module in iter_modules(__path__)
-}
-"""By the names of their modules."""
+
+def discover() -> dict[str, Family]:
+    """The families of this folder, by the names of their modules."""
+    names = sorted(module.name for module in iter_modules(__path__))
+    return {name: import_module(f"{__name__}.{name}").FAMILY for name in names}
+
+
+FAMILIES = discover()
 
 
 def family_of_folder(model_type: str) -> Family | None:
