@@ -24,11 +24,8 @@ from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import Weights, place
-from engine.sampler import SamplerState
-from engine.step_builder import SamplingBatchBuilder
 from kernels.interface import (
     BackendSettings,
-    Batch,
     CacheShape,
     Forward,
     Inputs,
@@ -39,6 +36,7 @@ from kernels.interface import (
 )
 from kernels.native.backend import NativeBackend
 from kernels.native.library import load
+from kernels.step import Step
 
 BLOCK = 32
 REPEATS = 40
@@ -118,7 +116,7 @@ def print_costs(checkpoint: Checkpoint, peak: float, measured: dict[str, float])
     )
 
 
-def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Batch:
+def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Step:
     """Rows of one prompt from its beginning, or one row each of sequences with `context` tokens."""
     sequences, length = (1, rows) if prefill else (rows, context + 1)
     width = -(-length // BLOCK)
@@ -126,15 +124,14 @@ def step_batch(rows: int, context: int, vocabulary: int, *, prefill: bool) -> Ba
     positions = np.arange(rows, dtype=np.int32) if prefill else np.full(rows, context, np.int32)
     owners = np.zeros(rows, np.int32) if prefill else np.arange(rows, dtype=np.int32)
     samples = [rows - 1] if prefill else list(range(rows))
-    state = SamplerState(GREEDY, 0)
-    return Batch(
+    return Step.of(
         tokens=np.random.default_rng(0).integers(0, vocabulary, rows).astype(np.int32),
         positions=positions,
         slots=(tables[owners, positions // BLOCK] * BLOCK + positions % BLOCK).astype(np.int32),
         sequences=owners,
         block_tables=tables,
         sample_rows=np.array(samples, np.int32),
-        sampling=SamplingBatchBuilder().build([state] * len(samples), [length] * len(samples)),
+        draw_positions=np.full(len(samples), length),
     )
 
 
@@ -146,8 +143,9 @@ def write_cache(program: Program, sequences: int, context: int, vocabulary: int)
     for sequence in range(sequences):
         batch = step_batch(context, 0, vocabulary, prefill=True)
         first = sequence * width
-        blocks = np.arange(first, first + width, dtype=np.int32)[None]
-        program.run(replace(batch, slots=batch.slots + first * BLOCK, block_tables=blocks))
+        batch.slots += first * BLOCK
+        batch.block_tables[:] = np.arange(first, first + batch.counts.table_width)
+        program.launch(batch).result()
 
 
 def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
@@ -240,7 +238,7 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
         for _ in range(REPEATS // 5 if prefill else REPEATS):
             for name, program in programs.items():
                 started = time.perf_counter()
-                program.run(batch)
+                program.launch(batch).result()
                 seconds[name].append(time.perf_counter() - started)
         peaks.append(backend.read_bandwidth(checkpoint.tensors.nbytes()))
         found = {name: min(values) * 1e3 for name, values in seconds.items()}

@@ -1,19 +1,18 @@
-"""Turns a plan into the flat arrays of a step and has the backend compute it."""
+"""Has a backend compute what was planned."""
 
 from __future__ import annotations
 
-from array import array
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Backend, Batch, Float32, Program
+from kernels.interface import Backend, Float32, Program
 from kernels.native.mapped import MappedFiles
 
 from .models.rope import Rotations
 from .roofline import Traffic
 from .scheduler import StepPlan
-from .step_builder import SamplingBatchBuilder
+from .step_builder import StepBuilder
 from .types import EngineError
 
 LOST = "the model's file was cut short or replaced in place while it was in use; restart termchat"
@@ -66,10 +65,9 @@ class ModelRunner:
         self.weight_bytes = backend.weight_bytes
         self._backend = backend
         self._program = program
-        self._block_size = block_size
         self._files = files
         self._rotations = rotations
-        self._sampling = SamplingBatchBuilder()
+        self._steps = StepBuilder(block_size)
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """Copy shared blocks that are about to be written, then compute the plan's runs.
@@ -81,7 +79,7 @@ class ModelRunner:
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
-        output = self._program.run(self._batch(plan), logits=logits)
+        output = self._program.launch(self._steps.build(plan), logits=logits).result()
         if self._files is not None and self._files.lost:
             raise EngineError("engine_failed", LOST)
         return StepResult(output.tokens.tolist(), output.logits)
@@ -93,30 +91,3 @@ class ModelRunner:
     def close(self) -> None:
         """Free the backend."""
         self._backend.close()
-
-    def _batch(self, plan: StepPlan) -> Batch:
-        # Gathered in arrays of C integers: to fill numpy's piece by piece takes ten times as long.
-        tokens, positions, slots = array("i"), array("i"), array("i")
-        sequences, tables = array("i"), array("i")
-        size = self._block_size
-        width = max(len(run.sequence.table.blocks) for run in plan.runs)
-        for index, run in enumerate(plan.runs):
-            start, end, blocks = run.start, run.end, run.sequence.table.blocks
-            tokens += run.tokens
-            positions.extend(range(start, end))
-            slots.extend([blocks[i // size] * size + i % size for i in range(start, end)])
-            sequences.extend([index] * run.count)
-            tables += blocks
-            tables.extend([0] * (width - len(blocks)))
-        samples = plan.samples()
-        return Batch(
-            tokens=np.frombuffer(tokens, np.int32),
-            positions=np.frombuffer(positions, np.int32),
-            slots=np.frombuffer(slots, np.int32),
-            sequences=np.frombuffer(sequences, np.int32),
-            block_tables=np.frombuffer(tables, np.int32).reshape(len(plan.runs), width),
-            sample_rows=np.array([sample.row for sample in samples], np.int32),
-            sampling=self._sampling.build(
-                [sample.sampler for sample in samples], [sample.position for sample in samples]
-            ),
-        )

@@ -16,7 +16,7 @@ from kernels.interface import Float32
 
 from .arrays import as_array, like
 from .sampler import SamplerState, check_params
-from .step_builder import SamplingBatchBuilder
+from .step_builder import sampling_step
 from .types import SamplingParams
 
 
@@ -43,7 +43,7 @@ def process_logits(
         for token in output:
             state.observe(token)
         states.append(state)
-    result = process(rows, SamplingBatchBuilder().build(states, [0] * len(states)))
+    result = process(rows, sampling_step(states, [0] * len(states)))
     return like(logits, result.reshape(np.shape(logits)))
 
 
@@ -64,8 +64,8 @@ def sample(
         SamplerState(replace(setting, min_tokens=0), seed)
         for setting, seed in zip(_params(params, rows), _numbers(seeds, rows, "seeds"), strict=True)
     ]
-    batch = SamplingBatchBuilder().build(states, _numbers(positions, rows, "positions"))
-    return like(logits, sampled(rows, batch))
+    step = sampling_step(states, _numbers(positions, rows, "positions"))
+    return like(logits, sampled(rows, step))
 
 
 def _matrix(logits: Any) -> Float32:

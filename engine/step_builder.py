@@ -1,76 +1,131 @@
-"""Lays out the sampling settings of a step's rows."""
+"""Lays out a plan as the arrays of a step."""
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.interface import Int32, SamplingBatch
+from kernels.interface import Int32
+from kernels.step import Counts, Step, size_of
 
 from .sampler import Pairs, SamplerState
+from .scheduler import StepPlan
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WORD = 2**64 - 1
+_ROOM = 64
+"""Seen and biased tokens are given room in pieces of so many: arrays that stay where they are cost less."""
+
+_ALL = np.uint32(0xFFFFFFFF)
 
 
-class SamplingBatchBuilder:
-    """Lays out the sample rows of a step. While the rows stay the same requests, their settings are kept."""
+class _Layout:
+    """A buffer, the step in it, and the samplers whose settings that holds."""
 
     def __init__(self) -> None:
-        self._states: list[SamplerState] = []
-        self._settings = _settings([])
-        self._lists: dict[str, Any] | None = _lists([])
+        self._memory = np.zeros(1 << 12, np.uint8)
+        self.step = Step.within(self._memory, Counts())
+        self.samplers: list[SamplerState] = []
 
-    def build(self, states: list[SamplerState], positions: list[int]) -> SamplingBatch:
-        """The batch whose row i draws the token at positions[i] of its sequence as states[i] says."""
-        if states != self._states:
-            self._states = list(states)
-            self._settings = _settings(states)
-            self._lists = _lists(states) if all(state.plain for state in states) else None
-        lists = _lists(states) if self._lists is None else self._lists
-        return SamplingBatch(**self._settings, **lists, positions=np.array(positions, np.int64))
-
-
-def _settings(states: list[SamplerState]) -> dict[str, Any]:
-    """The columns of a batch that do not change from token to token."""
-    params = [state.params for state in states]
-    floats = {
-        "temperature": [min(p.temperature, _FLOAT32_MAX) for p in params],
-        "top_p": [p.top_p for p in params],
-        "min_p": [p.min_p for p in params],
-        "repetition": [p.repetition_penalty for p in params],
-        "presence": [p.presence_penalty for p in params],
-        "frequency": [p.frequency_penalty for p in params],
-    }
-    return {
-        **{name: np.array(values, np.float32) for name, values in floats.items()},
-        "top_k": np.array([min(p.top_k, 2**31 - 1) for p in params], np.int32),
-        "seeds": np.array([state.seed & _WORD for state in states], np.uint64),
-    }
+    def of(self, counts: Counts) -> Step:
+        """A step of this size, in the same place as the last one if that had the same."""
+        if counts != self.step.counts:
+            if size_of(counts) > self._memory.nbytes:
+                self._memory = np.zeros(2 * size_of(counts), np.uint8)
+            self.step = Step.within(self._memory, counts)
+            self.samplers = []
+        return self.step
 
 
-def _lists(states: list[SamplerState]) -> dict[str, Any]:
-    """The columns of a batch that say which tokens are penalized or biased."""
-    seen_offsets, seen_ids, seen_counts = _join([state.seen for state in states], np.int32)
-    bias_offsets, bias_ids, bias_values = _join([state.bias for state in states], np.float32)
-    return {
-        "seen_offsets": seen_offsets,
-        "seen_ids": seen_ids,
-        "seen_counts": seen_counts,
-        "bias_offsets": bias_offsets,
-        "bias_ids": bias_ids,
-        "bias_values": bias_values,
-    }
+class StepBuilder:
+    """Builds steps in two buffers by turns: one may be written while the other is computed."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._now, self._next = _Layout(), _Layout()
+
+    def build(self, plan: StepPlan) -> Step:
+        """The step of a plan. Its arrays hold until the build after the next."""
+        self._now, self._next = self._next, self._now
+        # Gathered in arrays of C integers: to fill numpy's piece by piece takes ten times as long.
+        tokens, positions, slots = array("i"), array("i"), array("i")
+        sequences, tables = array("i"), array("i")
+        size = self._block_size
+        width = max((len(run.sequence.table.blocks) for run in plan.runs), default=0)
+        for index, run in enumerate(plan.runs):
+            start, end, blocks = run.start, run.end, run.sequence.table.blocks
+            tokens += run.tokens
+            positions.extend(range(start, end))
+            slots.extend([blocks[i // size] * size + i % size for i in range(start, end)])
+            sequences.extend([index] * run.count)
+            tables += blocks
+            tables.extend([0] * (width - len(blocks)))
+        samples = plan.samples()
+        samplers = [sample.sampler for sample in samples]
+        counts = _counts(samplers)._replace(rows=len(tokens), tables=len(plan.runs), table_width=width)
+        step = self._now.of(counts)
+        step.tokens[:] = tokens
+        step.positions[:] = positions
+        step.slots[:] = slots
+        step.sequences[:] = sequences
+        step.block_tables.reshape(-1)[:] = tables
+        step.sample_rows[:] = [sample.row for sample in samples]
+        if samplers != self._now.samplers:
+            _write_settings(step, samplers)
+            self._now.samplers = samplers
+        _write_draws(step, samplers, [sample.position for sample in samples])
+        return step
 
 
-def _join(pairs: list[Pairs], dtype: type[np.generic]) -> tuple[Int32, Int32, NDArray[Any]]:
-    """Lists of different lengths one after the other: offsets [n + 1], ids and values."""
-    offsets = np.zeros(len(pairs) + 1, np.int32)
-    lengths = [len(ids) for ids, _ in pairs]
-    if not any(lengths):
-        return offsets, np.empty(0, np.int32), np.empty(0, dtype)
-    np.cumsum(lengths, out=offsets[1:])
-    ids = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pairs])
-    return offsets, ids, np.concatenate([np.asarray(values, dtype) for _, values in pairs])
+def sampling_step(samplers: list[SamplerState], positions: list[int]) -> Step:
+    """A step without rows: sample i draws the token at positions[i] of its sequence as samplers[i] says."""
+    counts = _counts(samplers)
+    step = Step.within(np.zeros(size_of(counts), np.uint8), counts)
+    _write_settings(step, samplers)
+    _write_draws(step, samplers, positions)
+    return step
+
+
+def _counts(samplers: list[SamplerState]) -> Counts:
+    """The counts that the samplers decide."""
+    seen = sum([len(sampler.seen[0]) for sampler in samplers])
+    biased = sum([len(sampler.bias[0]) for sampler in samplers])
+    words = max((len(sampler.mask) for sampler in samplers if sampler.mask is not None), default=0)
+    return Counts(
+        samples=len(samplers), seen=seen + -seen % _ROOM, biased=biased + -biased % _ROOM, mask_words=words
+    )
+
+
+def _write_settings(step: Step, samplers: list[SamplerState]) -> None:
+    """What does not change from token to token."""
+    params = [sampler.params for sampler in samplers]
+    step.temperature[:] = [min(p.temperature, _FLOAT32_MAX) for p in params]
+    step.top_k[:] = [min(p.top_k, 2**31 - 1) for p in params]
+    step.top_p[:] = [p.top_p for p in params]
+    step.min_p[:] = [p.min_p for p in params]
+    step.repetition[:] = [p.repetition_penalty for p in params]
+    step.presence[:] = [p.presence_penalty for p in params]
+    step.frequency[:] = [p.frequency_penalty for p in params]
+    step.seeds[:] = np.array([sampler.seed & _WORD for sampler in samplers], np.uint64)
+
+
+def _write_draws(step: Step, samplers: list[SamplerState], positions: list[int]) -> None:
+    """What does: positions, and which tokens are penalized, biased or forbidden."""
+    step.draw_positions[:] = positions
+    _join([sampler.seen for sampler in samplers], step.seen_offsets, step.seen_ids, step.seen_counts)
+    _join([sampler.bias for sampler in samplers], step.bias_offsets, step.bias_ids, step.bias_values)
+    if step.counts.mask_words:
+        for row, sampler in enumerate(samplers):
+            step.mask[row] = _ALL if sampler.mask is None else sampler.mask
+
+
+def _join(pairs: list[Pairs], offsets: Int32, ids: Int32, values: NDArray[Any]) -> None:
+    """Write lists of different lengths one after the other."""
+    offsets[0] = 0
+    np.cumsum([len(some) for some, _ in pairs], out=offsets[1:])
+    if total := offsets[-1]:
+        np.concatenate([np.asarray(some, ids.dtype) for some, _ in pairs], out=ids[:total])
+        np.concatenate([np.asarray(some, values.dtype) for _, some in pairs], out=values[:total])

@@ -18,7 +18,7 @@ from .model import LoadedModel
 from .roofline import Traffic
 from .runner import StepResult
 from .scheduler import StepPlan
-from .step_builder import SamplingBatchBuilder
+from .step_builder import StepBuilder
 from .tokenization import load_tokenizer
 
 SURE = np.float32(1e6)
@@ -60,7 +60,7 @@ class ScriptedModel:
         for token in {token for output in self.outputs for token in output}:
             if token not in known:
                 raise ValueError(f"token {token} of the script is outside 0 to {tokenizer.vocab_size - 1}")
-        runner = ScriptedRunner(self, tokenizer.vocab_size, ends[0] if ends else 0)
+        runner = ScriptedRunner(self, tokenizer.vocab_size, ends[0] if ends else 0, config.block_size)
         context = min(config.context_length or self.context_length, self.context_length)
         blocks = config.kv_blocks or 4 * -(-context // config.block_size)
         return LoadedModel(
@@ -84,11 +84,11 @@ class ScriptedRunner:
     exact = True
     weight_bytes = 0
 
-    def __init__(self, script: ScriptedModel, vocabulary: int, end: int) -> None:
+    def __init__(self, script: ScriptedModel, vocabulary: int, end: int, block_size: int) -> None:
         self.traffic = Traffic(0, 0)
         self._script = script
         self._end = end
-        self._sampling = SamplingBatchBuilder()
+        self._steps = StepBuilder(block_size)
         self._usual = np.random.default_rng(0).normal(0, 2, vocabulary).astype(np.float32)
         self._logits = np.empty((0, vocabulary), np.float32)
         self._raised: list[tuple[int, int]] = []
@@ -111,12 +111,7 @@ class ScriptedRunner:
         for row, token in self._raised:
             self._logits[row, token] = SURE
         active = self._logits[: len(samples)]
-        tokens = draw(
-            active,
-            self._sampling.build(
-                [sample.sampler for sample in samples], [sample.position for sample in samples]
-            ),
-        )
+        tokens = draw(active, self._steps.build(plan))
         return StepResult(tokens.tolist(), active if logits else None)
 
     def _scripted(self, request: int, index: int) -> int:

@@ -1,4 +1,4 @@
-"""The operations of a decoder as a protocol, and the arrays of one step.
+"""The operations of a decoder as a protocol, and what a backend does with them.
 
 A decoder is Python written once against `Operations`. A backend either computes at once (the reference) or
 records the calls into a program that it replays every step (the native backend); so a decoder may not look
@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .weights import Weight
+
+if TYPE_CHECKING:
+    from .step import Step
 
 Value = Any
 """A backend's own value: a tensor, or a node of the program being recorded."""
@@ -43,57 +46,8 @@ Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingBatch:
-    """Sampling settings of `n` sample rows; what the rules mean is defined in `kernels/sampling.py`.
-
-    temperature, top_p, min_p, repetition, presence, frequency: float32 [n]. top_k: int32 [n], 0 is off.
-    seeds: uint64 [n]. positions: int64 [n], index in its sequence of the token to be drawn.
-    Row i has seen the tokens seen_ids[seen_offsets[i]:seen_offsets[i + 1]] (each id once; int32); seen_counts
-    holds how often each stands in the reply, 0 for a token of the prompt alone. Only rows with a penalty list
-    any. Row i adds bias_values[...] (float32, -inf forbids) to bias_ids[bias_offsets[i]:bias_offsets[i + 1]]
-    (each id once).
-    """
-
-    temperature: Float32
-    top_k: Int32
-    top_p: Float32
-    min_p: Float32
-    repetition: Float32
-    presence: Float32
-    frequency: Float32
-    seeds: NDArray[np.uint64]
-    positions: NDArray[np.int64]
-    seen_offsets: Int32
-    seen_ids: Int32
-    seen_counts: Int32
-    bias_offsets: Int32
-    bias_ids: Int32
-    bias_values: Float32
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The arrays of one step: `rows` tokens of some sequences, the rows of a sequence side by side in order.
-
-    tokens, positions, slots: int32 [rows]; position counts from 0 in the sequence; slot = block * block_size
-    + offset is where the row's keys and values go. sequences: int32 [rows], the row's line in block_tables
-    (int32 [sequences, width], physical block of each block_size positions; entries past a sequence's end are
-    0).
-    sample_rows: int32 [samples], the rows whose next token is wanted.
-    """
-
-    tokens: Int32
-    positions: Int32
-    slots: Int32
-    sequences: Int32
-    block_tables: Int32
-    sample_rows: Int32
-    sampling: SamplingBatch
-
-
-@dataclass(frozen=True, slots=True)
 class Inputs:
-    """The fields of `Batch` as values of a backend, as a decoder sees them."""
+    """The arrays of a `Step` as values of a backend, as a decoder sees them; `sampling` is the whole step."""
 
     tokens: Value
     positions: Value
@@ -162,13 +116,19 @@ class CacheShape:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """tokens: int32 [samples], -1 where the logits hold NaN or forbid every token.
+    """What came of a step that was computed.
 
-    logits: float32 [samples, vocabulary] before penalties, valid until the next step; None unless asked for.
+    tokens: int32 [samples], -1 where the logits hold NaN or every token is forbidden; the caller's own.
+    logits: float32 [samples, vocabulary] before penalties and mask, the program's own: they hold until its
+    next launch. None unless asked for.
     """
 
     tokens: Int32
     logits: Float32 | None
+
+    def result(self) -> StepOutput:
+        """Itself: where a launch computes at once, this is what is pending."""
+        return self
 
 
 class Operations(Protocol):
@@ -245,11 +205,31 @@ returned.
 """
 
 
-class Program(Protocol):
-    """A captured forward."""
+class Pending(Protocol):
+    """A step that was launched."""
 
-    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
-        """Take one step. The heavy part runs without the GIL. ValueError: the batch exceeds the limits."""
+    def result(self) -> StepOutput:
+        """Wait until it is computed. The heavy part runs without the GIL.
+
+        MemoryError: there is none for what the step needs; the next one may fare better.
+        """
+
+
+class Program(Protocol):
+    """A captured forward: what ranks of a parallel model and captured graphs of a GPU stand behind.
+
+    One step is under way at a time: between a launch and the end of its `result` there is no other launch of
+    the program, and none of `Backend.copy_blocks`. Meanwhile the step's buffer stays as it is and belongs to
+    the program; another one may be written, so that the next step is ready when this one is done. Only
+    plain arrays go in and come out; what an output holds, and until when, stands at `StepOutput`.
+    """
+
+    def launch(self, step: Step, *, logits: bool = False) -> Pending:
+        """Begin a step; logits: whether they are wanted.
+
+        ValueError: the step exceeds the limits or points outside tables and cache; nothing was computed. A
+        program that computes before this returns raises here what `result` would.
+        """
 
 
 class Backend(Protocol):

@@ -23,11 +23,6 @@ _ATANH = tuple(np.float32(c) for c in (2 / 9, 2 / 7, 2 / 5, 2 / 3, 2))
 """log((1 + s) / (1 - s)) = s (2 + s^2 (2/3 + s^2 (2/5 + ...))): the next term is below 2e-9 of the sum."""
 
 _LARGEST_UNIFORM = np.float32(1 - 2**-24)
-_TILE = 24576
-"""Words hashed at once: 96 KiB stay in the cache, and are too few for malloc to ask for fresh pages."""
-
-_MARGIN = 1e-4
-"""More than the errors of `gumbel` and of a float32 sum of a score and its noise, both below 1e-5."""
 
 
 def splitmix64(x: UInt64) -> UInt64:
@@ -96,21 +91,3 @@ def gumbel(hashes: UInt32) -> Float32:
     w = np.float32(1) - u
     log1p = log32(w) + ((np.float32(1) - w) - u) / w
     return -log32(-log1p)
-
-
-def hash_bound(noise: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Only hashes below this bound can have that much noise or more (the bound is a little generous)."""
-    share = -np.expm1(-np.exp(_MARGIN - np.maximum(noise, -2.0)))
-    bound = np.where(noise < -2.0, 2.0**32, np.ceil(share * 2.0**32) + 1)  # below -2 the rounding of u counts
-    return np.where(noise > 23.0, 0, bound).astype(np.int64)
-
-
-def lucky_tokens(keys: UInt32, words: UInt32, bound: int) -> tuple[NDArray[np.intp], UInt32]:
-    """Indices of the words whose hash under the keys [2] is below the bound, ascending, and these hashes."""
-    ids, hashes = [], []
-    for start in range(0, len(words), _TILE):
-        part = hash32(keys, words[start : start + _TILE])
-        low = np.flatnonzero(part <= np.uint32(bound - 1))
-        ids.append(low + start)
-        hashes.append(part[low])
-    return np.concatenate(ids), np.concatenate(hashes)

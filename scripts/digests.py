@@ -27,10 +27,11 @@ from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from engine.quantization import quantize
 from kernels import sampling as rules
-from kernels.interface import BackendSettings, Batch, CacheShape, Limits, SamplingBatch
+from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.native.backend import NativeBackend
 from kernels.native.library import kernels
 from kernels.noise import gumbel, hash32, token_words
+from kernels.step import Step
 from kernels.weights import Packed, Plain, Weight, group_count
 
 Open = Callable[[], Any]
@@ -102,7 +103,7 @@ class RandomTensors(dict[str, Weight]):
     has = dict.__contains__
 
 
-def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> SamplingBatch:
+def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> dict[str, np.ndarray]:
     """Settings of every kind: a third of the rows have penalties, as many a bias."""
 
     def pick(*values: float) -> np.ndarray:
@@ -116,23 +117,23 @@ def sampling(rng: np.random.Generator, samples: int, vocabulary: int) -> Samplin
     (seen_offsets, seen_ids), (bias_offsets, bias_ids) = lists(), lists()
     bias = numbers(rng, bias_ids.size)
     bias[rng.integers(0, 5, bias.size) == 0] = -np.inf
-    return SamplingBatch(
-        temperature=pick(0, 1e-6, 0.1, 0.7, 1, 1, 1, 1.5, 5),
-        top_k=rng.choice(np.array([0, 0, 0, 1, 2, 40, 65, 300, 10**9], np.int32), samples),
-        top_p=pick(1, 1, 1, 0, 0.5, 0.9, 0.95, 0.999),
-        min_p=pick(0, 0, 0, 0.02, 0.1, 1, 1e-9),
-        repetition=pick(1, 1.1, 2, 0.5),
-        presence=pick(0, 0.5, -1),
-        frequency=pick(0, 0.1, -0.3),
-        seeds=rng.integers(0, 2**64, samples, np.uint64),
-        positions=rng.integers(0, 10000, samples),
-        seen_offsets=seen_offsets,
-        seen_ids=seen_ids,
-        seen_counts=rng.integers(0, 4, seen_ids.size).astype(np.int32),
-        bias_offsets=bias_offsets,
-        bias_ids=bias_ids,
-        bias_values=bias,
-    )
+    return {
+        "temperature": pick(0, 1e-6, 0.1, 0.7, 1, 1, 1, 1.5, 5),
+        "top_k": rng.choice(np.array([0, 0, 0, 1, 2, 40, 65, 300, 10**9], np.int32), samples),
+        "top_p": pick(1, 1, 1, 0, 0.5, 0.9, 0.95, 0.999),
+        "min_p": pick(0, 0, 0, 0.02, 0.1, 1, 1e-9),
+        "repetition": pick(1, 1.1, 2, 0.5),
+        "presence": pick(0, 0.5, -1),
+        "frequency": pick(0, 0.1, -0.3),
+        "seeds": rng.integers(0, 2**64, samples, np.uint64),
+        "draw_positions": rng.integers(0, 10000, samples),
+        "seen_offsets": seen_offsets,
+        "seen_ids": seen_ids,
+        "seen_counts": rng.integers(0, 4, seen_ids.size).astype(np.int32),
+        "bias_offsets": bias_offsets,
+        "bias_ids": bias_ids,
+        "bias_values": bias,
+    }
 
 
 def tiny(**changes: Any) -> ModelSpec:
@@ -166,16 +167,16 @@ def serve(
         for _ in range(40):
             counts = [min(int(rng.integers(0, 51)), len(h) - n) for h, n in zip(histories, done, strict=True)]
             places = [(i, done[i] + j) for i, count in enumerate(counts) for j in range(count)]
-            batch = Batch(
+            step = Step.of(
                 tokens=np.array([histories[i][p] for i, p in places], np.int32),
                 positions=np.array([p for _, p in places], np.int32),
                 slots=np.array([blocks[i, p // BLOCK] * BLOCK + p % BLOCK for i, p in places], np.int32),
                 sequences=np.array([i for i, _ in places], np.int32),
                 block_tables=blocks,
                 sample_rows=np.arange(len(places), dtype=np.int32),
-                sampling=sampling(rng, len(places), spec.vocabulary),
+                **sampling(rng, len(places), spec.vocabulary),
             )
-            output = program.run(batch, logits=True)
+            output = program.launch(step, logits=True).result()
             yield output.logits
             yield output.tokens
             done = [n + count for n, count in zip(done, counts, strict=True)]
@@ -184,11 +185,11 @@ def serve(
                     histories[i].append(max(0, token))
 
 
-def table(start: Open, weight: Plain, settings: SamplingBatch) -> tuple[np.ndarray, np.ndarray]:
+def table(start: Open, weight: Plain, settings: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Tokens sampled with the rows of a weight as logits, and these logits as they are given out."""
     rows = weight.shape[0]
-    counting, zeros = np.arange(rows, dtype=np.int32), np.zeros(rows, np.int32)
-    batch = Batch(counting, zeros, zeros, zeros, np.zeros((1, 1), np.int32), counting, settings)
+    counting = np.arange(rows)
+    step = Step.of(tokens=counting, block_tables=[[0]], sample_rows=counting, **settings)
     with start() as backend:
         placed = backend.place_matrix(weight)
 
@@ -196,7 +197,7 @@ def table(start: Open, weight: Plain, settings: SamplingBatch) -> tuple[np.ndarr
             logits = ops.gather(ops.embedding(placed, inputs.tokens), inputs.sample_rows)
             return ops.sample(logits, inputs.sampling)
 
-        output = backend.capture(forward, Limits(rows, rows, 1, 1)).run(batch, logits=True)
+        output = backend.capture(forward, Limits(rows, rows, 1, 1)).launch(step, logits=True).result()
         return output.tokens, output.logits.copy()
 
 

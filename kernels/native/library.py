@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from ctypes import (
     CDLL,
     POINTER,
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..interface import CACHE_FORMATS, Gate
+from ..step import ALIGNMENT, ARRAYS, Counts
 from ..weights import BLOCKS, FORMATS
 
 Kind = Literal[
@@ -113,17 +113,6 @@ class Buffer(Structure):
     _fields_ = [("columns", c_int32), ("planes", c_int32), ("samples", c_int32)]
 
 
-STEP_COUNTS = ("rows", "samples", "sequences", "table_width")
-STEP_ARRAYS = (
-    *("tokens", "positions", "slots", "sequence", "tables", "sample_rows"),
-    *("temperature", "top_p", "min_p", "repetition", "presence", "frequency", "bias_values"),
-    *("top_k", "seen_offsets", "seen_ids", "seen_counts", "bias_offsets", "bias_ids"),
-    *("seeds", "positions_drawn", "sampled"),
-)
-STEP = struct.Struct(f"={len(STEP_COUNTS)}i{len(STEP_ARRAYS)}Q")
-"""`Step` of step.hpp: four counts, then the addresses of the arrays; filled anew for every step."""
-
-
 class StepLimits(Structure):
     """`kernels.interface.Limits`."""
 
@@ -160,7 +149,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_cache_bytes": (c_int64, [c_void_p]),
     "native_copy_blocks": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_char_p, c_int]),
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),
-    "native_run": (c_int, [c_void_p, c_void_p, c_char_p, c_int]),
+    "native_run": (c_int, [c_void_p, c_void_p, c_int64, c_char_p, c_int]),
+    "native_tokens": (c_void_p, [c_void_p]),
     "native_buffer": (c_void_p, [c_void_p, c_int]),
     "native_read_bandwidth": (c_double, [c_void_p, c_int64]),
 }
@@ -188,10 +178,9 @@ def _interface() -> str:
         for field, *_ in structure._fields_:
             place = getattr(structure, field)
             lines.append(f"{name}.{field} {place.offset} {place.size}\n")
-    for index, field in enumerate(STEP_COUNTS):
-        lines.append(f"Step.{field} {4 * index} 4\n")
-    for index, field in enumerate(STEP_ARRAYS):
-        lines.append(f"Step.{field} {4 * len(STEP_COUNTS) + 8 * index} 8\n")
+    lines += [f"Step {ALIGNMENT}\n", *(f"Step.{count}\n" for count in Counts._fields)]
+    for name, dtype, shape in ARRAYS:
+        lines.append(f"Step.{name} {dtype.str[1:]} {' * '.join(shape)}\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
     lines += [f"Gate.{gate} {number}\n" for number, gate in enumerate(GATES)]
     for number, form in enumerate(FORMATS.values()):

@@ -11,7 +11,6 @@ from torch import Tensor
 from ..dequantize import dequantize
 from ..interface import (
     BackendSettings,
-    Batch,
     CacheShape,
     Float32,
     Forward,
@@ -21,6 +20,7 @@ from ..interface import (
     StepOutput,
 )
 from ..machine import usable_cpus
+from ..step import Step
 from ..stored import canonical
 from ..weights import Weight
 from .cache import PagedCache
@@ -135,9 +135,10 @@ class ReferenceProgram:
         self._forward = forward
         self._limits = limits
 
-    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
-        """Compute one step. ValueError: the batch exceeds the limits."""
-        sizes = (len(batch.tokens), len(batch.sample_rows), *batch.block_tables.shape)
+    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+        """Compute a step, at once. ValueError: it exceeds the limits."""
+        counts = step.counts
+        sizes = (counts.rows, counts.samples, counts.tables, counts.table_width)
         limits = self._limits
         most = (limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)
         names = ("rows", "sample rows", "sequences", "blocks of a sequence")
@@ -147,7 +148,7 @@ class ReferenceProgram:
                     f"the step has {size} {name}, more than the {limit} the program was captured for"
                 )
         with torch.inference_mode():
-            operations = ReferenceOperations(batch, self._backend.cache, self._backend.torch_device)
+            operations = ReferenceOperations(step, self._backend.cache, self._backend.torch_device)
             result = self._forward(operations, operations.inputs())
         assert isinstance(result, Sampled), "a forward returns what sample returned"
         return StepOutput(result.tokens, result.logits if logits else None)

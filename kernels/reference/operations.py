@@ -6,21 +6,21 @@ exp, silu, softmax) and torch's sums round by vector width, position or thread c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
-from ..interface import Batch, Float32, Gate, Inputs, Int32, RopeLayout, SamplingBatch
+from ..interface import Float32, Gate, Inputs, Int32, RopeLayout
+from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache
 from .linear import linear
 from .numerics import exp, tree_sum
-from .work import Rows, Work, work_of
+from .work import Work, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +43,23 @@ class Sampled:
 class ReferenceOperations:
     """`Operations` on the rows of one step; values are float32 tensors."""
 
-    def __init__(self, batch: Batch, cache: PagedCache | None, device: torch.device) -> None:
-        self._batch = batch
+    def __init__(self, step: Step, cache: PagedCache | None, device: torch.device) -> None:
+        self._step = step
         self._cache = cache
         self._device = device
         self._lines: Tensor | None = None
         self._works: dict[int | None, list[Work]] = {}
 
     def inputs(self) -> Inputs:
-        """The arrays of the step as int32 tensors on the device."""
-
-        def tensor(values: NDArray[np.int32]) -> Tensor:
-            return torch.from_numpy(values).to(self._device)
-
-        return Inputs(
-            tokens=tensor(self._batch.tokens),
-            positions=tensor(self._batch.positions),
-            slots=tensor(self._batch.slots),
-            sequences=tensor(self._batch.sequences),
-            block_tables=tensor(self._batch.block_tables),
-            sample_rows=tensor(self._batch.sample_rows),
-            sampling=self._batch.sampling,
-        )
+        """The arrays of the step as int32 tensors on the device, which takes one transfer."""
+        memory = torch.from_numpy(self._step.memory).to(self._device)
+        tensors = {
+            place.name: memory[place.begin : place.end].view(torch.int32).reshape(place.shape)
+            for place in layout(self._step.counts)
+            if place.dtype == np.int32
+        }
+        names = [field.name for field in fields(Inputs) if field.name != "sampling"]
+        return Inputs(**{name: tensors[name] for name in names}, sampling=self._step)
 
     def embedding(self, table: Tensor, tokens: Tensor) -> Tensor:
         """Rows of the table, widened to float32."""
@@ -119,9 +114,8 @@ class ReferenceOperations:
         """Attention in the order that attention.py fixes; divided on the host, once a step and window."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if window not in self._works:
-            rows = Rows(self._batch.positions, self._batch.sequences, self._batch.block_tables)
             heads = q.shape[1] // self._cache.shape.head_dim
-            self._works[window] = work_of(rows, self._cache, heads, window, self._device)
+            self._works[window] = work_of(self._step, self._cache, heads, window, self._device)
         return attend(self._cache, layer, q, self._works[window], scale, cap)
 
     def gated(self, x: Tensor, gate: Gate = "silu") -> Tensor:
@@ -145,7 +139,7 @@ class ReferenceOperations:
         """Rows by number."""
         return x.index_select(0, rows)
 
-    def sample(self, logits: Tensor, sampling: SamplingBatch) -> Sampled:
+    def sample(self, logits: Tensor, sampling: Step) -> Sampled:
         """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()
         return Sampled(rules.sample(scores, sampling), scores)

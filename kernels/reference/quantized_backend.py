@@ -13,7 +13,6 @@ from ..arithmetic import exp32, gated, tanh32
 from ..dequantize import dequantize
 from ..interface import (
     CACHE_FORMATS,
-    Batch,
     CacheShape,
     Float32,
     Forward,
@@ -22,10 +21,10 @@ from ..interface import (
     Int32,
     Limits,
     RopeLayout,
-    SamplingBatch,
     StepOutput,
 )
 from ..machine import free_memory
+from ..step import Step
 from ..stored import canonical
 from ..weights import Canonical, Weight, blocks_of_rows
 from .quantized import attend, lane_sum, product
@@ -54,8 +53,8 @@ class Sampled:
 class QuantizedOperations:
     """`Operations` on the rows of one step; a matrix is the tuple of its parts."""
 
-    def __init__(self, batch: Batch, cache: Cache | None, block_size: int) -> None:
-        self._batch = batch
+    def __init__(self, step: Step, cache: Cache | None, block_size: int) -> None:
+        self._step = step
         self._cache = cache
         self._block_size = block_size
 
@@ -123,10 +122,10 @@ class QuantizedOperations:
         kv_heads, head_dim = self._cache.shape[3:]
         out = np.empty_like(q)
         size = self._block_size
-        for row, position in enumerate(self._batch.positions):
+        for row, position in enumerate(self._step.positions):
             first = 0 if window is None else max(0, position - window + 1)
             at = np.arange(first, position + 1)
-            blocks = self._batch.block_tables[self._batch.sequences[row]]
+            blocks = self._step.block_tables[self._step.sequences[row]]
             keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
             heads = q[row].reshape(kv_heads, -1, head_dim)
             mixed = [
@@ -158,7 +157,7 @@ class QuantizedOperations:
         """Rows by number."""
         return x[rows]
 
-    def sample(self, logits: Float32, sampling: SamplingBatch) -> Sampled:
+    def sample(self, logits: Float32, sampling: Step) -> Sampled:
         """The rules of kernels/sampling.py."""
         return Sampled(rules.sample(logits, sampling), logits)
 
@@ -235,17 +234,17 @@ class QuantizedProgram:
         self._backend = backend
         self._forward = forward
 
-    def run(self, batch: Batch, *, logits: bool = False) -> StepOutput:
-        """Compute one step."""
-        operations = QuantizedOperations(batch, self._backend.cache, self._backend.block_size)
+    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+        """Compute a step, at once."""
+        operations = QuantizedOperations(step, self._backend.cache, self._backend.block_size)
         inputs = Inputs(
-            batch.tokens,
-            batch.positions,
-            batch.slots,
-            batch.sequences,
-            batch.block_tables,
-            batch.sample_rows,
-            batch.sampling,
+            step.tokens,
+            step.positions,
+            step.slots,
+            step.sequences,
+            step.block_tables,
+            step.sample_rows,
+            step,
         )
         result = self._forward(operations, inputs)
         assert isinstance(result, Sampled), "a forward returns what sample returned"

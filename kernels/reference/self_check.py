@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from ..interface import CacheShape
+from ..step import Step
 from .attention import attend
 from .cache import PagedCache
 from .linear import linear
-from .work import Rows, work_of
+from .work import work_of
 
 ROW_COUNTS = (1, 5, 16)
 _SHAPE = CacheShape(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, format="float32")
@@ -38,10 +39,10 @@ def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
 def _attend_last(cache: PagedCache, queries: Tensor) -> Tensor:
     """The last query, at position 140 behind the others, beside up to three longer sequences."""
     count, others = len(queries), min(len(queries) - 1, 3)
-    where = Rows(
+    step = Step.of(
         positions=np.array([*range(141 - count, 141), *[200] * others], np.int32),
         sequences=np.array([0] * count + list(range(1, others + 1)), np.int32),
         block_tables=np.tile(np.arange(_SHAPE.blocks, dtype=np.int32), (others + 1, 1)),
     )
-    works = work_of(where, cache, 9, None, queries.device)
+    works = work_of(step, cache, 9, None, queries.device)
     return attend(cache, 0, torch.cat([queries, queries[:others]]), works, 0.125)[count - 1]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import Int32
+from ..step import Step
 from .cache import PagedCache
 
 TILE = 4
@@ -28,15 +28,6 @@ WORK_SCORES = 1 << 20
 
 PART_VALUES = 1 << 19
 """Keys (or values) gathered at a time, in float32 values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Where the rows of a step stand, on the host; see the fields of `Batch`."""
-
-    positions: Int32
-    sequences: Int32
-    block_tables: Int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +63,21 @@ def stacked_rows(rows: int, sharing: int) -> int:
     return -(-rows * sharing // TILE) * TILE
 
 
-def _segments(where: Rows, heads: int, window: int | None) -> Iterator[Segment]:
-    starts = np.flatnonzero(np.diff(where.sequences, prepend=-1)).tolist()
-    for start, stop in pairwise([*starts, len(where.sequences)]):
-        affordable = WORK_SCORES // (heads * (int(where.positions[stop - 1]) + 1))
-        step = min(SEGMENT_ROWS, max(TILE, affordable))
-        for row in range(start, stop, step):
-            rows = min(step, stop - row)
-            oldest = 0 if window is None else max(0, int(where.positions[row]) - window + 1)
+def _segments(step: Step, heads: int, window: int | None) -> Iterator[Segment]:
+    starts = np.flatnonzero(np.diff(step.sequences, prepend=-1)).tolist()
+    for start, stop in pairwise([*starts, len(step.sequences)]):
+        affordable = WORK_SCORES // (heads * (int(step.positions[stop - 1]) + 1))
+        most = min(SEGMENT_ROWS, max(TILE, affordable))
+        for row in range(start, stop, most):
+            rows = min(most, stop - row)
+            oldest = 0 if window is None else max(0, int(step.positions[row]) - window + 1)
             first_group = oldest // KEYS
-            groups = int(where.positions[row + rows - 1]) // KEYS + 1 - first_group
-            yield Segment(row, rows, int(where.sequences[row]), first_group, groups)
+            groups = int(step.positions[row + rows - 1]) // KEYS + 1 - first_group
+            yield Segment(row, rows, int(step.sequences[row]), first_group, groups)
 
 
 def work_of(
-    where: Rows, cache: PagedCache, heads: int, window: int | None, device: torch.device
+    step: Step, cache: PagedCache, heads: int, window: int | None, device: torch.device
 ) -> list[Work]:
     """The work of one step, the same in every layer with this window.
 
@@ -94,23 +85,23 @@ def work_of(
     less than half of the work is padding.
     """
     alike: dict[tuple[int, int], list[Segment]] = defaultdict(list)
-    for segment in _segments(where, heads, window):
+    for segment in _segments(step, heads, window):
         alike[segment.rows, segment.groups.bit_length()].append(segment)
     works = []
     for (rows, _), segments in alike.items():
         segments.sort(key=lambda segment: segment.groups)
         kv_heads = cache.shape.kv_heads
         scores = kv_heads * stacked_rows(rows, heads // kv_heads) * segments[-1].groups * KEYS
-        step = max(1, WORK_SCORES // scores)
+        most = max(1, WORK_SCORES // scores)
         works += [
-            _work(where, cache, segments[start : start + step], heads // kv_heads, window, device)
-            for start in range(0, len(segments), step)
+            _work(step, cache, segments[start : start + most], heads // kv_heads, window, device)
+            for start in range(0, len(segments), most)
         ]
     return works
 
 
 def _work(
-    where: Rows,
+    step: Step,
     cache: PagedCache,
     segments: list[Segment],
     sharing: int,
@@ -125,22 +116,22 @@ def _work(
     blocks = KEYS // shape.block_size
     columns = group[..., None] * blocks + np.arange(blocks)
     # Past the end of a table any block will do: its keys are hidden.
-    columns = np.minimum(columns, where.block_tables.shape[1] - 1)
-    pages = cache.pages(where.block_tables[sequences[:, None], columns])
+    columns = np.minimum(columns, step.block_tables.shape[1] - 1)
+    pages = cache.pages(step.block_tables[sequences[:, None], columns])
 
     stacked = 1 if rows == 1 else stacked_rows(rows, sharing)
-    position = where.positions[index[:, np.minimum(np.arange(stacked) // sharing, rows - 1)]][..., None]
+    position = step.positions[index[:, np.minimum(np.arange(stacked) // sharing, rows - 1)]][..., None]
     keys = (group[..., None] * KEYS + np.arange(KEYS))[:, :, None]
     hidden = keys > position
     if window is not None:
         hidden |= keys <= position - window
 
-    step = max(1, PART_VALUES // (len(segments) * shape.kv_heads * KEYS * shape.head_dim))
+    most = max(1, PART_VALUES // (len(segments) * shape.kv_heads * KEYS * shape.head_dim))
     return Work(
         segments=len(segments),
         rows=rows,
         index=torch.from_numpy(index.reshape(-1)).to(device),
         pages=torch.from_numpy(pages.reshape(groups, -1)).to(device),
         hidden=torch.from_numpy(hidden[:, :, None]).to(device),
-        parts=tuple(slice(start, start + step) for start in range(0, groups, step)),
+        parts=tuple(slice(start, start + most) for start in range(0, groups, most)),
     )

@@ -7,11 +7,11 @@ import pytest
 
 from engine.quantization import dequantize, quantize
 from kernels.dequantize import dequantize as kernels_dequantize
-from kernels.interface import BackendSettings, Batch, Limits
+from kernels.interface import BackendSettings, Limits
 from kernels.native.backend import NativeBackend
 from kernels.reference.quantized import product
+from kernels.step import Step
 from kernels.weights import Packed, Plain, blocks_of_rows
-from steps import greedy
 
 FORMATS = ("q8", "q4")
 
@@ -242,14 +242,12 @@ def test_small_rows_compute_the_same_in_every_backend(format: str) -> None:
             return ops.sample(ops.linear(x, matrix), inputs.sampling)
 
         program = backend.capture(forward, Limits(3, 3, 3, 1))
-        logits = program.run(batch_of(3), logits=True).logits
+        logits = program.launch(batch_of(3), logits=True).result().logits
         assert logits is not None
         assert logits.tobytes() == twin.astype(np.float32).tobytes()
     finally:
         backend.close()
 
 
-def batch_of(rows: int) -> Batch:
-    zeros = np.zeros(rows, np.int32)
-    at = np.arange(rows, dtype=np.int32)
-    return Batch(at, zeros, zeros, zeros, np.zeros((1, 1), np.int32), at, greedy(rows))
+def batch_of(rows: int) -> Step:
+    return Step.of(tokens=np.arange(rows), block_tables=[[0]], sample_rows=np.arange(rows))

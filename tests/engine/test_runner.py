@@ -17,16 +17,16 @@ BLOCK = 16
 
 
 class Recorder:
-    """A backend and a program in one that keep the batches they are given."""
+    """A backend and a program in one that keep the steps they are given."""
 
     name, exact, weight_bytes = "recorder", True, 0
 
     def __init__(self):
-        self.batches = []
+        self.steps = []
 
-    def run(self, batch, *, logits):
-        self.batches.append(batch)
-        return StepOutput(np.zeros(len(batch.sample_rows), np.int32), None)
+    def launch(self, step, *, logits):
+        self.steps.append(step)
+        return StepOutput(np.zeros(step.counts.samples, np.int32), None)
 
 
 def random_plan(rng):
@@ -51,20 +51,20 @@ def test_the_arrays_of_a_step_say_what_the_plan_says(seed):
     recorder = Recorder()
     plan = random_plan(random.Random(seed))
     ModelRunner(recorder, recorder, Traffic(0, 0), BLOCK).run(plan, logits=False)
-    (batch,) = recorder.batches
+    (step,) = recorder.steps
     at = 0
     for line, run in enumerate(plan.runs):
         sequence, blocks = run.sequence, run.sequence.table.blocks
-        table = batch.block_tables[line].tolist()
+        table = step.block_tables[line].tolist()
         assert table == [*blocks, *[0] * (len(table) - len(blocks))]
         for position in range(run.start, run.start + run.count):
-            assert batch.positions[at] == position
-            assert batch.tokens[at] == sequence.tokens[position]
-            assert batch.sequences[at] == line
-            assert divmod(batch.slots[at], BLOCK) == (blocks[position // BLOCK], position % BLOCK)
+            assert step.positions[at] == position
+            assert step.tokens[at] == sequence.tokens[position]
+            assert step.sequences[at] == line
+            assert divmod(step.slots[at], BLOCK) == (blocks[position // BLOCK], position % BLOCK)
             at += 1
-    assert at == len(batch.tokens) == len(batch.positions) == len(batch.slots) == len(batch.sequences)
-    assert batch.sample_rows.tolist() == [row for row, _, _ in plan.samples()]
-    assert batch.sampling.positions.tolist() == [position for _, _, position in plan.samples()]
-    fields = (batch.tokens, batch.positions, batch.slots, batch.sequences, batch.block_tables)
+    assert at == len(step.tokens) == len(step.positions) == len(step.slots) == len(step.sequences)
+    assert step.sample_rows.tolist() == [row for row, _, _ in plan.samples()]
+    assert step.draw_positions.tolist() == [position for _, _, position in plan.samples()]
+    fields = (step.tokens, step.positions, step.slots, step.sequences, step.block_tables)
     assert {field.dtype for field in fields} == {np.dtype(np.int32)}

@@ -3,16 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from dataclasses import fields
 
 import numpy as np
 import pytest
 
-from engine.sampler import SamplerState, check_params, derive_seed, random_seed
+from engine.sampler import check_params, derive_seed, random_seed
 from engine.sampling import process_logits, sample
-from engine.step_builder import SamplingBatchBuilder
 from engine.types import SamplingParams
-from kernels import sampling as rules
 
 SCORES = [2.0, -1.0, 0.5, -3.0]
 PROBABILITIES = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
@@ -23,10 +20,6 @@ def _no_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
-
-
-def columns(batch: object) -> dict[str, list[float]]:
-    return {field.name: getattr(batch, field.name).tolist() for field in fields(batch)}
 
 
 # The two functions for use on their own
@@ -236,143 +229,7 @@ def test_derived_seeds_differ_and_stay_the_same():
     assert derive_seed(42, 0) == 3166309114763032834
 
 
-# Batches of a step
-
-
-PENALTIES = SamplingParams(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.25)
-
-
-def test_a_batch_holds_the_settings_of_its_rows():
-    first = SamplingParams(
-        temperature=0.7,
-        top_k=40,
-        top_p=0.9,
-        min_p=0.1,
-        repetition_penalty=1.5,
-        presence_penalty=2,
-        frequency_penalty=3,
-        logit_bias={5: -1.0, 6: float("-inf")},
-    )
-    second = SamplingParams(top_k=2**62, temperature=sys.float_info.max)
-    states = [SamplerState(first, 7, [3, 4, 3]), SamplerState(second, -1, [3, 4])]
-    states[0].observe(9)
-    states[0].observe(4)
-    batch = SamplingBatchBuilder().build(states, [12, 34])
-    found = columns(batch)
-    assert found["temperature"] == [np.float32(0.7), np.finfo(np.float32).max]
-    assert found["top_k"] == [40, 2**31 - 1]
-    assert found["top_p"] == [np.float32(0.9), 1]
-    assert found["min_p"] == [np.float32(0.1), 0]
-    assert (found["repetition"], found["presence"], found["frequency"]) == ([1.5, 1], [2, 0], [3, 0])
-    assert (found["seeds"], found["positions"]) == ([7, 2**64 - 1], [12, 34])
-    assert found["seen_offsets"] == [0, 3, 3]
-    seen = dict(zip(found["seen_ids"], found["seen_counts"], strict=True))
-    assert seen == {3: 0, 4: 1, 9: 1}
-    assert (found["bias_offsets"], found["bias_ids"]) == ([0, 2, 2], [5, 6])
-    assert found["bias_values"] == [-1, -np.inf]
-    types = {field.name: getattr(batch, field.name).dtype.name for field in fields(batch)}
-    for name in ("top_k", "seen_offsets", "seen_ids", "seen_counts", "bias_offsets", "bias_ids"):
-        assert types.pop(name) == "int32"
-    assert (types.pop("seeds"), types.pop("positions")) == ("uint64", "int64")
-    assert set(types.values()) == {"float32"}
-
-
-def test_counting_token_by_token_equals_counting_at_once():
-    rng = np.random.default_rng(4)
-    prompt, reply = rng.integers(0, 30, 40).tolist(), rng.integers(0, 50, 200).tolist()
-    state = SamplerState(PENALTIES, 1, prompt)
-    for length, token in enumerate(reply, start=1):
-        state.observe(token)
-        ids, counts = state.seen
-        assert dict(zip(ids, counts, strict=True)) == {
-            t: reply[:length].count(t) for t in {*prompt, *reply[:length]}
-        }
-        assert len(set(ids)) == len(ids)
-
-
-def test_the_prompt_is_listed_for_the_repetition_penalty_alone():
-    for params in (SamplingParams(presence_penalty=1), SamplingParams(frequency_penalty=1)):
-        state = SamplerState(params, 1, [1, 2, 3])
-        assert len(state.seen[0]) == 0
-        state.observe(2)
-        assert (list(state.seen[0]), list(state.seen[1])) == ([2], [1])
-    plain = SamplerState(SamplingParams(), 1, [1, 2, 3])
-    plain.observe(2)
-    assert len(plain.seen[0]) == 0
-
-
-def test_a_builder_in_use_gives_what_a_new_one_would():
-    rng = np.random.default_rng(5)
-    kinds = [SamplingParams(), PENALTIES, SamplingParams(min_tokens=3), SamplingParams(logit_bias={1: 2.0})]
-    states = [SamplerState(kinds[i % 4], i, [1, 2, i], [0, 2]) for i in range(12)]
-    builder = SamplingBatchBuilder()
-    for step in range(60):
-        rows = states if step % 20 < 10 else [states[i] for i in rng.permutation(12)[: rng.integers(0, 12)]]
-        positions = rng.integers(0, 100, len(rows)).tolist()
-        batch = builder.build(rows, positions)
-        assert columns(batch) == columns(SamplingBatchBuilder().build(rows, positions))
-        tokens = rules.sample(rng.normal(0, 1, (len(rows), 60)).astype(np.float32), batch)
-        for state, token in zip(rows, tokens.tolist(), strict=True):
-            state.observe(token)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(),
-        SamplingParams(min_tokens=3),
-        SamplingParams(logit_bias={1: 2.0}),
-        SamplingParams(stop_token_ids=(5,)),
-        SamplingParams(repetition_penalty=1.1),
-        SamplingParams(presence_penalty=0.1),
-        SamplingParams(frequency_penalty=0.1),
-    ],
-)
-def test_a_row_lists_what_its_state_says_beside_plain_rows(params: SamplingParams):
-    states = [SamplerState(setting, 1, [1, 2], [0, 2]) for setting in (SamplingParams(), params)]
-    for rows in (states, states[1:]):
-        builder = SamplingBatchBuilder()
-        for token in range(5):
-            batch = builder.build(rows, [token] * len(rows))
-            for i, state in enumerate(rows):
-                seen = slice(batch.seen_offsets[i], batch.seen_offsets[i + 1])
-                bias = slice(batch.bias_offsets[i], batch.bias_offsets[i + 1])
-                assert batch.seen_ids[seen].tolist() == list(state.seen[0])
-                assert batch.seen_counts[seen].tolist() == list(state.seen[1])
-                assert batch.bias_ids[bias].tolist() == list(state.bias[0])
-                assert batch.bias_values[bias].tolist() == list(state.bias[1])
-                state.observe(token)
-
-
-def test_a_batch_keeps_its_values_when_a_later_one_is_built():
-    builder, state = SamplingBatchBuilder(), SamplerState(PENALTIES, 1, [1])
-    batch = builder.build([state], [1])
-    before = columns(batch)
-    state.observe(5)
-    builder.build([state], [2])
-    assert columns(batch) == before
-
-
-@pytest.mark.parametrize(
-    ("settings", "forbidden"),
-    [
-        ({"min_tokens": 2}, {0, 2}),
-        ({"min_tokens": 2, "stop_token_ids": (2, 7)}, {0, 2, 7}),
-        ({"min_tokens": 2, "ignore_eos": True}, set()),
-        ({"min_tokens": 2, "ignore_eos": True, "stop_token_ids": (7,)}, {7}),
-        ({}, set()),
-    ],
-)
-def test_end_tokens_are_forbidden_until_min_tokens_are_out(settings: dict, forbidden: set[int]):
-    params = SamplingParams(logit_bias={2: 5.0, 4: 1.0}, **settings)
-    state = SamplerState(params, 1, [1], frozenset({0, 2}))
-    builder = SamplingBatchBuilder()
-    for out in range(4):
-        batch = builder.build([state], [out])
-        bias = dict(zip(batch.bias_ids.tolist(), batch.bias_values.tolist(), strict=True))
-        expected = {2: 5.0, 4: 1.0} | (dict.fromkeys(forbidden, -np.inf) if out < 2 else {})
-        assert bias == expected
-        state.observe(9)
+# The state of a sampler
 
 
 def test_importing_it_needs_no_torch():

@@ -12,9 +12,9 @@ import transformers
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import place
-from kernels.interface import BackendSettings, Batch, CacheShape, Limits
+from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.reference import ReferenceBackend
-from steps import greedy
+from kernels.step import Step
 
 SIZES = {
     "vocab_size": 160,
@@ -165,9 +165,15 @@ class Session:
         positions = np.concatenate([np.arange(p, p + len(t), dtype=np.int32) for _, p, t in parts])
         tokens = np.concatenate([np.asarray(t, np.int32) for _, _, t in parts])
         slots = self.tables[sequences, positions // BLOCK] * BLOCK + positions % BLOCK
-        rows = np.arange(len(tokens), dtype=np.int32)
-        batch = Batch(tokens, positions, slots, sequences, self.tables, rows, greedy(len(rows)))
-        output = self.program.run(batch, logits=True)
+        step = Step.of(
+            tokens=tokens,
+            positions=positions,
+            slots=slots,
+            sequences=sequences,
+            block_tables=self.tables,
+            sample_rows=np.arange(len(tokens)),
+        )
+        output = self.program.launch(step, logits=True).result()
         assert output.logits is not None
         logits = np.array(output.logits, np.float32)
         return np.split(logits, np.cumsum([len(t) for _, _, t in parts])[:-1])
@@ -209,6 +215,7 @@ def check_against(model: torch.nn.Module, checkpoint: Checkpoint, kind: str) -> 
             check_close(row[0], wanted[s][PROMPTS[s] + i], f"decode {i} of sequence {s} in a batch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_equal_transformers(kind: str, tmp_path: Path) -> None:
     model = make(kind, tmp_path)

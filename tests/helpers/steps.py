@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.interface import Batch, SamplingBatch
+from kernels.step import ARRAYS, Step
 
 Pairs = list[dict[int, float]]
 """Of each row: values by token id."""
@@ -19,41 +19,51 @@ def ragged(pairs: Pairs, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return offsets, ids, np.array([v for pair in pairs for v in pair.values()], dtype)
 
 
-def sampling_batch(
+def sampling(
     n: int,
     *,
-    temperature: Any = 1.0,
-    top_k: Any = 0,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
-    repetition: Any = 1.0,
-    presence: Any = 0.0,
-    frequency: Any = 0.0,
-    seeds: Any = 1,
-    positions: Any = None,
     seen: Pairs | None = None,
     bias: Pairs | None = None,
-) -> SamplingBatch:
-    """A batch of n rows; a single value holds for all of them. seen: counts by id; bias: values by id."""
-    floats = (temperature, top_p, min_p, repetition, presence, frequency)
-    columns = [np.broadcast_to(np.asarray(value, np.float32), n).copy() for value in floats]
-    return SamplingBatch(
-        columns[0],
-        np.broadcast_to(np.asarray(top_k, np.int32), n).copy(),
-        *columns[1:],
-        np.broadcast_to(np.asarray(seeds, np.uint64), n).copy(),
-        np.arange(n) if positions is None else np.broadcast_to(np.asarray(positions, np.int64), n).copy(),
-        *ragged(seen or [{}] * n, np.int32),
-        *ragged(bias or [{}] * n, np.float32),
+    mask: np.ndarray | None = None,
+    **settings: Any,
+) -> Step:
+    """A step that only samples n rows; a single value holds for all of them. Where nothing is said, the token
+    at position i is drawn from the whole vocabulary.
+
+    seen: counts by id. bias: values by id. mask: whether each token is allowed, bool [n, vocabulary].
+    """
+    settings = {"temperature": 1.0, "seeds": 1, "draw_positions": np.arange(n), **settings}
+    arrays = {name: np.broadcast_to(values, n) for name, values in settings.items()}
+    for kind, values, pairs, dtype in (
+        ("seen", "counts", seen, np.int32),
+        ("bias", "values", bias, np.float32),
+    ):
+        offsets, ids, found = ragged(pairs or [{}] * n, dtype)
+        arrays |= {f"{kind}_offsets": offsets, f"{kind}_ids": ids, f"{kind}_{values}": found}
+    if mask is not None:
+        arrays["mask"] = packed_mask(mask)
+    return Step.of(**arrays)
+
+
+def packed_mask(allowed: np.ndarray) -> np.ndarray:
+    """`Step.mask` of bool [n, vocabulary]."""
+    bits = np.pad(allowed, ((0, 0), (0, -allowed.shape[1] % 32)))
+    return np.packbits(bits, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def arrays_of(step: Step) -> dict[str, np.ndarray]:
+    """A step's arrays by name."""
+    return {array.name: getattr(step, array.name) for array in ARRAYS}
+
+
+def changed(step: Step, **arrays: Any) -> Step:
+    """A step with other arrays in place of its own; a mask may be none."""
+    return Step.of(
+        **{name: values for name, values in (arrays_of(step) | arrays).items() if values is not None}
     )
 
 
-def greedy(samples: int) -> SamplingBatch:
-    """The most likely token of each row, without penalties."""
-    return sampling_batch(samples, temperature=0)
-
-
-def step(parts: list[tuple[list[int], int, list[int]]], block_size: int = 32, samples: str = "all") -> Batch:
+def step(parts: list[tuple[list[int], int, list[int]]], block_size: int = 32, samples: str = "all") -> Step:
     """A greedy step of (tokens, first position, blocks) for each sequence; samples: all rows or last ones."""
     counts = [len(tokens) for tokens, _, _ in parts]
     positions = np.concatenate([start + np.arange(len(t)) for t, start, _ in parts]).astype(np.int32)
@@ -63,12 +73,17 @@ def step(parts: list[tuple[list[int], int, list[int]]], block_size: int = 32, sa
         tables[i, : len(blocks)] = blocks
     slots = tables[sequences, positions // block_size] * block_size + positions % block_size
     rows = np.arange(len(positions)) if samples == "all" else np.cumsum(counts) - 1
-    return Batch(
+    return Step.of(
         tokens=np.concatenate([np.array(t) for t, _, _ in parts]).astype(np.int32),
         positions=positions,
         slots=slots.astype(np.int32),
         sequences=sequences,
         block_tables=tables,
         sample_rows=rows.astype(np.int32),
-        sampling=greedy(len(rows)),
     )
+
+
+def unsampled(step: Step) -> Step:
+    """The rows of a step without any sample."""
+    names = "tokens", "positions", "slots", "sequences", "block_tables"
+    return Step.of(**{name: getattr(step, name) for name in names})

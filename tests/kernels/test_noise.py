@@ -6,9 +6,7 @@ import pytest
 from kernels.noise import (
     gumbel,
     hash32,
-    hash_bound,
     log32,
-    lucky_tokens,
     row_keys,
     splitmix64,
     token_words,
@@ -110,6 +108,7 @@ def test_noise_is_finite_and_precise_over_many_hashes():
         assert np.max(np.abs(noise - exact_gumbel(h))) < 3e-6
 
 
+@pytest.mark.slow
 def test_fifty_million_draws_are_finite_with_the_mean_and_variance_of_gumbel():
     rng = np.random.default_rng(4)
     count, total, squares = 0, 0.0, 0.0
@@ -128,34 +127,6 @@ def test_fifty_million_draws_are_finite_with_the_mean_and_variance_of_gumbel():
 def test_noise_falls_as_the_hash_grows():
     h = np.sort(np.random.default_rng(5).integers(0, 2**32, 1_000_000, dtype=np.uint32))
     assert np.max(np.diff(gumbel(h))) < 4e-6
-
-
-def test_hash_bound_lets_every_sufficient_hash_through_and_few_others():
-    rng = np.random.default_rng(6)
-    h = np.concatenate(
-        [
-            rng.integers(0, 2**32, 500_000, dtype=np.uint32),
-            np.arange(100_000, dtype=np.uint32),
-            ONES - np.arange(100_000, dtype=np.uint32),
-        ]
-    )
-    noise = gumbel(h).astype(np.float64)
-    bound = hash_bound(noise)
-    assert np.all(h < bound)
-    upper = noise > -1
-    assert np.all(bound[upper] <= h[upper] * 1.001 + 3)
-    assert hash_bound(np.array([np.inf, 23.5])).tolist() == [0, 0]
-    assert hash_bound(np.array([-np.inf, -3.0])).tolist() == [2**32, 2**32]
-
-
-@pytest.mark.parametrize("bound", [1, 70_000_000, 2**31, 2**32])
-def test_lucky_tokens_are_those_with_low_hashes(bound: int):
-    words = token_words(60_000)  # not a multiple of the tile
-    keys = row_keys(np.array([7], np.uint64), np.array([9], np.int64))[0]
-    every = hash32(keys, words)
-    ids, found = lucky_tokens(keys, words, bound)
-    assert ids.tolist() == np.flatnonzero(every < bound).tolist()
-    assert found.tolist() == every[ids].tolist()
 
 
 def test_keys_and_words_do_not_repeat():
@@ -197,6 +168,7 @@ def test_neighbouring_seeds_positions_and_tokens_are_uncorrelated():
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < tolerance
 
 
+@pytest.mark.slow
 def test_draws_follow_the_softmax():
     # 30,000 positions of one seed over 1,000 ids; chi-square has a mean of 999 and a deviation of 44.7.
     logits = np.random.default_rng(8).normal(0, 1, 1000).astype(np.float32)

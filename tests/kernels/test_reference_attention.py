@@ -12,7 +12,8 @@ from kernels.interface import CacheShape
 from kernels.reference import work as dividing
 from kernels.reference.attention import attend
 from kernels.reference.cache import PagedCache
-from kernels.reference.work import Rows, work_of
+from kernels.reference.work import work_of
+from kernels.step import Step
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
 
@@ -39,7 +40,7 @@ class Case:
     ) -> torch.Tensor:
         """One step of these (sequence, first position, rows), each sequence once, in this order."""
         positions = [np.arange(first, first + rows, dtype=np.int32) for _, first, rows in runs]
-        where = Rows(
+        where = Step.of(
             positions=np.concatenate(positions),
             sequences=np.repeat(np.arange(len(runs)), [rows for *_, rows in runs]).astype(np.int32),
             block_tables=self.tables[[sequence for sequence, *_ in runs]],
@@ -194,7 +195,7 @@ def test_bits_do_not_depend_on_where_blocks_lie_or_on_their_size():
 
 def test_many_short_and_one_long_sequence_are_not_padded_to_the_longest():
     case = make_case([2000] + [20] * 30, seed=10)
-    where = Rows(
+    where = Step.of(
         positions=np.array([1999] + [19] * 30, np.int32),
         sequences=np.arange(31, dtype=np.int32),
         block_tables=case.tables,
@@ -247,7 +248,7 @@ def test_a_broken_key_reaches_the_rows_that_see_it_and_no_other(value):
 
 def test_a_window_touches_only_the_keys_it_needs():
     case = make_case([1000], seed=13)
-    where = Rows(np.array([999], np.int32), np.zeros(1, np.int32), case.tables)
+    where = Step.of(positions=[999], sequences=[0], block_tables=case.tables)
     (work,) = work_of(where, case.cache, case.heads, 64, CPU)
     assert len(work.pages) == 1
     assert len(work_of(where, case.cache, case.heads, None, CPU)[0].pages) == 8
@@ -255,5 +256,4 @@ def test_a_window_touches_only_the_keys_it_needs():
 
 def test_no_rows_need_no_work():
     case = make_case([5])
-    empty = np.zeros(0, np.int32)
-    assert work_of(Rows(empty, empty, case.tables), case.cache, case.heads, None, CPU) == []
+    assert work_of(Step.of(block_tables=case.tables), case.cache, case.heads, None, CPU) == []

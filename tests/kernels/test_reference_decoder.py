@@ -13,10 +13,11 @@ from engine.models.families import FAMILIES
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.backends import open_backend
-from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Limits, Program
+from kernels.interface import Backend, BackendSettings, CacheShape, Limits, Program
+from kernels.step import Step
 from kernels.weights import Packed, Plain
 from random_weights import RandomTensors
-from steps import greedy
+from steps import unsampled
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
 
@@ -73,7 +74,7 @@ class Machine:
         )
         sequence = np.repeat(np.arange(len(runs)), [rows for *_, rows in runs]).astype(np.int32)
         rows = np.arange(len(position), dtype=np.int32) if samples is None else np.array(samples, np.int32)
-        batch = Batch(
+        step = Step.of(
             tokens=np.concatenate([tokens[first : first + n] for tokens, _, first, n in runs]).astype(
                 np.int32
             ),
@@ -83,9 +84,8 @@ class Machine:
             sequences=sequence,
             block_tables=tables,
             sample_rows=rows,
-            sampling=greedy(len(rows)),
         )
-        return self.program.run(batch, logits=True)
+        return self.program.launch(step, logits=True).result()
 
 
 def exact_logits(spec: ModelSpec, tensors: RandomTensors, tokens: np.ndarray) -> np.ndarray:
@@ -172,6 +172,7 @@ def test_short_formats_come_close(dtype, digits):
     assert 1e-5 < error < digits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "spec", "dtype"),
     [(1, SPEC, "float32"), (2, QWEN, "float32"), (3, SPEC, "bfloat16")],
@@ -249,24 +250,23 @@ def test_tied_embedding_and_head_share_memory_and_packed_parts_are_joined():
 def test_logits_are_given_only_when_asked_for_and_broken_ones_are_told():
     machine = Machine(SPEC)
     ((tokens, blocks),) = prompts([5], 6)
-    batch = Batch(
+    step = Step.of(
         tokens=tokens.astype(np.int32),
         positions=np.arange(5, dtype=np.int32),
         slots=(blocks[0] * 16 + np.arange(5)).astype(np.int32),
         sequences=np.zeros(5, np.int32),
         block_tables=blocks[None].astype(np.int32),
         sample_rows=np.array([4], np.int32),
-        sampling=greedy(1),
     )
-    output = machine.program.run(batch)
+    output = machine.program.launch(step).result()
     assert output.logits is None
     assert output.tokens.dtype == np.int32
-    nothing = replace(batch, sample_rows=np.zeros(0, np.int32), sampling=greedy(0))
-    assert machine.program.run(nothing, logits=True).logits.shape == (0, SPEC.vocabulary)
+    nothing = unsampled(step)
+    assert machine.program.launch(nothing, logits=True).result().logits.shape == (0, SPEC.vocabulary)
     machine.tensors["embedding"].values[tokens[4]] = np.nan
     spoilt = place(SPEC, machine.tensors, machine.backend)
     program = machine.backend.capture(lambda ops, inputs: decoder(ops, SPEC, spoilt, inputs), LIMITS)
-    assert program.run(batch).tokens.tolist() == [-1]
+    assert program.launch(step).result().tokens.tolist() == [-1]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.interface import Batch
 from kernels.reference.operations import ReferenceOperations, Rotation
-from steps import greedy
+from kernels.step import Step
+from steps import sampling
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
 
@@ -21,9 +21,8 @@ def normal(*shape: int, seed: int = SEED) -> torch.Tensor:
 
 @pytest.fixture
 def ops() -> ReferenceOperations:
-    one = np.zeros(1, np.int32)
-    batch = Batch(one, one, one, one, one[None], one, greedy(1))
-    return ReferenceOperations(batch, None, torch.device("cpu"))
+    step = Step.of(tokens=[0], block_tables=[[0]], sample_rows=[0])
+    return ReferenceOperations(step, None, torch.device("cpu"))
 
 
 def rotation(positions: int, head_dim: int, layout: str) -> Rotation:
@@ -121,11 +120,11 @@ def test_a_row_has_the_same_bits_among_any_others(ops, threads, torch_threads):
 def test_sample_keeps_the_logits_and_finds_the_best(ops):
     logits = normal(3, 50)
     logits[2] = torch.nan
-    result = ops.sample(logits, greedy(3))
+    result = ops.sample(logits, sampling(3, temperature=0))
     assert result.tokens.tolist() == [*logits[:2].argmax(1).tolist(), -1]
     np.testing.assert_array_equal(result.logits, logits.numpy())
     assert result.tokens.dtype == np.int32
 
 
 def test_sample_of_no_rows(ops):
-    assert ops.sample(torch.zeros(0, 50), greedy(0)).tokens.shape == (0,)
+    assert ops.sample(torch.zeros(0, 50), sampling(0)).tokens.shape == (0,)

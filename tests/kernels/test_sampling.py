@@ -2,18 +2,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from kernels import sampling
 from kernels.arithmetic import exp32
-from kernels.interface import SamplingBatch
 from kernels.noise import gumbel, hash32, row_keys, token_words
 from kernels.sampling import process, sample
-from steps import sampling_batch as batch
+from kernels.step import ARRAYS, Step
+from steps import changed
+from steps import sampling as batch
 
 
 @pytest.fixture(autouse=True)
@@ -23,24 +22,24 @@ def _no_warnings():
         yield
 
 
-def one_row(whole: SamplingBatch, row: int) -> SamplingBatch:
+def one_row(whole: Step, row: int) -> Step:
     """Row `row` of a batch as a batch of its own."""
     ragged_names = {"seen": ("ids", "counts"), "bias": ("ids", "values")}
     parts = {}
-    for field in fields(whole):
-        kind, _, name = field.name.partition("_")
-        values = getattr(whole, field.name)
-        if name == "offsets" and kind in ragged_names:
+    for name, _, (count, *_) in ARRAYS:
+        values = getattr(whole, name)
+        if count == "samples":
+            parts[name] = values[row : row + 1]
+        elif count == "samples + 1":
             start, end = values[row : row + 2]
-            parts[field.name] = np.array([0, end - start], np.int32)
+            kind = name.removesuffix("_offsets")
+            parts[name] = np.array([0, end - start])
             for other in ragged_names[kind]:
                 parts[f"{kind}_{other}"] = getattr(whole, f"{kind}_{other}")[start:end]
-        elif kind not in ragged_names:
-            parts[field.name] = values[row : row + 1]
-    return SamplingBatch(**parts)
+    return Step.of(**parts)
 
 
-def random_batch(rng: np.random.Generator, n: int, vocabulary: int) -> SamplingBatch:
+def random_batch(rng: np.random.Generator, n: int, vocabulary: int) -> Step:
     """Every setting mixed with every other, edge cases among them."""
     some = min(vocabulary, 6)
 
@@ -62,10 +61,18 @@ def random_batch(rng: np.random.Generator, n: int, vocabulary: int) -> SamplingB
         presence=pick([0, 0.5, -2, 100]),
         frequency=pick([0, 0.1, -1]),
         seeds=rng.integers(0, 2**64, n, dtype=np.uint64),
-        positions=rng.integers(0, 10_000, n),
+        draw_positions=rng.integers(0, 10_000, n),
         seen=[{i: int(rng.integers(0, 4)) for i in ids()} if on else {} for on in penalized],
         bias=[{i: float(rng.choice([-np.inf, 3, -2.5])) for i in ids()} if on else {} for on in biased],
+        mask=random_mask(rng, n, vocabulary) if rng.random() < 0.5 else None,
     )
+
+
+def random_mask(rng: np.random.Generator, n: int, vocabulary: int) -> np.ndarray:
+    """Rows that allow few tokens, many, all; one that allows none."""
+    allowed = rng.random((n, vocabulary)) < rng.choice([0.05, 0.5, 0.99, 1], (n, 1))
+    allowed[rng.integers(n)] = False
+    return allowed
 
 
 def random_logits(rng: np.random.Generator, n: int, vocabulary: int) -> np.ndarray:
@@ -80,7 +87,7 @@ def random_logits(rng: np.random.Generator, n: int, vocabulary: int) -> np.ndarr
     return logits
 
 
-def by_the_book(logits: np.ndarray, rules: SamplingBatch) -> tuple[list[int], list[set[int]]]:
+def by_the_book(logits: np.ndarray, rules: Step) -> tuple[list[int], list[set[int]]]:
     """The specification of kernels/sampling.py, one row and one token at a time, everything sorted.
 
     Returns the tokens, and which tokens were left to draw from (none for a bad row).
@@ -89,6 +96,9 @@ def by_the_book(logits: np.ndarray, rules: SamplingBatch) -> tuple[list[int], li
     for row in range(len(logits)):
         rule = one_row(rules, row)
         x = logits[row].copy()
+        for token in range(len(x)):
+            if rule.mask.size and not int(rule.mask[0, token // 32]) >> token % 32 & 1:
+                x[token] = -np.inf
         with np.errstate(all="ignore"):
             for token, count in zip(rule.seen_ids, rule.seen_counts, strict=True):
                 r = rule.repetition[0]
@@ -120,7 +130,7 @@ def by_the_book(logits: np.ndarray, rules: SamplingBatch) -> tuple[list[int], li
                 break
             kept.append(i)
             mass += m[i]
-        keys = row_keys(rule.seeds, rule.positions)
+        keys = row_keys(rule.seeds, rule.draw_positions)
         score = z + gumbel(hash32(keys, token_words(len(x))))
         tokens.append(order[0] if greedy else max(kept, key=lambda i: (float(score[i]), -i)))
         left.append(set(kept))
@@ -141,6 +151,7 @@ def test_every_mix_of_settings_equals_the_specification(vocabulary: int, seed: i
             assert set(np.flatnonzero(kept[row]).tolist()) == left[row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("vocabulary", [9_000, 20_011])
 def test_large_vocabularies_equal_the_specification(vocabulary: int, seed: int):
@@ -159,6 +170,7 @@ def test_draws_from_a_whole_large_vocabulary_equal_the_specification(seed: int):
     assert sample(logits, rules).tolist() == by_the_book(logits, rules)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("vocabulary", "n", "rounds"), [(300, 64, 30), (9_000, 32, 6)])
 def test_a_row_does_not_depend_on_its_batch(vocabulary: int, n: int, rounds: int):
     rng = np.random.default_rng(vocabulary)
@@ -168,47 +180,12 @@ def test_a_row_does_not_depend_on_its_batch(vocabulary: int, n: int, rounds: int
         assert sample(logits, rules).tolist() == alone
 
 
-def test_stages_and_estimates_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch):
-    rng = np.random.default_rng(3)
-    n, vocabulary = 300, 500
-    logits = random_logits(rng, n, vocabulary)
-    rules = replace(random_batch(rng, n, vocabulary), top_p=rng.uniform(0.05, 1, n).astype(np.float32))
-    expected = sample(logits, rules).tolist()
-    for tiers in ((1, 2, 3), (4, 16), (vocabulary,)):
-        monkeypatch.setattr(sampling, "_TIERS", tiers)
-        assert sample(logits, rules).tolist() == expected
-    monkeypatch.setattr(sampling, "_TIERS", (64, 1024))
-    monkeypatch.setattr(sampling, "_ESTIMATE_ERROR", 0.5)  # nearly always unsure: the exact sum decides
-    assert sample(logits, rules).tolist() == expected
-
-
-@pytest.mark.parametrize("temperature", [0.01, 0.2, 1.0, 5.0, 1e9])
-@pytest.mark.parametrize("spread", [0.0, 0.5, 4.0, 40.0])
-def test_estimated_mass_stays_within_its_error(temperature: float, spread: float):
-    rng = np.random.default_rng(4)
-    scores = rng.normal(0, spread, (4, 50_000)).astype(np.float32)
-    scores[:, ::3] = -np.inf
-    scores[0] *= 1e3
-    best, rows = scores.max(axis=1), np.arange(4)
-    temperatures = np.full(4, temperature, np.float32)
-    exact = sampling._exact_mass(scores, best, temperatures, rows)
-    estimated = sampling._estimated_mass(scores, best, temperatures, rows)
-    assert np.all(np.abs(estimated - exact) < 0.7 * sampling._ESTIMATE_ERROR * exact)
-
-
-def test_a_nucleus_that_ends_within_the_error_of_the_estimate(monkeypatch: pytest.MonkeyPatch):
+def test_a_nucleus_that_ends_between_two_equal_tokens():
     # 2,000 equal tokens, and top_p at the edge between two of them: only the exact sum can tell.
     scores = np.zeros((40, 2000), np.float32)
     edge = np.float32(0.25) + np.arange(-20, 20) * np.spacing(np.float32(0.25))
-    rules = batch(40, top_p=edge)
     expected = [500 + (float(p) > 0.25) for p in edge]
-    assert np.isfinite(process(scores, rules)).sum(axis=1).tolist() == expected
-
-    def misled(*arguments: Any) -> np.ndarray:
-        return sampling._exact_mass(*arguments) * (1 + 0.9e-5)
-
-    monkeypatch.setattr(sampling, "_estimated_mass", misled)
-    assert np.isfinite(process(scores, rules)).sum(axis=1).tolist() == expected
+    assert np.isfinite(process(scores, batch(40, top_p=edge))).sum(axis=1).tolist() == expected
 
 
 LOGITS = np.log(np.array([[0.5, 0.3, 0.15, 0.05]])).astype(np.float32)
@@ -300,7 +277,7 @@ def test_order_of_the_rules():
     logits = np.array([[4.0, 3.0, -1.0, 0.0]], np.float32)
     rules = batch(1, repetition=2, seen=[{0: 1}], bias=[{0: 0.5, 2: -np.inf}], temperature=0.5, top_k=2)
     assert process(logits, rules).tolist() == [[5.0, 6.0, -np.inf, -np.inf]]
-    assert sample(logits, replace(rules, temperature=np.zeros(1, np.float32))).tolist() == [1]
+    assert sample(logits, changed(rules, temperature=[0])).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -328,6 +305,40 @@ def test_one_allowed_token_is_always_drawn():
     forced[np.arange(50), allowed] = -1e30
     for settings in ({}, {"temperature": 1e9}, {"top_p": 0.5}, {"top_k": 40}, {"temperature": 0}):
         assert sample(forced, batch(50, **settings)).tolist() == allowed.tolist()
+
+
+def test_the_order_is_score_then_id_without_what_is_forbidden():
+    rng = np.random.default_rng(13)
+    largest = np.finfo(np.float32).max
+    for size in (1, 2, 50, 9_000):
+        x = rng.choice([*rng.normal(0, 3, 20), 0.0, -0.0, largest, -largest, 1e-45, -1e-45], size).astype(
+            np.float32
+        )
+        x[rng.random(size) < 0.1] = -np.inf
+        expected = sorted((i for i in range(size) if x[i] > -np.inf), key=lambda i: (-float(x[i]), i))
+        assert sampling._ordered(x).tolist() == expected
+
+
+def test_a_mask_comes_before_everything_else():
+    logits = np.array([[np.nan, 5, 1, 0], [np.inf, 5, 1, 0], [1, 2, 3, 4], [1, 2, 3, 4]], np.float32)
+    allowed = np.array([[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
+    rules = batch(4, temperature=0, bias=[{}, {1: 100.0}, {0: 100.0}, {}], mask=allowed)
+    assert sample(logits, rules).tolist() == [1, 2, -1, 3]
+    left = process(logits, batch(4, bias=[{}, {1: 100.0}, {0: 100.0}, {}], mask=allowed))
+    assert left[0].tolist() == [-np.inf, 5, 1, 0]
+    assert left[1].tolist() == [-np.inf, -np.inf, 1, 0]
+    assert left[3].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 5}, {"top_p": 0.7}, {"min_p": 0.2}, {"temperature": 0}])
+def test_a_row_without_a_mask_is_as_it_would_be_alone(settings: dict[str, float]):
+    rng = np.random.default_rng(14)
+    logits, allowed = rng.normal(0, 2, (30, 900)).astype(np.float32), np.ones((30, 900), bool)
+    allowed[::2] = random_mask(rng, 15, 900)
+    tokens = sample(logits, batch(30, mask=allowed, **settings))
+    assert tokens[1::2].tolist() == sample(logits, batch(30, **settings))[1::2].tolist()
+    masked = np.where(allowed, logits, np.float32(-np.inf))
+    assert tokens.tolist() == sample(masked, batch(30, **settings)).tolist()
 
 
 def test_logits_are_left_as_they_are():

@@ -147,9 +147,11 @@ EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const 
 }
 
 // An Outcome; a sentence in `message` says what is wrong.
-EXPORT int native_run(Program* program, const Step* step, char* message, int size) {
-    return guarded(message, size, [&] { return program->run(*step); });
+EXPORT int native_run(Program* program, const char* step, int64_t bytes, char* message, int size) {
+    return guarded(message, size, [&] { return program->run(step, (size_t)bytes); });
 }
+
+EXPORT const int32_t* native_tokens(const Program* program) { return program->tokens(); }
 
 EXPORT void* native_buffer(Program* program, int index) { return program->storage(index); }
 
@@ -171,13 +173,20 @@ constexpr char letter() {
     else return sizeof(T) == sizeof(int) ? 'i' : 'q';
 }
 
+// As numpy names types: letter and bytes.
+template <class T>
+std::string type_of() {
+    const char* kind = std::is_floating_point_v<T> ? "f" : std::is_signed_v<T> ? "i" : "u";
+    return kind + std::to_string(sizeof(T));
+}
+
 template <class Result, class... Arguments>
 std::string letters(Result (*)(Arguments...)) {
     return {letter<Result>(), letter<Arguments>()...};
 }
 
 // A line for each function: its result and arguments. One for each field of a structure, in order: where it lies and
-// how large it is. One for each number that has a name in Python, and
+// how large it is. One for each count and array of a step, in order. One for each number that has a name in Python, and
 // for each format with its figures.
 std::string interface() {
     std::string result;
@@ -186,7 +195,7 @@ std::string interface() {
     FUNCTION(native_is_lost), FUNCTION(native_unguard), FUNCTION(native_model);
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
-    FUNCTION(native_run), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
+    FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
 #undef FUNCTION
     auto add = [&](const char* field, size_t offset, size_t bytes) {
         result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
@@ -201,13 +210,16 @@ std::string interface() {
     FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
     FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
     FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
-    FIELDS_4(Step, rows, samples, sequences, table_width), FIELDS_3(Step, tokens, positions, slots);
-    FIELDS_3(Step, sequence, tables, sample_rows), FIELDS_3(Step, temperature, top_p, min_p);
-    FIELDS_4(Step, repetition, presence, frequency, bias_values), FIELDS_3(Step, top_k, seen_offsets, seen_ids);
-    FIELDS_3(Step, seen_counts, bias_offsets, bias_ids), FIELDS_3(Step, seeds, positions_drawn, sampled);
 #undef FIELDS_4
 #undef FIELDS_3
 #undef FIELD
+    result += "Step " + std::to_string(kStepAlignment) + "\n";
+#define COUNT(name) result += "Step." #name "\n";
+#define ARRAY(type, name, size) result += "Step." #name " " + type_of<type>() + " " #size "\n";
+    STEP_COUNTS(COUNT)
+    STEP_ARRAYS(ARRAY)
+#undef COUNT
+#undef ARRAY
 #define NUMBER(type, name) result += #type "." #name " " + std::to_string((int)type::name) + "\n"
 #define NUMBERS_4(type, a, b, c, d) NUMBER(type, a), NUMBER(type, b), NUMBER(type, c), NUMBER(type, d)
     NUMBERS_4(OpKind, embedding, norm, gated, add), NUMBERS_4(OpKind, scale, cap, rope, kv_write);

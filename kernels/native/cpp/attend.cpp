@@ -15,7 +15,7 @@ void Attention::begin(const Step& step) {
     tiles_.clear();
     tile_of_row_.clear();
     for (int row = 0; row < step.rows; row++) {
-        bool follows = row > 0 && step.sequence[row] == step.sequence[row - 1] &&
+        bool follows = row > 0 && step.sequences[row] == step.sequences[row - 1] &&
                        step.positions[row] == step.positions[row - 1] + 1;
         if (follows && tiles_.back().rows < kTileRows) tiles_.back().rows++;
         else tiles_.push_back({row, 1, 0, 0, 0, 0});
@@ -58,7 +58,7 @@ Attention::Task Attention::task_of(int index) const {
 }
 
 const int32_t* Attention::table_of(const Tile& tile) const {
-    return step_->tables + (ptrdiff_t)step_->sequence[tile.row] * step_->table_width;
+    return step_->block_tables + (ptrdiff_t)step_->sequences[tile.row] * step_->table_width;
 }
 
 const void* Attention::first_keys(const Op& op, int index) const {

@@ -36,6 +36,7 @@ Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int o
       sampler_(kernels) {
     for (const Buffer& buffer : buffers_)
         storage_.push_back(arena_.allocate(bytes_of(buffer, buffer.samples ? limits.samples : limits.rows)));
+    tokens_ = (int32_t*)arena_.allocate((size_t)limits.samples * sizeof(int32_t));
     int heads = 0;
     for (const Op& op : ops_) {
         if (op.kind == OpKind::attention) heads = std::max(heads, op.x.columns / cache->head_dim);
@@ -78,18 +79,19 @@ Program::Rows Program::rows_of(const View& view) const {
     return {(float*)storage_[(size_t)view.buffer] + view.offset, stride};
 }
 
-std::string Program::run(const Step& step) {
-    std::string wrong = check(step);
+std::string Program::run(const char* step, size_t bytes) {
+    if (!step_.find(step, bytes)) return "the arrays of the step are not all in its " + std::to_string(bytes) + " bytes";
+    std::string wrong = check();
     if (!wrong.empty()) return wrong;
-    step_ = &step;
-    if (attention_) attention_->begin(step);
-    if (logits_.data) sampler_.begin(step, logits_.data, logits_.stride, vocabulary_);
+    if (attention_) attention_->begin(step_);
+    if (logits_.data) sampler_.begin(step_, logits_.data, logits_.stride, vocabulary_, tokens_);
     Team::instance().run(*this, threads_);
     return wrong;
 }
 
 // Everything that is used as an index is checked here once.
-std::string Program::check(const Step& s) const {
+std::string Program::check() const {
+    const Step& s = step_;
     auto beyond = [](const char* what, int64_t value, int64_t limit) {
         return std::string(what) + " is " + std::to_string(value) + ", outside 0 to " + std::to_string(limit - 1);
     };
@@ -97,8 +99,8 @@ std::string Program::check(const Step& s) const {
         return "a step of " + std::to_string(s.rows) + " rows, this program takes 1 to " + std::to_string(limits_.rows);
     if (s.samples < 0 || s.samples > limits_.samples)
         return std::to_string(s.samples) + " sample rows, this program takes " + std::to_string(limits_.samples);
-    if (s.sequences > limits_.sequences)
-        return std::to_string(s.sequences) + " sequences, this program takes " + std::to_string(limits_.sequences);
+    if (s.tables > limits_.sequences)
+        return std::to_string(s.tables) + " sequences, this program takes " + std::to_string(limits_.sequences);
     if (s.table_width > limits_.blocks_per_sequence)
         return std::to_string(s.table_width) + " blocks of a sequence, this program takes " +
                std::to_string(limits_.blocks_per_sequence);
@@ -109,15 +111,18 @@ std::string Program::check(const Step& s) const {
             return beyond("a position", s.positions[i], positions_);
         if (!cache_) continue;
         if (s.slots[i] < 0 || s.slots[i] >= slots) return beyond("a slot", s.slots[i], slots);
-        if (s.sequence[i] < 0 || s.sequence[i] >= s.sequences) return beyond("a sequence", s.sequence[i], s.sequences);
+        if (s.sequences[i] < 0 || s.sequences[i] >= s.tables) return beyond("a sequence", s.sequences[i], s.tables);
         needed = std::max(needed, s.positions[i] / cache_->block_size + 1);
         if (needed > s.table_width) return beyond("a block of a row", needed - 1, s.table_width);
-        if (i + 1 < s.rows && s.sequence[i + 1] == s.sequence[i]) continue;
-        const int32_t* table = s.tables + (ptrdiff_t)s.sequence[i] * s.table_width;
+        if (i + 1 < s.rows && s.sequences[i + 1] == s.sequences[i]) continue;
+        const int32_t* table = s.block_tables + (ptrdiff_t)s.sequences[i] * s.table_width;
         for (int j = 0; j < needed; j++)
             if (table[j] < 0 || table[j] >= cache_->blocks) return beyond("a block", table[j], cache_->blocks);
         needed = 0;
     }
+    int words = (vocabulary_ + 31) / 32;
+    if (s.mask_words && s.mask_words != words)
+        return "a mask of " + std::to_string(s.mask_words) + " words, the vocabulary takes " + std::to_string(words);
     if (s.samples && (s.seen_offsets[0] != 0 || s.bias_offsets[0] != 0))
         return "offsets of seen or biased tokens do not begin at 0";
     for (int i = 0; i < s.samples; i++) {
@@ -125,6 +130,8 @@ std::string Program::check(const Step& s) const {
         if (s.seen_offsets[i + 1] < s.seen_offsets[i] || s.bias_offsets[i + 1] < s.bias_offsets[i])
             return "offsets of seen or biased tokens run backwards";
     }
+    if (s.seen_offsets[s.samples] > s.seen || s.bias_offsets[s.samples] > s.biased)
+        return "offsets of seen or biased tokens point past the end of their arrays";
     for (int i = 0; s.samples && i < s.seen_offsets[s.samples]; i++)
         if (s.seen_ids[i] < 0 || s.seen_ids[i] >= vocabulary_) return beyond("a seen token", s.seen_ids[i], vocabulary_);
     for (int i = 0; s.samples && i < s.bias_offsets[s.samples]; i++)
@@ -249,7 +256,7 @@ void Program::run_segments(const Op& op, LinearArgs& args, int first, int last) 
 
 // Operations before it in the stage hide the time that the memory takes.
 void Program::prepare_row(const Op& op, int row) const {
-    if (op.kind == OpKind::kv_write) cache_->fetch(op.layer, step_->slots[row]);
+    if (op.kind == OpKind::kv_write) cache_->fetch(op.layer, step_.slots[row]);
 }
 
 void Program::run_row(const Op& op, int row) {
@@ -259,7 +266,7 @@ void Program::run_row(const Op& op, int row) {
     };
     switch (op.kind) {
         case OpKind::embedding:
-            ((const Matrix*)op.weight)->row(step_->tokens[row], at(op.out));
+            ((const Matrix*)op.weight)->row(step_.tokens[row], at(op.out));
             break;
         case OpKind::norm: {
             int norms = op.x.columns / op.length;
@@ -281,17 +288,17 @@ void Program::run_row(const Op& op, int row) {
             kernels_.cap(at(op.x), op.number, op.out.columns, at(op.out));
             break;
         case OpKind::rope: {
-            ptrdiff_t angle = (ptrdiff_t)step_->positions[row] * (op.turning / 2);
+            ptrdiff_t angle = (ptrdiff_t)step_.positions[row] * (op.turning / 2);
             kernels_.rotate[op.interleaved](at(op.x), op.cos + angle, op.sin + angle, op.x.columns / op.length,
                                             op.length, op.turning, at(op.out));
             break;
         }
         case OpKind::kv_write:
-            cache_->write(kernels_, op.layer, step_->slots[row], at(op.x), at(op.y));
+            cache_->write(kernels_, op.layer, step_.slots[row], at(op.x), at(op.y));
             break;
         case OpKind::gather: {
             Rows x = rows_of(op.x);
-            const float* from = x.data + step_->sample_rows[row] * x.stride;
+            const float* from = x.data + step_.sample_rows[row] * x.stride;
             std::copy(from, from + op.out.columns, at(op.out));
             break;
         }

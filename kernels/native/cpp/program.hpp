@@ -25,10 +25,11 @@ public:
     Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int op_count, const Buffer* buffers,
             int buffer_count, const Limits& limits, int threads);
 
-    // Takes one step. Returns what is wrong with the step, empty if nothing; then its arrays are safe to use.
-    std::string run(const Step& step);
+    // Takes one step, which lies in the buffer. Returns what is wrong with it, empty if nothing.
+    std::string run(const char* step, size_t bytes);
 
     void* storage(int buffer) const { return storage_[(size_t)buffer]; }
+    const int32_t* tokens() const { return tokens_; }  // [samples] of the last step
 
     int stages() const override { return (int)stages_.size(); }
     int tasks(int stage) override;
@@ -48,8 +49,8 @@ private:
     };
 
     void cut_into_stages();
-    std::string check(const Step& step) const;
-    int row_count(const Op& op) const { return op.samples ? step_->samples : step_->rows; }
+    std::string check() const;
+    int row_count(const Op& op) const { return op.samples ? step_.samples : step_.rows; }
     Rows rows_of(const View& view) const;
     void* blocks_of(const View& view) const { return storage_[(size_t)view.buffer]; }
     int linear_tasks(const Op& op);
@@ -72,7 +73,8 @@ private:
     std::unique_ptr<Attention> attention_;
     Sampler sampler_;
     Rows logits_{nullptr, 0};
-    const Step* step_ = nullptr;
+    Step step_;
+    int32_t* tokens_;
     int rows_per_task_ = 1, tile_tasks_ = 1;  // of the stage that runs; tasks of a linear lie along tiles first
 };
 

@@ -21,9 +21,10 @@ uint64_t splitmix64(uint64_t x) {
 
 }  // namespace
 
-void Sampler::begin(const Step& step, float* logits, ptrdiff_t stride, int vocabulary) {
+void Sampler::begin(const Step& step, const float* logits, ptrdiff_t stride, int vocabulary, int32_t* tokens) {
     step_ = &step;
     logits_ = logits;
+    tokens_ = tokens;
     stride_ = stride;
     vocabulary_ = vocabulary;
     parts_ = (vocabulary + kPart - 1) / kPart;
@@ -33,8 +34,8 @@ void Sampler::begin(const Step& step, float* logits, ptrdiff_t stride, int vocab
     maxima_.resize(n * (size_t)blocks_);
     masses_.resize(n * (size_t)parts_);
     winners_.resize(n * (size_t)parts_);
-    kept_seen_.resize((size_t)step.seen_offsets[step.samples]);
-    kept_biased_.resize((size_t)step.bias_offsets[step.samples]);
+    bool any = step.mask_words || step.seen_offsets[step.samples] || step.bias_offsets[step.samples];
+    if (any && adjusted_.size() < n * (size_t)stride) adjusted_.resize(n * (size_t)stride);
 }
 
 int Sampler::tasks(int stage) const {
@@ -54,46 +55,52 @@ void Sampler::run(int stage, int task) {
 
 SampleArgs Sampler::part_of(int row, int begin, int end) const {
     const Row& r = rows_[(size_t)row];
-    return {logits_ + row * stride_, begin, end, r.best, r.temperature, r.low_key, r.high_key};
+    return {scores(row), begin, end, r.best, r.temperature, r.low_key, r.high_key};
 }
 
-// Penalties and bias for the tokens begin to end.
+bool Sampler::adjusts(int row) const {
+    return step_->mask_words || step_->seen_offsets[row + 1] > step_->seen_offsets[row] ||
+           step_->bias_offsets[row + 1] > step_->bias_offsets[row];
+}
+
+const float* Sampler::scores(int row) const {
+    return (adjusts(row) ? adjusted_.data() : logits_) + row * stride_;
+}
+
+// Mask, penalties and bias for the tokens begin to end; begin is a multiple of 32.
 void Sampler::adjust(int row, int begin, int end) {
-    float* scores = logits_ + row * stride_;
+    const float* logits = logits_ + row * stride_;
+    float* scores = adjusted_.data() + row * stride_;
+    const uint32_t* mask = step_->mask + (ptrdiff_t)row * step_->mask_words;
+    if (!step_->mask_words) std::copy(logits + begin, logits + end, scores + begin);
+    for (int i = begin; step_->mask_words && i < end; i += 32) {
+        uint32_t allowed = mask[i / 32];
+        for (int bit = 0, count = std::min(32, end - i); bit < count; bit++)
+            scores[i + bit] = allowed >> bit & 1 ? logits[i + bit] : -kInfinity;
+    }
     for (int i = step_->seen_offsets[row]; i < step_->seen_offsets[row + 1]; i++) {
         int id = step_->seen_ids[i];
         if (id < begin || id >= end) continue;
         float x = scores[id], count = (float)step_->seen_counts[i];
-        kept_seen_[(size_t)i] = x;
         x = x > 0 ? x / step_->repetition[row] : x * step_->repetition[row];
         x = x - (count > 0 ? step_->presence[row] : 0.0f);
         scores[id] = x - step_->frequency[row] * count;
     }
     for (int i = step_->bias_offsets[row]; i < step_->bias_offsets[row + 1]; i++) {
         int id = step_->bias_ids[i];
-        if (id < begin || id >= end) continue;
-        kept_biased_[(size_t)i] = scores[id];
-        scores[id] = scores[id] + step_->bias_values[i];
+        if (id >= begin && id < end) scores[id] = scores[id] + step_->bias_values[i];
     }
-}
-
-void Sampler::restore(int row) {
-    float* scores = logits_ + row * stride_;
-    for (int i = step_->bias_offsets[row]; i < step_->bias_offsets[row + 1]; i++)
-        scores[step_->bias_ids[i]] = kept_biased_[(size_t)i];
-    for (int i = step_->seen_offsets[row]; i < step_->seen_offsets[row + 1]; i++)
-        scores[step_->seen_ids[i]] = kept_seen_[(size_t)i];
 }
 
 void Sampler::scan(int row, int part) {
     int begin = part * kPart, end = std::min(begin + kPart, vocabulary_);
-    adjust(row, begin, end);
+    if (adjusts(row)) adjust(row, begin, end);
     kernels_.block_maxima(part_of(row, begin, end), maxima_.data() + (size_t)row * blocks_ + begin / kSampleBlock);
 }
 
 void Sampler::decide(int row) {
     const float* maxima = maxima_.data() + (size_t)row * blocks_;
-    const float* scores = logits_ + row * stride_;
+    const float* scores = this->scores(row);
     float best = -kInfinity;
     bool broken = false;
     int block = 0;
@@ -102,7 +109,7 @@ void Sampler::decide(int row) {
         if (maxima[i] > best) best = maxima[block = i];
     }
     if (broken || best == kInfinity || best == -kInfinity) {
-        step_->sampled[row] = -1;
+        tokens_[row] = -1;
         return;
     }
     int32_t token = block * kSampleBlock;
@@ -114,11 +121,11 @@ void Sampler::decide(int row) {
     r.best = best;
     r.limit = top_k > 0 ? std::min(top_k, vocabulary_) : vocabulary_;
     if (top_p <= 0 || min_p >= 1) r.limit = 1;
-    step_->sampled[row] = token;
+    tokens_[row] = token;
     if (step_->temperature[row] < kGreedyBelow || r.limit == 1) return;
 
     r.temperature = step_->temperature[row];
-    uint64_t mixed = splitmix64(splitmix64(step_->seeds[row]) + (uint64_t)step_->positions_drawn[row]);
+    uint64_t mixed = splitmix64(splitmix64(step_->seeds[row]) + (uint64_t)step_->draw_positions[row]);
     r.low_key = (uint32_t)mixed;
     r.high_key = (uint32_t)(mixed >> 32);
     bool cut = r.limit < vocabulary_ || top_p < 1 || min_p > 0;
@@ -147,15 +154,14 @@ void Sampler::choose(int row) {
         for (int i = 0; r.wants_mass && i < parts_; i++) whole += masses_[(size_t)row * parts_ + i];
         if (r.limit < vocabulary_) shortlist.keep_of_best(r.limit, top_p, min_p);
         else shortlist.keep_of_all(whole, top_p, min_p);
-        step_->sampled[row] = shortlist.draw();
+        tokens_[row] = shortlist.draw();
     }
     if (r.rule == Rule::draw_from_all) {
         const Winner* winners = winners_.data() + (size_t)row * parts_;
         uint64_t best = 0;
         for (int i = 0; i < parts_; i++) best = std::max(best, rank_key(winners[i].score, winners[i].token));
-        step_->sampled[row] = token_of(best);
+        tokens_[row] = token_of(best);
     }
-    restore(row);
 }
 
 }  // namespace native

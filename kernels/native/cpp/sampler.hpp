@@ -13,8 +13,8 @@ class Sampler {
 public:
     explicit Sampler(const Kernels& kernels) : kernels_(kernels) {}
 
-    // logits: [samples][stride], changed by the stages and restored by the last one.
-    void begin(const Step& step, float* logits, ptrdiff_t stride, int vocabulary);
+    // logits: [samples][stride]. tokens: [samples], out.
+    void begin(const Step& step, const float* logits, ptrdiff_t stride, int vocabulary, int32_t* tokens);
 
     static constexpr int kStages = 4;
     int tasks(int stage) const;
@@ -32,25 +32,27 @@ private:
         Winner first{0, 0};      // the best token with its noise
     };
 
-    void scan(int row, int part);    // maxima of blocks, after penalties and bias
+    void scan(int row, int part);    // maxima of blocks, after mask, penalties and bias
     void decide(int row);            // greedy and broken rows end here
     void sweep(int row, int part);   // the whole vocabulary, where a row wants it
-    void choose(int row);            // the token; logits as they were
+    void choose(int row);            // the token
 
+    bool adjusts(int row) const;
     void adjust(int row, int begin, int end);
-    void restore(int row);
+    const float* scores(int row) const;
     SampleArgs part_of(int row, int begin, int end) const;
 
     const Kernels& kernels_;
     const Step* step_ = nullptr;
-    float* logits_ = nullptr;
+    const float* logits_ = nullptr;
+    int32_t* tokens_ = nullptr;
     ptrdiff_t stride_ = 0;
     int vocabulary_ = 0, parts_ = 0, blocks_ = 0;
     std::vector<Row> rows_;
     std::vector<float> maxima_;       // [rows][blocks]
     std::vector<uint64_t> masses_;    // [rows][parts]
     std::vector<Winner> winners_;     // [rows][parts]
-    std::vector<float> kept_seen_, kept_biased_;  // logits before penalties and before bias
+    std::vector<float> adjusted_;     // [rows][stride], of rows with a mask, penalties or bias
 };
 
 }  // namespace native

@@ -1,19 +1,41 @@
-// What crosses the border with Python for every step, and the recorded operations. Mirrored in kernels/native/library.py.
+// What crosses the border with Python for every step, as in kernels/step.py, and the recorded operations, as in
+// kernels/native/library.py.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace native {
 
-// The arrays of kernels/interface.py's Batch and SamplingBatch.
+constexpr size_t kStepAlignment = 16;
+
+#define STEP_COUNTS(COUNT) \
+    COUNT(rows) COUNT(samples) COUNT(tables) COUNT(table_width) COUNT(seen) COUNT(biased) COUNT(mask_words)
+
+// Type, name and number of values of each array. What they hold stands in kernels/step.py.
+#define STEP_ARRAYS(ARRAY)                                                                           \
+    ARRAY(float, temperature, samples) ARRAY(int32_t, top_k, samples) ARRAY(float, top_p, samples)   \
+    ARRAY(float, min_p, samples) ARRAY(float, repetition, samples) ARRAY(float, presence, samples)   \
+    ARRAY(float, frequency, samples) ARRAY(uint64_t, seeds, samples)                                 \
+    ARRAY(int64_t, draw_positions, samples) ARRAY(int32_t, sample_rows, samples)                     \
+    ARRAY(int32_t, tokens, rows) ARRAY(int32_t, positions, rows) ARRAY(int32_t, slots, rows)         \
+    ARRAY(int32_t, sequences, rows) ARRAY(int32_t, block_tables, tables * table_width)               \
+    ARRAY(int32_t, seen_offsets, samples + 1) ARRAY(int32_t, seen_ids, seen)                         \
+    ARRAY(int32_t, seen_counts, seen) ARRAY(int32_t, bias_offsets, samples + 1)                      \
+    ARRAY(int32_t, bias_ids, biased) ARRAY(float, bias_values, biased)                               \
+    ARRAY(uint32_t, mask, samples * mask_words)
+
+// A step, as it lies in one buffer: the counts, then each array at the next multiple of kStepAlignment bytes.
 struct Step {
-    int32_t rows, samples, sequences, table_width;
-    const int32_t *tokens, *positions, *slots, *sequence, *tables, *sample_rows;
-    const float *temperature, *top_p, *min_p, *repetition, *presence, *frequency, *bias_values;
-    const int32_t *top_k, *seen_offsets, *seen_ids, *seen_counts, *bias_offsets, *bias_ids;
-    const uint64_t* seeds;
-    const int64_t* positions_drawn;
-    int32_t* sampled;  // [samples], out
+#define COUNT(name) int32_t name = 0;
+#define ARRAY(type, name, size) const type* name = nullptr;
+    STEP_COUNTS(COUNT)
+    STEP_ARRAYS(ARRAY)
+#undef COUNT
+#undef ARRAY
+
+    // Finds the counts and arrays in a buffer of so many bytes. False: they are not all in it.
+    bool find(const char* buffer, size_t bytes);
 };
 
 enum class OpKind : int32_t {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import steps
-from kernels.interface import Backend, BackendSettings, Batch, CacheShape, Forward, Limits
+from kernels.interface import Backend, BackendSettings, CacheShape, Forward, Limits
 from kernels.native import available, unavailable_reason
+from kernels.step import Step
 from kernels.weights import Plain
 from random_weights import random_packed, random_weight
 
@@ -54,8 +55,8 @@ class Helpers:
 
     LIMITS = Limits(rows=64, samples=64, sequences=8, blocks_per_sequence=64)
 
-    greedy = staticmethod(steps.greedy)
     batch = staticmethod(steps.step)
+    changed = staticmethod(steps.changed)
     packed = staticmethod(random_packed)
     weight = staticmethod(random_weight)
 
@@ -73,8 +74,8 @@ class Helpers:
         return cls.step(backend, forward, cls.batch([(list(range(len(x))), 0, [0] * 64)]))
 
     @classmethod
-    def step(cls, backend: Backend, forward: Forward, batch: Batch) -> np.ndarray:
-        logits = backend.capture(forward, cls.LIMITS).run(batch, logits=True).logits
+    def step(cls, backend: Backend, forward: Forward, batch: Step) -> np.ndarray:
+        logits = backend.capture(forward, cls.LIMITS).launch(batch, logits=True).result().logits
         assert logits is not None
         return logits.copy()
 

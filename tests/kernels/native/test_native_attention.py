@@ -52,7 +52,7 @@ def run(
     )
     outputs = []
     for parts in steps:
-        logits = program.run(helpers.batch(parts, block_size), logits=True).logits
+        logits = program.launch(helpers.batch(parts, block_size), logits=True).result().logits
         outputs.append(logits.copy())
     return outputs
 
@@ -61,6 +61,7 @@ def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
     return rng.standard_normal((rows, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (10, 1)])
@@ -190,6 +191,7 @@ def test_capped_scores_equal_the_twin(native, isas, helpers, window, cap):
         assert np.allclose(expected[0][269, 16 * head : 16 * head + 16], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 200])
 def test_spans_are_joined_as_in_the_twin(native, isas, helpers, window):
     rng = np.random.default_rng(10)
@@ -227,6 +229,7 @@ def test_the_softmax_is_right(native, helpers):
             assert np.allclose(got[row].reshape(6, HEAD)[head], exact, rtol=1e-5, atol=1e-6), (row, head)
 
 
+@pytest.mark.slow
 def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
     """Long enough for several spans, with and without a window; one thread, two, and spans as tasks."""
     rng = np.random.default_rng(4)
@@ -272,8 +275,8 @@ def test_blocks_are_copied_in_all_layers(native, helpers):
     backend = native()
     backend.allocate_cache(helpers.cache())
     program = backend.capture(layer(backend, helpers, table, 2, 2, None), helpers.LIMITS)
-    program.run(helpers.batch(steps[0]))
+    program.launch(helpers.batch(steps[0])).result()
     # A cycle: every source is read before a target is written.
     backend.copy_blocks(np.array([4, 5], np.int32), np.array([5, 4], np.int32))
-    got = program.run(helpers.batch([([36], 35, [5, 4])]), logits=True).logits
+    got = program.launch(helpers.batch([([36], 35, [5, 4])]), logits=True).result().logits
     assert helpers.same_bits(got.copy(), expected[1])

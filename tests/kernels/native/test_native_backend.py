@@ -2,6 +2,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from kernels.interface import BackendSettings, Limits
 from kernels.native.library import Kind, load
 from kernels.native.lowering import lower
 from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
+from kernels.step import ArrayOfStep
 from kernels.weights import Plain
 
 KINDS = get_args(Kind)
@@ -61,50 +63,58 @@ def program(native, helpers):
 
 def test_steps_outside_limits_tables_and_cache_are_refused(program, helpers):
     good = helpers.batch([([1, 2, 3], 0, [1, 2])], samples="last")
-    program.run(good)
+    program.launch(good).result()
 
-    def change(**arrays):
-        return dataclasses.replace(good, **{name: np.array(a, np.int32) for name, a in arrays.items()})
-
-    seen = dataclasses.replace(
-        good.sampling,
-        seen_offsets=np.array([0, 1], np.int32),
-        seen_ids=np.array([32], np.int32),
-        seen_counts=np.array([1], np.int32),
-    )
+    seen = {"seen_offsets": [0, 1], "seen_ids": [32], "seen_counts": [1]}
     bad = {
-        "9 rows": helpers.batch([([1] * 9, 0, [1])], samples="last"),
-        "5 sample rows": helpers.batch([([1] * 5, 0, [1])]),
-        "3 sequences": helpers.batch([([1], 0, [1])] * 3),
-        "4 blocks": helpers.batch([([1], 0, [1, 2, 3, 0])], samples="last"),
-        "token is 10": change(tokens=[1, 2, 10]),
-        "token is -1": change(tokens=[1, 2, -1]),
-        "position is 80": change(positions=[0, 1, 80]),
-        "position is -1": change(positions=[-1, 1, 2]),
-        "block of a row is 2": change(positions=[0, 1, 64]),
-        "slot is 128": change(slots=[0, 1, 128]),
-        "sequence is 1": change(sequences=[0, 0, 1]),
-        "block is 4": change(block_tables=[[4, 0]]),
-        "sample row is 3": change(sample_rows=[3]),
-        "seen token is 32": dataclasses.replace(good, sampling=seen),
-        "point past the end": dataclasses.replace(
-            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([0, 2], np.int32))
-        ),
-        "backwards": dataclasses.replace(
-            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([0, -1], np.int32))
-        ),
-        "begin at 0": dataclasses.replace(
-            good, sampling=dataclasses.replace(seen, seen_offsets=np.array([-5, 0], np.int32))
-        ),
-        "do not begin": dataclasses.replace(
-            good, sampling=dataclasses.replace(seen, bias_offsets=np.array([-1, 0], np.int32))
-        ),
-        "2 values where 3": change(slots=[0, 1]),
+        "9 rows": lambda: helpers.batch([([1] * 9, 0, [1])], samples="last"),
+        "5 sample rows": lambda: helpers.batch([([1] * 5, 0, [1])]),
+        "3 sequences": lambda: helpers.batch([([1], 0, [1])] * 3),
+        "4 blocks": lambda: helpers.batch([([1], 0, [1, 2, 3, 0])], samples="last"),
+        "token is 10": {"tokens": [1, 2, 10]},
+        "token is -1": {"tokens": [1, 2, -1]},
+        "position is 80": {"positions": [0, 1, 80]},
+        "position is -1": {"positions": [-1, 1, 2]},
+        "block of a row is 2": {"positions": [0, 1, 64]},
+        "slot is 128": {"slots": [0, 1, 128]},
+        "sequence is 1": {"sequences": [0, 0, 1]},
+        "block is 4": {"block_tables": [[4, 0]]},
+        "sample row is 3": {"sample_rows": [3]},
+        "seen token is 32": seen,
+        "point past the end": seen | {"seen_offsets": [0, 2]},
+        "backwards": seen | {"seen_offsets": [0, -1]},
+        "begin at 0": seen | {"seen_offsets": [-5, 0]},
+        "do not begin": seen | {"bias_offsets": [-1, 0]},
+        "2 values where 3": {"slots": [0, 1]},
+        "mask of 2 words, the vocabulary takes 1": {"mask": [[0, 0]]},
     }
-    for words, batch in bad.items():
+    for words, made in bad.items():
         with pytest.raises(ValueError, match=words):
-            program.run(batch)
-    assert program.run(good).tokens.shape == (1,)
+            program.launch(made() if callable(made) else helpers.changed(good, **made)).result()
+    assert program.launch(good).result().tokens.shape == (1,)
+
+
+def test_counts_that_the_buffer_does_not_hold_are_refused(program, helpers):
+    """Whatever the counts say: nothing outside the buffer is read, and nothing beyond the limits computed."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    good = helpers.batch([([1, 2, 3], 0, [1, 2])], samples="last")
+    refused = 0
+    for count in range(len(good.counts)):
+        for value in (-1, -(2**31), 2**31 - 1, 1 << 16, 1 << 12, *(rng.randrange(50) for _ in range(20))):
+            step = helpers.changed(good)
+            step.memory[4 * count : 4 * count + 4].view(np.int32)[0] = value
+            try:
+                program.launch(step).result()
+            except ValueError:
+                refused += 1
+            else:
+                assert 0 <= value < 50
+    assert refused > 100
+    for size in range(0, good.memory.nbytes, 5):
+        with pytest.raises(ValueError, match="are not all in its"):
+            program.launch(dataclasses.replace(good, memory=good.memory[:size].copy())).result()
 
 
 def test_C9_the_shortest_rotation_bounds_the_positions(native, helpers):
@@ -121,11 +131,12 @@ def test_C9_the_shortest_rotation_bounds_the_positions(native, helpers):
 
     program = backend.capture(forward, helpers.LIMITS)
     good = helpers.batch([([1], 19, [0])])
-    program.run(good)
+    program.launch(good).result()
     with pytest.raises(ValueError, match="a position is 20, outside 0 to 19"):
-        program.run(dataclasses.replace(good, positions=np.array([20], np.int32)))
+        program.launch(helpers.changed(good, positions=[20])).result()
 
 
+@pytest.mark.slow
 def test_C9_a_stage_has_as_many_tasks_as_it_wants(native, helpers):
     """Rows of as many sequences with many key heads: 1.2 million tasks, more than 20 bits can count."""
     heads, rows = 4096, 300
@@ -142,7 +153,7 @@ def test_C9_a_stage_has_as_many_tasks_as_it_wants(native, helpers):
 
     program = backend.capture(forward, Limits(rows, samples=rows, sequences=rows, blocks_per_sequence=1))
     batch = helpers.batch([([0], 0, [row]) for row in range(rows)], block_size=16)
-    mixed = program.run(batch, logits=True).logits
+    mixed = program.launch(batch, logits=True).result().logits
     assert np.array_equal(mixed, np.repeat(values, rows, axis=0))
 
 
@@ -150,8 +161,8 @@ def test_C9_a_library_of_another_layout_is_refused(monkeypatch):
     """Fields of the same size that change places are noticed, and structures may grow."""
     from kernels.native import library
 
-    swapped = (*library.STEP_ARRAYS[1::-1], *library.STEP_ARRAYS[2:])
-    monkeypatch.setattr(library, "STEP_ARRAYS", swapped)
+    swapped = (*library.ARRAYS[1::-1], *library.ARRAYS[2:])
+    monkeypatch.setattr(library, "ARRAYS", swapped)
     with pytest.raises(OSError, match="was built from other sources"):
         library.load.__wrapped__()
 
@@ -162,14 +173,20 @@ def test_C9_a_library_of_another_layout_is_refused(monkeypatch):
         ("_FUNCTIONS", {"native_fill": (None, [ctypes.c_void_p])}),
         ("FORMATS", {"q8": 0, "q4": 1}),
         ("KINDS", ("norm", "embedding")),
+        ("ARRAYS", (ArrayOfStep("temperature", np.dtype(np.float64), ("samples",)),)),
+        ("ARRAYS", (ArrayOfStep("temperature", np.dtype(np.float32), ("rows",)),)),
+        ("ALIGNMENT", 32),
     ],
 )
 def test_a_library_with_other_signatures_or_numbers_is_refused(monkeypatch, name, value):
     from kernels.native import library
 
     now = getattr(library, name)
-    changed = {**now, **value} if isinstance(now, dict) else (*value, *now[2:])
-    monkeypatch.setattr(library, name, changed)
+    if isinstance(now, dict):
+        value = {**now, **value}
+    elif isinstance(now, tuple):
+        value = (*value, *now[len(value) :])
+    monkeypatch.setattr(library, name, value)
     with pytest.raises(OSError, match="was built from other sources"):
         library.load.__wrapped__()
 
@@ -208,14 +225,14 @@ def test_blocks_outside_the_cache_are_not_copied(native, helpers):
 
 def test_other_integer_types_and_strides_are_converted(program, helpers):
     good = helpers.batch([([1, 2, 3], 0, [1, 2])], samples="last")
-    expected = program.run(good, logits=True).logits.copy()
-    odd = dataclasses.replace(
+    expected = program.launch(good, logits=True).result().logits.copy()
+    odd = helpers.changed(
         good,
         tokens=good.tokens.astype(np.int64),
         slots=np.repeat(good.slots, 2)[::2],
         positions=good.positions.astype(np.uint8),
     )
-    assert helpers.same_bits(program.run(odd, logits=True).logits.copy(), expected)
+    assert helpers.same_bits(program.launch(odd, logits=True).result().logits.copy(), expected)
 
 
 def kinds(ops):
@@ -279,11 +296,13 @@ def test_models_on_threads_of_their_own_share_the_team(native, helpers):
 
     programs = [b.capture(forward(b, x), helpers.LIMITS) for b, x in zip(backends, inputs, strict=True)]
     batches = [helpers.batch([(list(range(len(x))), 0, [0])]) for x in inputs]
-    expected = [p.run(b, logits=True).logits.copy() for p, b in zip(programs, batches, strict=True)]
+    expected = [
+        p.launch(b, logits=True).result().logits.copy() for p, b in zip(programs, batches, strict=True)
+    ]
     wrong = []
 
     def repeat(i):
-        results = (programs[i].run(batches[i], logits=True).logits.copy() for _ in range(300))
+        results = (programs[i].launch(batches[i], logits=True).result().logits.copy() for _ in range(300))
         wrong.extend(i for result in results if not helpers.same_bits(result, expected[i]))
 
     threads = [threading.Thread(target=repeat, args=(i,)) for i in range(2)]

@@ -54,7 +54,9 @@ class Model:
         self.helpers, self.block_size = helpers, block_size
 
     def logits(self, parts, samples="all"):
-        output = self.program.run(self.helpers.batch(parts, self.block_size, samples), logits=True)
+        output = self.program.launch(
+            self.helpers.batch(parts, self.block_size, samples), logits=True
+        ).result()
         assert np.array_equal(output.tokens, output.logits.argmax(axis=1))
         return output.logits.copy()
 
@@ -69,6 +71,7 @@ def divergence(p_logits, q_logits):
     return (np.exp(p) * (p - q)).sum(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_whole_decoder_equals_its_twin(native, isas, helpers, name):
     spec, forms, tied, biases = VARIANTS[name]
@@ -148,6 +151,7 @@ def greedy_reply(model, prompt, blocks, count):
     return tokens
 
 
+@pytest.mark.slow
 def test_B089_the_default_model_counts_to_ten(native, isas, helpers, default_tensors):
     checkpoint = default_tensors
     for isa in isas:

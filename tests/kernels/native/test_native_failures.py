@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+HELPERS = HERE.parents[1] / "helpers"
 
 SETUP = """
 import ctypes, sys
@@ -17,9 +18,8 @@ import numpy as np
 from kernels.interface import BackendSettings, CacheShape, Limits
 from kernels.native.backend import NativeBackend
 from kernels.weights import Plain
-sys.path.insert(0, {folder!r})
-from conftest import Helpers, greedy
-from dataclasses import replace
+sys.path[:0] = [{folder!r}, {helpers!r}]
+from conftest import Helpers
 
 hooks = ctypes.CDLL({hooks!r})
 backend = NativeBackend(BackendSettings(threads=4))
@@ -37,11 +37,9 @@ def forward(ops, inputs):
 def batch(rows, start=0):
     made = Helpers.batch([(list(range(i, i + n)), start, [20 * i + j for j in range(20)])
                           for i, n in enumerate(rows)])
-    n = len(made.tokens)
-    some = np.arange(n)
-    rules = replace(made.sampling, temperature=np.ones(n, np.float32), top_p=np.full(n, 0.9, np.float32),
-                    top_k=np.where(some % 2, 50, 0).astype(np.int32))
-    return replace(made, sampling=rules)
+    some = np.arange(len(made.tokens))
+    return Helpers.changed(made, temperature=np.ones(len(some)), top_p=np.full(len(some), 0.9),
+                           top_k=np.where(some % 2, 50, 0))
 """
 
 
@@ -66,7 +64,7 @@ def run(hooks: Path, program: str) -> str:
             sys.executable,
             "-P",
             "-c",
-            SETUP.format(folder=str(HERE), hooks=str(hooks)) + textwrap.dedent(program),
+            SETUP.format(folder=str(HERE), helpers=str(HELPERS), hooks=str(hooks)) + textwrap.dedent(program),
         ],
         capture_output=True,
         text=True,
@@ -87,20 +85,20 @@ def test_C8_every_refused_allocation_of_a_step_is_a_memory_error(hooks):
         program = backend.capture(forward, limits)
         steps = [batch([1, 5, 1], 500), batch([40]), batch([1], 600)]
         for step in steps:
-            program.run(step)
-        expected = [program.run(step).tokens.tolist() for step in steps]
+            program.launch(step).result()
+        expected = [program.launch(step).result().tokens.tolist() for step in steps]
         refused = 0
         for number, step in enumerate(steps):
             for count in [*range(16), *(int(16 * 1.3**i) for i in range(1, 40))]:
                 program = backend.capture(forward, limits)  # with buffers that have not grown yet
                 hooks.refuse_memory_after(count)
                 try:
-                    tokens = program.run(step).tokens.tolist()
+                    tokens = program.launch(step).result().tokens.tolist()
                 except MemoryError as error:
                     hooks.refuse_memory_after(-1)
                     assert "no memory" in str(error), error
                     refused += 1
-                    assert program.run(step).tokens.tolist() == expected[number]
+                    assert program.launch(step).result().tokens.tolist() == expected[number]
                 else:
                     left = hooks.memory_left_now()
                     hooks.refuse_memory_after(-1)
@@ -158,7 +156,7 @@ def test_few_threads_of_the_system_compute_the_same(hooks, given):
         steps = [batch([1, 5, 1], 500), batch([40])]
         hooks.refuse_threads_after({given})
         program = backend.capture(forward, limits)
-        first = [program.run(step).tokens.tolist() for step in steps]
+        first = [program.launch(step).result().tokens.tolist() for step in steps]
         backend.close()
         hooks.refuse_threads_after(-1)
         again = NativeBackend(BackendSettings(threads=4))
@@ -167,7 +165,7 @@ def test_few_threads_of_the_system_compute_the_same(hooks, given):
         table = again.place_matrix(Plain(rng.standard_normal((5000, 32)).astype(np.float32), "f32"))
         wide = again.place_matrix(Helpers.packed(rng, "q4", 5000, 32))
         program = again.capture(forward, limits)
-        assert first == [program.run(step).tokens.tolist() for step in steps]
+        assert first == [program.launch(step).result().tokens.tolist() for step in steps]
         print("same")
         """,
     )
