@@ -372,7 +372,7 @@ class TinyModel:
             context_length=self._context_length,
             blocks=config.kv_blocks,
             block_size=config.block_size,
-            end_ids=frozenset({END}),
+            end_ids=frozenset(),
             chat_template=None,
             defaults={},
         )
