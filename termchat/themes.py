@@ -27,7 +27,7 @@ ROW_PERCENT, SELECTION_PERCENT = 25, 30
 """How much of the primary colour there is behind the cursor's row and behind selected text."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
-_REQUIRED = ("primary", "foreground", "background")
+REQUIRED = ("primary", "foreground", "background")
 _COLORS = (
     *("primary", "secondary", "accent", "foreground", "background", "surface", "panel", "boost"),
     *("success", "warning", "error"),
@@ -38,7 +38,7 @@ _SYNTAX = (
 )
 _CHAT = ("user", "assistant", "thinking", "muted", "code", "link", "heading", "marker")
 _PANEL = ("spark-low", "spark-high", "kv", "kv-shared", "kv-cached")
-_TABLES = {"colors": _COLORS, "syntax": _SYNTAX, "chat": _CHAT, "panel": _PANEL}
+TABLES = {"colors": _COLORS, "syntax": _SYNTAX, "chat": _CHAT, "panel": _PANEL}
 
 
 class ThemeError(ValueError):
@@ -92,7 +92,7 @@ def load_theme(file: Path) -> Theme:
 
 def parse_theme(data: Mapping[str, Any]) -> Theme:
     """Return the theme a file's content describes, or raise `ThemeError` naming the key."""
-    _check_keys("", data, ("name", "dark", "ansi", *_TABLES))
+    _check_keys("", data, ("name", "dark", "ansi", *TABLES))
     name = data.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ThemeError("name must be 1 to 40 lower-case letters, digits and dashes")
@@ -101,9 +101,9 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
         raise ThemeError("dark must be true or false")
     if not isinstance(ansi, bool):
         raise ThemeError("ansi must be true or false")
-    tables = {table: _table(table, data.get(table, {}), ansi) for table in _TABLES}
+    tables = {table: _table(table, data.get(table, {}), ansi) for table in TABLES}
     colors = tables["colors"]
-    for key in _REQUIRED:
+    for key in REQUIRED:
         if key not in colors:
             raise ThemeError(f"colors.{key} is missing")
     theme = Theme(name, colors.pop("primary"), dark=dark, ansi=ansi)
@@ -111,7 +111,7 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
         setattr(theme, key, color)
     given = {
         f"{table}-{key}": color
-        for table in _TABLES
+        for table in TABLES
         if table != "colors"
         for key, color in tables[table].items()
     }
@@ -132,7 +132,7 @@ def _table(table: str, data: object, ansi: bool) -> dict[str, str]:
     """Return the colours of a table by key; the palette as kv-0 to kv-7."""
     if not isinstance(data, dict):
         raise ThemeError(f"{table} must be a table, not {_kind(data)}")
-    _check_keys(table, data, _TABLES[table])
+    _check_keys(table, data, TABLES[table])
     colors: dict[str, str] = {}
     for key, value in data.items():
         if key == "kv":

@@ -26,8 +26,9 @@ def screen(
 
     click.UsageError, ConversationIdError: before anything is drawn.
     """
-    from ..tui.app import Options, TermchatApp
+    from ..tui.app import TermchatApp
     from ..tui.run import run
+    from ..tui.start import Options
 
     if values["stats"]:
         raise click.UsageError("--stats needs a prompt, or --plain; the full screen shows the figures itself")

@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from ..settings import SAMPLING_KEYS
 from . import stdin
 from .console import Console, to_json
 from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
 from .options import (
     COMPLETION,
-    ENGINE,
+    ENGINE_OPTIONS,
+    SAMPLING_OPTIONS,
     CommandGroup,
     SectionedCommand,
     Text,
@@ -183,8 +183,8 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         "yes": values["yes"],
         "system": values["system"],
         "raw": values["raw"],
-        "sampling": given(values, SAMPLING_KEYS),
-        "engine": given(values, ENGINE),
+        "sampling": given(values, SAMPLING_OPTIONS),
+        "engine": given(values, ENGINE_OPTIONS),
         "form": "json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         "stream": not values["no_stream"],
         "stats": values["stats"],
