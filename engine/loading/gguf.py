@@ -50,6 +50,10 @@ class GGUFFile(NamedTuple):
         match = _PART.fullmatch(self.path.name)
         return (f"{match[1]}{match[4]}" if match else self.path.name).removesuffix(".gguf")
 
+    def fields(self, prefix: str = "") -> Fields:
+        """The metadata whose keys begin so."""
+        return Fields(self.path, self.metadata, prefix)
+
 
 class _Entry(NamedTuple):
     """A line of the tensor table; `offset` counts from the start of the data."""
@@ -189,7 +193,7 @@ def first_part(names: list[str]) -> str | None:
 
 def _part_of(file: GGUFFile) -> tuple[int, int]:
     """Which part a file is (from 0), and of how many."""
-    fields = Fields(file.path, file.metadata)
+    fields = file.fields()
     count = fields.integer("split.count", 0, 1 << 16, default=1)
     if count > _MAX_PARTS:
         fields.fail("split.count", f"is {count}; at most {_MAX_PARTS} parts are supported")
@@ -229,9 +233,7 @@ def read_gguf_model(path: str | Path) -> GGUFFile:
             if name in tensors:
                 raise invalid(part_file.path, f"tensor {shown(name)} is in another part as well")
             tensors[name] = tensor
-    declared = Fields(parts[0].path, parts[0].metadata).integer(
-        "split.tensors.count", 0, 1 << 31, default=len(tensors)
-    )
+    declared = parts[0].fields("split.").integer("tensors.count", 0, 1 << 31, default=len(tensors))
     if declared != len(tensors):
         raise invalid(
             parts[0].path, f"split.tensors.count is {declared}, but the parts hold {len(tensors)} tensors"

@@ -86,20 +86,20 @@ def _refuse_unsupported(model: Fields) -> None:
 
 def _layers(model: Fields, family: Family, rope: RopeSpec) -> tuple[LayerSpec, ...]:
     count = model.integer("block_count", *declared.LAYERS)
-    window = model.integer("attention.sliding_window", 0, declared.WINDOW[1], default=0) or None
+    windows = family.windows
+    every = windows.every if windows else None
+    default = windows.default if windows and every else None
+    window = model.integer("attention.sliding_window", 0, declared.WINDOW[1], default=default or 0) or None
     local = rope
-    if family.local_base is not None:
-        base = model.number(
-            family.local_base.metadata, *declared.ROPE_BASE, default=family.local_base.default
-        )
+    if (source := family.local_base) is not None:
+        base = model.number(source.metadata, *declared.ROPE_BASE, default=source.default)
         local = RopeSpec(base=base, layout=rope.layout, columns=rope.columns)
-    every = family.windows and family.windows.every
     full = declared.last_of(model, "", every[1], count) if every else [False] * count
     still = declared.last_of(model, "", family.still[2], count) if family.still else [False] * count
-    windows = [None if sees_all else window for sees_all in full]
+    seen = [None if sees_all else window for sees_all in full]
     return tuple(
-        LayerSpec(window, None if stays else rope if window is None else local)
-        for window, stays in zip(windows, still, strict=True)
+        LayerSpec(keys, None if stays else rope if keys is None else local)
+        for keys, stays in zip(seen, still, strict=True)
     )
 
 

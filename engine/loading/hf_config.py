@@ -76,7 +76,7 @@ def _columns(rope: Fields, config: Fields, family: Family, head_dim: int) -> int
 def _rope(rope: Fields, config: Fields, family: Family, head_dim: int, context: int) -> RopeSpec:
     base = rope.number("rope_theta", *declared.ROPE_BASE, default=None)
     if base is None:
-        base = config.number("rope_theta", *declared.ROPE_BASE, default=10000.0)
+        base = config.number("rope_theta", *declared.ROPE_BASE, default=family.rope_base)
     columns = _columns(rope, config, family, head_dim)
     plain = RopeSpec(base=base, layout=family.layout, columns=columns)
     kind = rope.string("rope_type", default=None) or rope.string("type", default="default")
@@ -159,8 +159,9 @@ def _gate(config: Fields, family: Family) -> Gate:
 
 
 def _refuse_unsupported(config: Fields, family: Family) -> None:
-    if "mlp_bias" not in family.bias_options and config.boolean("mlp_bias", default=False):
-        config.fail("mlp_bias", "true is not supported")
+    for option in (*family.refused, *{"mlp_bias"}.difference(family.bias_options)):
+        if config.boolean(option, default=False):
+            config.fail(option, "true is not supported")
     if config.get("quantization_config") is not None:
         config.fail(
             "quantization_config", "is not supported: use the model's unquantized files or a GGUF file"

@@ -7,13 +7,14 @@ import mmap
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kernels.stored import mapping_of
 from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
+from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
 from .convert import to_vector, to_weight
@@ -22,10 +23,10 @@ from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
 from .stored import StoredTensor
 
-Quantization = Literal["auto", "none", "int8", "int4"]
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
 _SENSITIVE = ("embedding", "head")
+_ASKED = {"int8": "q8", "int4": "q4"}
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
@@ -42,9 +43,9 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
     stored = BLOCKS[tensor.type].format
     if quantization == "none":
         return "f32" if FORMATS[stored].packed else stored
-    if quantization == "auto" or stored == "q4":
+    if quantization == "auto" or FORMATS[stored].bits == 4:
         return stored
-    return "q4" if quantization == "int4" and spec.role not in _SENSITIVE else "q8"
+    return _ASKED["int8" if spec.role in _SENSITIVE else quantization]
 
 
 class CheckpointTensors(NamedTuple):
@@ -96,8 +97,8 @@ class CheckpointTensors(NamedTuple):
                 format = planned_format(spec, tensor, self.quantization)
                 kept = format == BLOCKS[tensor.type].format
                 own = tensor.type if FORMATS[format].packed else tensor.type.lower()
-                name = own if kept else {"q8": "int8", "q4": "int4"}.get(format, format)
-                sizes[name] += math.prod(spec.shape)
+                asked = {format: word for word, format in _ASKED.items()}
+                sizes[own if kept else asked.get(format, format)] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
 
 

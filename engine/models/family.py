@@ -39,6 +39,8 @@ HEAD_NORMS: Mapping[str, tuple[str, str]] = {
 }
 """Norms of queries and keys."""
 
+ATTENTION_BIASES = ("q_bias", "k_bias", "v_bias", "output_bias")
+
 MLP_BIASES: Mapping[str, tuple[str, str]] = {
     "gate_bias": ("ffn_gate.bias", "mlp.gate_proj.bias"),
     "up_bias": ("ffn_up.bias", "mlp.up_proj.bias"),
@@ -53,13 +55,13 @@ _LAYER_PREFIX = ("blk", "model.layers")
 class Windows(NamedTuple):
     """Which layers see no more than a window of keys, where config.json's layer_types do not say it.
 
-    default: the window where config.json has no `sliding_window`. switch: option of config.json that must be
-    true, or there are no windows. first: option and its default: layers before it see all keys. every: option
-    (or an empty name) and its default: the last of so many layers sees all keys. same: all layers are alike;
-    a config.json that says otherwise is refused.
+    default: the window where config.json has no `sliding_window`, None for none. switch: option of
+    config.json that must be true, or there are no windows. first: option and its default: layers before it
+    see all keys. every: option (or an empty name) and its default: the last of so many layers sees all keys.
+    same: all layers are alike; a config.json that says otherwise is refused.
     """
 
-    default: int
+    default: int | None
     switch: str = ""
     first: tuple[str, int] | None = None
     every: tuple[str, int] | None = None
@@ -97,7 +99,8 @@ class Family:
     rotate (0 or 1 each), option that says that the last of so many does not, and its default; None: all do.
     turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
     otherwise is refused. gates: kinds by their names in config.json's `gate_key`; the first is that
-    of GGUF files. options: field of the specification -> where its value comes from.
+    of GGUF files. rope_base: of the rotation, where config.json does not say. options: field of the
+    specification -> where its value comes from. refused: options of config.json that must not be true.
     """
 
     model_types: tuple[str, ...]
@@ -115,7 +118,9 @@ class Family:
     turning: float | None = None
     gate_key: str = "hidden_act"
     gates: Mapping[str, Gate] = field(default_factory=lambda: {"silu": "silu", "swish": "silu"})
+    rope_base: float = 10000.0
     options: Mapping[str, Option] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
 
 class TensorSpec(NamedTuple):

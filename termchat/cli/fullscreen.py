@@ -23,8 +23,9 @@ def screen(console: Console, request: Request) -> int:
 
     click.UsageError, ConversationIdError: before anything is drawn.
     """
-    from ..tui.app import Options, TermchatApp
+    from ..tui.app import TermchatApp
     from ..tui.run import run
+    from ..tui.start import Options
 
     if request.stats:
         raise click.UsageError("--stats needs a prompt, or --plain; the full screen shows the figures itself")

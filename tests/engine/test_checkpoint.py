@@ -381,6 +381,7 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
     assert (inside.end_ids, inside.bos_ids) == ((), ())
 
 
+@pytest.mark.slow
 def test_B019_mutated_models_load_or_are_refused(tmp_path: Path) -> None:
     """The whole way, header, specification and tensors: only EngineError may come out, in little memory."""
     seed = random.randrange(1 << 32)

@@ -186,6 +186,7 @@ def simulate(seed: int, block_size: int, counts: Counts) -> None:
     counts.hits += scheduler.prefix_tokens_saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [16, 32])
 def test_random_interleavings_give_each_request_its_own_tokens(block_size: int) -> None:
     first = random.randrange(10**9)
@@ -224,6 +225,7 @@ def tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(50) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_B037_a_long_prompt_stops_nobody_and_endless_arrivals_starve_nobody() -> None:
     rng = random.Random(1)
     scheduler, model = make(), CacheModel(16)

@@ -128,6 +128,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_by_name_and_quietly(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

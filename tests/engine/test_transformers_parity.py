@@ -39,6 +39,7 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+PARTIAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
     "llama": ("LlamaConfig", {}),
     "llama-mha-tied": ("LlamaConfig", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
@@ -57,6 +58,63 @@ MODELS = {
         {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3Config", {"head_dim": 24}),
+    "llama-mlp-biases": ("LlamaConfig", {"mlp_bias": True}),
+    "gemma2": (
+        "Gemma2Config",
+        {"head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 6, "attn_logit_softcapping": 5.0},
+    ),
+    "gemma2-no-caps": (
+        "Gemma2Config",
+        {"head_dim": 16, "attn_logit_softcapping": None, "final_logit_softcapping": None},
+    ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 7,
+            "sliding_window": 6,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+        },
+    ),
+    "granite": (
+        "GraniteConfig",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.1,
+            "residual_multiplier": 0.4,
+            "logits_scaling": 0.5,
+        },
+    ),
+    "phi3": ("Phi3Config", {"pad_token_id": 0, "sliding_window": 9}),
+    "phi3-partial": (
+        "Phi3Config",
+        {"pad_token_id": 0, "rope_parameters": {**PARTIAL_ROPE, "partial_rotary_factor": 0.75}},
+    ),
+    "olmo2": ("Olmo2Config", {}),
+    "olmo3": (
+        "Olmo3Config",
+        {
+            "num_hidden_layers": 5,
+            "sliding_window": 6,
+            "rope_parameters": {
+                "full_attention": YARN_ROPE,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
+    "smollm3": ("SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0, "eos_token_id": 1}),
+    "glm4": (
+        "Glm4Config",
+        {
+            "head_dim": 16,
+            "pad_token_id": 0,
+            "eos_token_id": [1],
+            "rope_parameters": {**PARTIAL_ROPE, "partial_rotary_factor": 0.5},
+        },
+    ),
 }
 PROMPTS = (37, 1, 16, 5)
 NEW_TOKENS = 4
@@ -156,6 +214,7 @@ def check_against(model: torch.nn.Module, checkpoint: Checkpoint, kind: str) -> 
             check_close(row[0], wanted[s][PROMPTS[s] + i], f"decode {i} of sequence {s} in a batch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_equal_transformers(kind: str, tmp_path: Path) -> None:
     model = make(kind, tmp_path)

@@ -172,6 +172,7 @@ def test_short_formats_come_close(dtype, digits):
     assert 1e-5 < error < digits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "spec", "dtype"),
     [(1, SPEC, "float32"), (2, QWEN, "float32"), (3, SPEC, "bfloat16")],

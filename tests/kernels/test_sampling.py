@@ -151,6 +151,7 @@ def test_every_mix_of_settings_equals_the_specification(vocabulary: int, seed: i
             assert set(np.flatnonzero(kept[row]).tolist()) == left[row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("vocabulary", [9_000, 20_011])
 def test_large_vocabularies_equal_the_specification(vocabulary: int, seed: int):
@@ -169,6 +170,7 @@ def test_draws_from_a_whole_large_vocabulary_equal_the_specification(seed: int):
     assert sample(logits, rules).tolist() == by_the_book(logits, rules)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("vocabulary", "n", "rounds"), [(300, 64, 30), (9_000, 32, 6)])
 def test_a_row_does_not_depend_on_its_batch(vocabulary: int, n: int, rounds: int):
     rng = np.random.default_rng(vocabulary)

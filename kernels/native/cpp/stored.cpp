@@ -21,11 +21,30 @@ float half_at(const uint8_t* p) {
     return float_of_half(half);
 }
 
-// Numbers that stand `bits` bits each in a byte, `run` bytes after each other: the first of all of them, then the second.
-int bits_at(const uint8_t* p, int i, int bits, int run) {
-    int per_byte = 8 / bits, chunk = i / (run * per_byte), rest = i % (run * per_byte);
-    return p[chunk * run + rest % run] >> rest / run * bits & ((1 << bits) - 1);
-}
+// Numbers of a few bits in bytes that hold a run of first ones, then of second ones, and so on.
+template <int Bits, int Run, int Count>
+struct Numbers {
+    uint8_t v[Count];
+
+    explicit Numbers(const uint8_t* p) {
+        uint8_t* out = v;
+        for (int done = 0; done < Count; p += Run)
+            for (int shift = 0; shift < 8; shift += Bits, out += Run, done += Run)
+                for (int i = 0; i < Run; i++) out[i] = (uint8_t)(p[i] >> shift & ((1 << Bits) - 1));
+    }
+    int operator[](int i) const { return v[i]; }
+};
+
+// The fifth bits of 32 codes, as 0 or 16.
+struct FifthBits {
+    uint8_t v[32];
+
+    explicit FifthBits(const uint8_t* p) {
+        for (int byte = 0; byte < 4; byte++)
+            for (int i = 0; i < 8; i++) v[8 * byte + i] = p[byte] & 1 << i ? 16 : 0;
+    }
+    int operator[](int i) const { return v[i]; }
+};
 
 // Scales and minima of 6 bits of the 8 groups of a Q4_K or Q5_K block (get_scale_min_k4 in ggml-quants.c).
 struct SixBits {
@@ -45,47 +64,51 @@ struct SixBits {
 
 void values_of(Is<Stored::Q5_1>, const uint8_t* b, float* out) {
     float d = half_at(b), m = half_at(b + 2);
-    for (int i = 0; i < 32; i++) {
-        int fifth = b[4 + i / 8] >> i % 8 & 1;
-        out[i] = d * (float)(bits_at(b + 8, i, 4, 16) | fifth << 4) + m;
-    }
+    Numbers<4, 16, 32> low(b + 8);
+    FifthBits high(b + 4);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)(low[i] | high[i]) + m;
 }
 
 void values_of(Is<Stored::Q2_K>, const uint8_t* b, float* out) {
     float d = half_at(b + 80), least = half_at(b + 82);
+    Numbers<2, 32, 256> codes(b + 16);
     for (int g = 0; g < 16; g++) {
         float scale = d * (float)(b[g] & 15), minimum = least * (float)(b[g] >> 4);
-        for (int i = 16 * g; i < 16 * g + 16; i++) out[i] = scale * (float)bits_at(b + 16, i, 2, 32) - minimum;
+        for (int i = 16 * g; i < 16 * g + 16; i++) out[i] = scale * (float)codes[i] - minimum;
     }
 }
 
 void values_of(Is<Stored::Q3_K>, const uint8_t* b, float* out) {
     float d = half_at(b + 108);
     const uint8_t* packed = b + 96;
+    Numbers<2, 32, 256> codes(b + 32);
+    Numbers<1, 32, 256> kept(b);
     for (int g = 0; g < 16; g++) {
         int low = packed[g % 8] >> g / 8 * 4 & 15, high = packed[8 + g % 4] >> g / 4 * 2 & 3;
         float scale = d * (float)((low | high << 4) - 32);
-        for (int i = 16 * g; i < 16 * g + 16; i++)
-            out[i] = scale * (float)(bits_at(b + 32, i, 2, 32) - (bits_at(b, i, 1, 32) ? 0 : 4));
+        for (int i = 16 * g; i < 16 * g + 16; i++) out[i] = scale * (float)(codes[i] - 4 + 4 * kept[i]);
     }
 }
 
 void values_of(Is<Stored::Q5_K>, const uint8_t* b, float* out) {
     float d = half_at(b), least = half_at(b + 2);
     SixBits six(b + 4);
+    Numbers<4, 32, 256> low(b + 48);
+    Numbers<1, 32, 256> high(b + 16);
     for (int g = 0; g < 8; g++) {
         float scale = d * (float)six.scales[g], minimum = least * (float)six.minima[g];
         for (int i = 32 * g; i < 32 * g + 32; i++)
-            out[i] = scale * (float)(bits_at(b + 48, i, 4, 32) | bits_at(b + 16, i, 1, 32) << 4) - minimum;
+            out[i] = scale * (float)(low[i] | high[i] << 4) - minimum;
     }
 }
 
 void values_of(Is<Stored::Q6_K>, const uint8_t* b, float* out) {
     float d = half_at(b + 208);
+    Numbers<4, 64, 256> low(b);
+    Numbers<2, 32, 256> high(b + 128);
     for (int g = 0; g < 16; g++) {
         float scale = d * (float)(int8_t)b[192 + g];
-        for (int i = 16 * g; i < 16 * g + 16; i++)
-            out[i] = scale * (float)((bits_at(b, i, 4, 64) | bits_at(b + 128, i, 2, 32) << 4) - 32);
+        for (int i = 16 * g; i < 16 * g + 16; i++) out[i] = scale * (float)((low[i] | high[i] << 4) - 32);
     }
 }
 
@@ -93,16 +116,18 @@ constexpr int8_t kSixteen[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 
 
 void values_of(Is<Stored::IQ4_NL>, const uint8_t* b, float* out) {
     float d = half_at(b);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)kSixteen[bits_at(b + 2, i, 4, 16)];
+    Numbers<4, 16, 32> codes(b + 2);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)kSixteen[codes[i]];
 }
 
 void values_of(Is<Stored::IQ4_XS>, const uint8_t* b, float* out) {
     float d = half_at(b);
     int highs = b[2] | b[3] << 8;
+    Numbers<4, 16, 256> codes(b + 8);
     for (int g = 0; g < 8; g++) {
         int low = b[4 + g / 2] >> g % 2 * 4 & 15, high = highs >> 2 * g & 3;
         float scale = d * (float)((low | high << 4) - 32);
-        for (int i = 32 * g; i < 32 * g + 32; i++) out[i] = scale * (float)kSixteen[bits_at(b + 8, i, 4, 16)];
+        for (int i = 32 * g; i < 32 * g + 32; i++) out[i] = scale * (float)kSixteen[codes[i]];
     }
 }
 
@@ -118,35 +143,36 @@ void values_of(Is<Stored::TQ1_0>, const uint8_t* b, float* out) {
 
 void values_of(Is<Stored::TQ2_0>, const uint8_t* b, float* out) {
     float d = half_at(b + 64);
-    for (int i = 0; i < 256; i++) out[i] = d * (float)(bits_at(b, i, 2, 32) - 1);
+    Numbers<2, 32, 256> codes(b);
+    for (int i = 0; i < 256; i++) out[i] = d * (float)(codes[i] - 1);
 }
 
 void values_of(Is<Stored::MXFP4>, const uint8_t* b, float* out) {
     constexpr int8_t kValues[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled
     float d = float_of_bits(b[0] < 2 ? 0x00200000u << b[0] : (uint32_t)(b[0] - 1) << 23);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)kValues[bits_at(b + 1, i, 4, 16)];
+    Numbers<4, 16, 32> codes(b + 1);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)kValues[codes[i]];
 }
 
 // q8 with the rounding of kernels/quantize.py, group by group.
 class Quantizer {
 public:
     bool take(const float* values, uint8_t* codes, uint16_t* half) {
-        float span = 0, broken = 0;
+        int32_t top = 0;  // magnitudes compared as integers, where infinity and NaN are the largest
         for (int i = 0; i < kGroup; i++) {
-            float magnitude = fabsf(values[i]);
-            span = span < magnitude ? magnitude : span;
-            broken += values[i] - values[i];  // 0, or NaN
+            int32_t magnitude = (int32_t)(bits_of_float(values[i]) & 0x7fffffffu);
+            top = top < magnitude ? magnitude : top;
         }
-        float exact = span / 127.0f;
-        if (!(broken == 0) || exact > kLargest) return false;
+        float span = float_of_bits((uint32_t)top), exact = span / 127.0f;
+        if (top >= 0x7f800000 || exact > kLargest) return false;
         *half = half_of_float(exact);
         if (span > float_of_half(*half) * 127.5f) ++*half;  // the next larger
         float scale = float_of_half(*half), step = *half ? scale : 1.0f;
         for (int i = 0; i < kGroup; i++) {
             constexpr float kShift = 0x1.8p23f;  // makes the sum round to an integer
-            float rounded = values[i] / step + kShift - kShift;
-            rounded = rounded < -127.0f ? -127.0f : rounded;
-            codes[i] = (uint8_t)(int8_t)(rounded > 127.0f ? 127.0f : rounded);
+            int rounded = (int)(values[i] / step + kShift - kShift);
+            rounded = rounded < -127 ? -127 : rounded;
+            codes[i] = (uint8_t)(rounded > 127 ? 127 : rounded);
         }
         largest_ = largest_ < span ? span : largest_;
         step_ = step_ < scale ? scale : step_;
@@ -189,8 +215,9 @@ bool take(Is<Stored::Q4_0>, Block<32, 18>, const uint8_t* b, int columns, Canoni
 bool take(Is<Stored::Q5_0>, Block<32, 22>, const uint8_t* b, int columns, CanonicalRow& row) {
     for (size_t g = 0; g < (size_t)columns / 32; g++, b += 22) {
         memcpy(&row.scales[g], b, 2);
-        for (int i = 0; i < 32; i++)
-            row.codes[32 * g + i] = (uint8_t)((bits_at(b + 6, i, 4, 16) | (b[2 + i / 8] >> i % 8 & 1) << 4) - 16);
+        Numbers<4, 16, 32> low(b + 6);
+        FifthBits high(b + 2);
+        for (size_t i = 0; i < 32; i++) row.codes[32 * g + i] = (uint8_t)((low[i] | high[i]) - 16);
     }
     return true;
 }

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...errors import did_you_mean
 from ...sampling import resolve_sampling
 from ...settings import SAMPLING, check_sampling
 from ..command import Command, CommandError
 from ..screens.conversation_settings import ConversationSettings, ConversationSettingsScreen, parse
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+from ..ui import Ui
 
 
-async def settings(ui: MainScreen, argument: str) -> None:
+async def settings(ui: Ui, argument: str) -> None:
     """The conversation's settings: a form, or `NAME VALUE`, or `NAME` for the default."""
     conversation, conversations = ui.conversation, ui.app.conversations
     if argument:

@@ -61,6 +61,7 @@ def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
     return rng.standard_normal((rows, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (10, 1)])
@@ -190,6 +191,7 @@ def test_capped_scores_equal_the_twin(native, isas, helpers, window, cap):
         assert np.allclose(expected[0][269, 16 * head : 16 * head + 16], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 200])
 def test_spans_are_joined_as_in_the_twin(native, isas, helpers, window):
     rng = np.random.default_rng(10)
@@ -227,6 +229,7 @@ def test_the_softmax_is_right(native, helpers):
             assert np.allclose(got[row].reshape(6, HEAD)[head], exact, rtol=1e-5, atol=1e-6), (row, head)
 
 
+@pytest.mark.slow
 def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
     """Long enough for several spans, with and without a window; one thread, two, and spans as tasks."""
     rng = np.random.default_rng(4)

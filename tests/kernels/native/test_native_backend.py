@@ -136,6 +136,7 @@ def test_C9_the_shortest_rotation_bounds_the_positions(native, helpers):
         program.launch(helpers.changed(good, positions=[20])).result()
 
 
+@pytest.mark.slow
 def test_C9_a_stage_has_as_many_tasks_as_it_wants(native, helpers):
     """Rows of as many sequences with many key heads: 1.2 million tasks, more than 20 bits can count."""
     heads, rows = 4096, 300

@@ -53,6 +53,7 @@ def test_blocks_of_rows_in_different_formats_form_one_matrix(native, isas, helpe
         assert helpers.same_bits(helpers.compute(backend, x, make(backend)), expected), isa
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_has_the_same_bits_among_any_number_of_rows(native, isas, helpers, form):
     rng = np.random.default_rng(9)
