@@ -1,4 +1,4 @@
-"""A reply on standard output: as plain text, as one JSON object, or as JSON events, one a line."""
+"""A reply on standard output while it comes: as plain text, one JSON object, or JSON events, one a line."""
 
 from __future__ import annotations
 
