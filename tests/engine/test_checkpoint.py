@@ -17,7 +17,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from engine.config import EngineConfig
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.loading.gguf import read_gguf
+from engine.model import load_model
 from engine.models.families import FAMILIES
 from engine.models.family import tensor_specs
 from engine.models.spec import LayerSpec, ModelSpec
@@ -128,6 +131,22 @@ def test_default_model(default_model: Path) -> None:
     norm = get(checkpoint, "29.mlp_norm")
     assert isinstance(norm, Plain)
     assert (norm.format, norm.shape) == ("f32", (576,))
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_values_that_are_not_finite_are_refused_by_file_and_tensor(tmp_path: Path, backend: Any) -> None:
+    """The backend finds them, since it reads the blocks."""
+    path = write_gguf(tmp_path / "broken.gguf", "Q5_1")
+    tensor = read_gguf(path).tensors["blk.1.ffn_up.weight"]
+    content = bytearray(path.read_bytes())
+    row = content.find(tensor.data.tobytes()) + 3 * tensor.data.size // tensor.shape[0]
+    content[row : row + 2] = np.float16(np.nan).tobytes()
+    path.write_bytes(content)
+    with pytest.raises(EngineError) as caught:
+        load_model(EngineConfig(model=str(path), backend=backend))
+    assert caught.value.code == "model_invalid"
+    sentence = "tensor 'blk.1.ffn_up.weight': row 3 holds a value that is not finite"
+    assert caught.value.message == f"{path}: {sentence}"
 
 
 def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:
