@@ -10,23 +10,25 @@ import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gguf
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, KVDtype, Quantization
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.loading.gguf import read_gguf
+from engine.loading.tensors import ASKED
 from engine.model import load_model
 from engine.models.families import llama
 from engine.models.family import tensor_specs
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.quantization import dequantize, quantize
 from engine.types import EngineError
-from kernels.weights import Packed, Plain, Weight
+from kernels.interface import CACHE_FORMATS
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
 SPEC = ModelSpec(
     architecture="llama",
@@ -131,6 +133,12 @@ def test_default_model(default_model: Path) -> None:
     norm = get(checkpoint, "29.mlp_norm")
     assert isinstance(norm, Plain)
     assert (norm.format, norm.shape) == ("f32", (576,))
+
+
+def test_what_can_be_asked_for_is_in_the_tables_of_formats() -> None:
+    assert set(get_args(Quantization)) == {"auto", "none", *ASKED}
+    assert all(FORMATS[format].packed for format in ASKED.values())
+    assert set(get_args(KVDtype)) == {"auto", *CACHE_FORMATS}
 
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
