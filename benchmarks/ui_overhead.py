@@ -36,7 +36,9 @@ from termchat.config import Config
 from termchat.download import ensure
 from termchat.paths import Paths
 from termchat.registry import Registry
-from termchat.tui.app import Options, TermchatApp, run
+from termchat.tui.app import TermchatApp
+from termchat.tui.run import run
+from termchat.tui.start import Options
 
 SUBJECTS = (
     "the sea",

@@ -58,6 +58,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from kernels.native.mapped import MappedFiles
 
     from .loading.checkpoint import open_checkpoint
+    from .loading.fields import invalid
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
     from .models.weights import place_rotations, place_tensors
@@ -75,7 +76,10 @@ def load_model(config: EngineConfig) -> LoadedModel:
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
-        weights = place_tensors(spec, checkpoint.tensors, backend)
+        try:
+            weights = place_tensors(spec, checkpoint.tensors, backend)
+        except ValueError as error:  # values that can't be held in any format; it names the tensor
+            raise invalid(checkpoint.path, str(error)) from None
         shape = size_kv_cache(config, spec, context, backend.free_bytes())
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)

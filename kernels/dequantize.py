@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .weights import Packed, Plain, Weight
+from .weights import Canonical, Packed, Plain
 
 Float32 = NDArray[np.float32]
 
@@ -30,7 +30,7 @@ def _packed(weight: Packed, rows: slice) -> Float32:
     return result
 
 
-def dequantize(weight: Weight, start: int = 0, stop: int | None = None) -> Float32:
+def dequantize(weight: Canonical, start: int = 0, stop: int | None = None) -> Float32:
     """Rows start to stop (all by default) of a matrix, or values of a vector, as a new float32 array.
 
     f16 and bf16 widen exactly; a product of code and scale is exact, with a minimum it is rounded once.

@@ -69,9 +69,29 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheFormat:
+    """How keys and values are held. scale_bytes: of what the values of a token and head share."""
+
+    name: str
+    dtype: type[np.generic]
+    scale_bytes: int = 0
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value."""
+        return np.dtype(self.dtype).itemsize
+
+
+CACHE_FORMATS = {
+    format.name: format for format in (CacheFormat("float32", np.float32), CacheFormat("float16", np.float16))
+}
+"""Every format of keys and values, by name. The table of cpp/formats.hpp is the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class CacheShape:
-    """The paged KV cache: [layers][blocks][block_size tokens][kv_heads][head_dim], keys and values, in
-    `dtype`.
+    """The paged KV cache: [layers][blocks][block_size tokens][kv_heads][head_dim], keys and values, in a
+    format of `CACHE_FORMATS`.
     """
 
     layers: int
@@ -79,12 +99,14 @@ class CacheShape:
     block_size: int
     kv_heads: int
     head_dim: int
-    dtype: Literal["float32", "float16"]
+    format: str
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes one token takes in all layers, keys and values together."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * (4 if self.dtype == "float32" else 2)
+        format = CACHE_FORMATS[self.format]
+        of_head = self.head_dim * format.value_bytes + format.scale_bytes
+        return 2 * self.layers * self.kv_heads * of_head
 
     @property
     def nbytes(self) -> int:

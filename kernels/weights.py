@@ -89,6 +89,44 @@ FORMATS = {
 """Every format, by name. The table of cpp/formats.hpp is the same, or the library is not loaded."""
 
 
+class BlockType(NamedTuple):
+    """A type of blocks in a file: values of a block, its bytes, and the format that it is computed in."""
+
+    values: int
+    nbytes: int
+    format: str
+
+
+BLOCKS = {
+    "F32": BlockType(1, 4, "f32"),
+    "F16": BlockType(1, 2, "f16"),
+    "BF16": BlockType(1, 2, "bf16"),
+    "Q4_0": BlockType(32, 18, "q4"),
+    "Q4_1": BlockType(32, 20, "q4"),
+    "Q5_0": BlockType(32, 22, "q8"),
+    "Q5_1": BlockType(32, 24, "q8"),
+    "Q8_0": BlockType(32, 34, "q8"),
+    "Q2_K": BlockType(256, 84, "q8"),
+    "Q3_K": BlockType(256, 110, "q8"),
+    "Q4_K": BlockType(256, 144, "q4"),
+    "Q5_K": BlockType(256, 176, "q8"),
+    "Q6_K": BlockType(256, 210, "q8"),
+    "IQ1_S": BlockType(256, 50, "q8"),
+    "IQ1_M": BlockType(256, 56, "q8"),
+    "IQ2_XXS": BlockType(256, 66, "q8"),
+    "IQ2_XS": BlockType(256, 74, "q8"),
+    "IQ2_S": BlockType(256, 82, "q8"),
+    "IQ3_XXS": BlockType(256, 98, "q8"),
+    "IQ3_S": BlockType(256, 110, "q8"),
+    "IQ4_NL": BlockType(32, 18, "q8"),
+    "IQ4_XS": BlockType(256, 136, "q8"),
+    "TQ1_0": BlockType(256, 54, "q8"),
+    "TQ2_0": BlockType(256, 66, "q8"),
+    "MXFP4": BlockType(32, 17, "q8"),
+}
+"""Every type that can be computed with, by ggml's name (ggml-common.h)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """Unquantized values, [rows, columns] or [n], in a plain format."""
@@ -164,14 +202,46 @@ class Packed:
         return Packed(self.format, shape, self.codes[start:stop], self.scales[start:stop], minima)
 
 
-Weight = Plain | Packed
+Canonical = Plain | Packed
 
 
-def blocks_of_rows(weight: Weight) -> list[Weight]:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A matrix in the blocks of a file. `kernels.stored.canonical` makes of it what a backend computes with.
+
+    data: uint8 [rows, bytes of a row]. name: what a sentence about it calls it.
+    """
+
+    type: str
+    shape: tuple[int, int]
+    data: NDArray[np.uint8]
+    name: str
+
+    def __post_init__(self) -> None:
+        rows, columns = self.shape
+        values, nbytes, _ = BLOCKS[self.type]
+        assert columns % values == 0, (self.type, self.shape)
+        assert self.data.shape == (rows, columns // values * nbytes), (self.data.shape, self.shape)
+
+    @property
+    def format(self) -> str:
+        """What it becomes (but q8 instead of q4 where that can't hold it)."""
+        return BLOCKS[self.type].format
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what it becomes."""
+        return FORMATS[self.format].nbytes(self.shape)
+
+
+Weight = Plain | Packed | Stored
+
+
+def blocks_of_rows(weight: Canonical) -> list[Canonical]:
     """The weight as blocks of rows, one below the other, that each have a single form."""
     if isinstance(weight, Plain) or weight.kept is None:
         return [weight]
-    blocks: list[Weight] = []
+    blocks: list[Canonical] = []
     end, rows = 0, weight.kept.rows
     runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) > 1) + 1)
     for run in runs:

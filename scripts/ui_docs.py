@@ -16,10 +16,11 @@ from pathlib import Path
 
 from termchat.config import Config
 from termchat.paths import Paths
-from termchat.tui.app import Options, TermchatApp
+from termchat.tui.app import TermchatApp
 from termchat.tui.commands import COMMANDS
 from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.keymap import shown
+from termchat.tui.start import Options
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 CELL, SPACE = 12.2, "&#160;"  # of Textual's pictures: width of a cell, and how a space is written

@@ -15,15 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from .errors import UserError, did_you_mean, shown
 from .files import Text, TextError, locked, parse_toml, private_folder, read_text, read_toml, write_private
-from .settings import (
-    OPTIONS,
-    SAMPLING_KEYS,
-    Check,
-    accepted,
-    check_engine,
-    check_sampling,
-    engine_keys,
-)
+from .settings import ENGINE, OPTIONS, SAMPLING, Check, accepted, check_engine, check_sampling
 
 Source = Literal["flag", "config", "registry", "model", "default"]
 
@@ -71,14 +63,13 @@ class Config:
         top = {key: value for key, value in content.items() if key not in _TABLES}
         tables = {key: reader.table(content, key) for key in _TABLES}
         given = reader.options(top, "") | reader.options(tables["ui"], "ui.")
-        engine = tables["engine"]
         return cls(
             file=file,
             options={key: given.get(key, option.default) for key, option in OPTIONS.items()},
             given=frozenset(given),
             keys=reader.keys(tables["keys"]),
-            sampling=reader.fields(tables["sampling"], "sampling", SAMPLING_KEYS, check_sampling),
-            engine=reader.fields(engine, "engine", engine_keys(), check_engine) if engine else {},
+            sampling=reader.fields(tables["sampling"], "sampling", SAMPLING, check_sampling),
+            engine=reader.fields(tables["engine"], "engine", ENGINE, check_engine),
             warnings=tuple(warnings),
         )
 
@@ -151,9 +142,7 @@ def _parse(file: Path) -> dict[str, Any]:
 def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     """ConfigError unless the key exists and may have the value (None: be removed)."""
     table, _, name = key.partition(".")
-    known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING_KEYS)]
-    if table == "engine":
-        known += [f"engine.{name}" for name in engine_keys()]
+    known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE)]
     if key not in known and not (table == "keys" and name):
         raise ConfigError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
     if name and not isinstance(content.get(table, {}), dict):
@@ -208,9 +197,9 @@ class _Reader:
         return {name: value for name, value in table.items() if isinstance(value, str)}
 
     def fields(
-        self, table: Mapping[str, Any], name: str, known: tuple[str, ...], check: Check
+        self, table: Mapping[str, Any], name: str, known: Mapping[str, str], check: Check
     ) -> dict[str, Any]:
-        for key in table.keys() - set(known):
+        for key in table.keys() - known.keys():
             self._unknown(f"{name}.{key}", [f"{name}.{other}" for other in known])
         good, problems = accepted({key: value for key, value in table.items() if key in known}, check)
         for problem in problems.values():

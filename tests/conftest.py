@@ -1,3 +1,4 @@
+import os
 import signal
 from pathlib import Path
 
@@ -7,6 +8,28 @@ import pytest
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The whole suite goes to a process a core, as most tests use one; chosen files stay in this one."""
+    option, cores = config.option, min(4, len(os.sched_getaffinity(0)))
+    whole = config.args_source != pytest.Config.ArgsSource.ARGS
+    if hasattr(config, "workerinput"):  # a worker would have workers of its own
+        return
+    if whole and cores > 1 and not option.usepdb and getattr(option, "numprocesses", 0) is None:
+        option.numprocesses, option.dist = cores, "loadfile"
+
+
+PROGRAMS = {"open_app", "terminal", "shell"}
+"""Fixtures that start the whole application, in the process or on a terminal."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts the application is slow."""
+    for item in items:
+        if item.path.parent.name == "tui" and PROGRAMS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,13 @@ def test_every_module_of_the_application_and_the_engine_is_described() -> None:
     assert not missing
 
 
+def test_every_file_of_the_library_is_described() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    files = {file.stem for file in (ROOT / "kernels" / "native" / "cpp").iterdir()}
+    described = set(re.findall(r"`cpp/(\w+)`", text))
+    assert files == described
+
+
 def test_no_path_is_asked_what_it_is_by_a_method_that_raises() -> None:
     """Path.is_dir() and its like raise where a folder is closed to the user or a name is too long; os.path's
     answer False."""

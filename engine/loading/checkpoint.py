@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from ..config import Quantization
 from ..models.family import Naming
 from ..models.spec import ModelSpec
 from ..types import EngineError
@@ -17,7 +18,7 @@ from .generation import Generation, read_generation
 from .gguf import GGUFFile, first_part, read_gguf_model
 from .gguf_spec import read_metadata
 from .stored import StoredTensor
-from .tensors import CheckpointTensors, Quantization, bind
+from .tensors import CheckpointTensors, bind
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _NO_PICKLES = "pickle files are not loaded, they can run code; convert the model to safetensors or GGUF"

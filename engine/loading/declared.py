@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
-from ..models.families import FAMILIES, family_of_folder, family_of_gguf
+from ..models.families import discover, family_of_folder, family_of_gguf
 from ..models.family import Family, Naming
 from ..models.spec import ModelSpec, RopeSpec
 from .fields import Fields, shown
@@ -66,7 +66,7 @@ def gguf_family(general: Fields) -> Family:
     name = general.string(key)
     family = family_of_gguf(name)
     if family is None:
-        _refuse(general, key, name, (known for each in FAMILIES.values() for known in each.architectures))
+        _refuse(general, key, name, (known for each in discover() for known in each.architectures))
     return family
 
 
@@ -75,9 +75,15 @@ def folder_family(config: Fields) -> Family:
     name = config.string("model_type")
     family = family_of_folder(name)
     if family is None:
-        known = (known for each in FAMILIES.values() for known in each.model_types)
+        known = (known for each in discover() for known in each.model_types)
         _refuse(config, "model_type", name, known)
     return family
+
+
+def last_of(fields: Fields, option: str, default: int, layers: int) -> list[bool]:
+    """Whether a layer is the last of so many, by an option of the file (if it has a name) or its default."""
+    count = fields.integer(option, 1, LAYERS[1], default=default) if option else default
+    return [(layer + 1) % count == 0 for layer in range(layers)]
 
 
 def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming) -> ModelSpec:
@@ -87,7 +93,7 @@ def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming
         value: Any = fields.number(key, *NUMBER, default=None) if key else None
         if value is not None:
             value = option.value(value)
-        else:
+        elif not (option.null and key in fields.values):
             value = option.default(spec) if callable(option.default) else option.default
         changes: dict[str, Any] = {name: value}
         spec = replace(spec, **changes)

@@ -66,8 +66,7 @@ def _short(value: Any) -> Any:
 
 
 def _of_gguf(file: GGUFFile) -> Generation:
-    fields = Fields(file.path, file.metadata)
-    tokenizer = Fields(file.path, file.metadata, "tokenizer.ggml.")
+    fields, tokenizer = file.fields(), file.fields("tokenizer.ggml.")
     declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
     return Generation(
         eos_ids=tokenizer.token_ids("eos_token_id"),

@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.weights import BLOCKS
+
 from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
-from .stored import BLOCKS, GGUF_TYPES, StoredTensor, type_name
+from .stored import GGUF_TYPES, StoredTensor, type_name
 
 MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
@@ -47,6 +49,10 @@ class GGUFFile(NamedTuple):
         """What to call the model: the file's name, without the number of its part."""
         match = _PART.fullmatch(self.path.name)
         return (f"{match[1]}{match[4]}" if match else self.path.name).removesuffix(".gguf")
+
+    def fields(self, prefix: str = "") -> Fields:
+        """The metadata whose keys begin so."""
+        return Fields(self.path, self.metadata, prefix)
 
 
 class _Entry(NamedTuple):
@@ -92,7 +98,7 @@ def _entry(cursor: Cursor, index: int, metadata: dict[str, Any]) -> _Entry:
             gguf_family(Fields(cursor.path, metadata))
         cursor.fail(f"tensor {shown(name)} has the type {type_name(number)}, which is not supported")
     kind = GGUF_TYPES[number]
-    block, width = BLOCKS[kind]
+    block, width, _ = BLOCKS[kind]
     values = math.prod(shape)
     if values >= 1 << 63:
         cursor.fail(f"tensor {shown(name)} has dimensions {shape}, whose product exceeds 2^63")
@@ -187,7 +193,7 @@ def first_part(names: list[str]) -> str | None:
 
 def _part_of(file: GGUFFile) -> tuple[int, int]:
     """Which part a file is (from 0), and of how many."""
-    fields = Fields(file.path, file.metadata)
+    fields = file.fields()
     count = fields.integer("split.count", 0, 1 << 16, default=1)
     if count > _MAX_PARTS:
         fields.fail("split.count", f"is {count}; at most {_MAX_PARTS} parts are supported")
@@ -227,9 +233,7 @@ def read_gguf_model(path: str | Path) -> GGUFFile:
             if name in tensors:
                 raise invalid(part_file.path, f"tensor {shown(name)} is in another part as well")
             tensors[name] = tensor
-    declared = Fields(parts[0].path, parts[0].metadata).integer(
-        "split.tensors.count", 0, 1 << 31, default=len(tensors)
-    )
+    declared = parts[0].fields("split.").integer("tensors.count", 0, 1 << 31, default=len(tensors))
     if declared != len(tensors):
         raise invalid(
             parts[0].path, f"split.tensors.count is {declared}, but the parts hold {len(tensors)} tensors"

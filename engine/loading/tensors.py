@@ -7,24 +7,26 @@ import mmap
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kernels.weights import FORMATS, Packed, Plain, Weight
+from kernels.stored import mapping_of
+from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
+from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
-from .convert import canonical_format, to_float32, to_packed, to_vector, to_weight
+from .convert import to_vector, to_weight
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
-from .stored import BLOCKS, StoredTensor
+from .stored import StoredTensor
 
-Quantization = Literal["auto", "none", "int8", "int4"]
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
 _SENSITIVE = ("embedding", "head")
+_ASKED = {"int8": "q8", "int4": "q4"}
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
@@ -38,18 +40,18 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
     """
     if not spec.is_matrix:
         return "f32"
-    stored = canonical_format(tensor.type)
+    stored = BLOCKS[tensor.type].format
     if quantization == "none":
         return "f32" if FORMATS[stored].packed else stored
-    if quantization == "auto" or stored == "q4":
+    if quantization == "auto" or FORMATS[stored].bits == 4:
         return stored
-    return "q4" if quantization == "int4" and spec.role not in _SENSITIVE else "q8"
+    return _ASKED["int8" if spec.role in _SENSITIVE else quantization]
 
 
 class CheckpointTensors(NamedTuple):
     """Weights by canonical name, converted anew on each call and not kept: safe from several threads.
 
-    What is stored in canonical form is a view of the mapped file; the rest is converted in pieces of some
+    What is wanted as it is stored is a view of the mapped file; the rest is converted in pieces of some
     100,000 values, so a call holds its result and little more.
     """
 
@@ -63,8 +65,8 @@ class CheckpointTensors(NamedTuple):
 
     def mappings(self) -> list[mmap.mmap]:
         """The mapped files."""
-        found = {id(mapping): mapping for _, tensor in self.bound.values() if (mapping := tensor.mapping)}
-        return list(found.values())
+        mappings = [mapping_of(tensor.data) for _, tensor in self.bound.values()]
+        return list({id(mapping): mapping for mapping in mappings if mapping}.values())
 
     def get(self, name: str) -> Weight | None:
         """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""
@@ -73,19 +75,12 @@ class CheckpointTensors(NamedTuple):
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
         try:
-            if not spec.is_matrix:
-                vector = to_vector(tensor)
-                return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
-            if format == canonical_format(tensor.type):
-                weight = to_weight(tensor)
-            else:
-                weight = to_packed(tensor, format) if FORMATS[format].packed else to_float32(tensor)
+            if spec.is_matrix:
+                return to_weight(tensor, format)
+            vector = to_vector(tensor)
+            return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
         except ValueError as error:
-            raise invalid(self.path, f"tensor {shown(tensor.name)}: {error}") from None
-        values = weight.codes if isinstance(weight, Packed) else weight.values
-        if not np.may_share_memory(values, tensor.data):
-            tensor.release()  # or the file would stay in memory beside what was made of it
-        return weight
+            raise invalid(self.path, str(error)) from None
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
@@ -100,10 +95,10 @@ class CheckpointTensors(NamedTuple):
         for spec, tensor in self.bound.values():
             if spec.is_matrix and spec.role not in _SENSITIVE:
                 format = planned_format(spec, tensor, self.quantization)
-                kept = format == canonical_format(tensor.type)
+                kept = format == BLOCKS[tensor.type].format
                 own = tensor.type if FORMATS[format].packed else tensor.type.lower()
-                name = own if kept else {"q8": "int8", "q4": "int4"}.get(format, format)
-                sizes[name] += math.prod(spec.shape)
+                asked = {format: word for word, format in _ASKED.items()}
+                sizes[own if kept else asked.get(format, format)] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
 
 

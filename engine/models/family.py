@@ -39,6 +39,8 @@ HEAD_NORMS: Mapping[str, tuple[str, str]] = {
 }
 """Norms of queries and keys."""
 
+ATTENTION_BIASES = ("q_bias", "k_bias", "v_bias", "output_bias")
+
 MLP_BIASES: Mapping[str, tuple[str, str]] = {
     "gate_bias": ("ffn_gate.bias", "mlp.gate_proj.bias"),
     "up_bias": ("ffn_up.bias", "mlp.up_proj.bias"),
@@ -51,16 +53,18 @@ _LAYER_PREFIX = ("blk", "model.layers")
 
 
 class Windows(NamedTuple):
-    """Which layers of a safetensors model see no more than `sliding_window` keys.
+    """Which layers see no more than a window of keys, where config.json's layer_types do not say it.
 
-    default: the window where config.json does not say. switch: option that must be true, or there are no
-    windows. first: option and its default: layers before it see all keys. same: all layers are alike; a
-    config.json that says otherwise is refused.
+    default: the window where config.json has no `sliding_window`, None for none. switch: option of
+    config.json that must be true, or there are no windows. first: option and its default: layers before it
+    see all keys. every: option (or an empty name) and its default: the last of so many layers sees all keys.
+    same: all layers are alike; a config.json that says otherwise is refused.
     """
 
-    default: int
+    default: int | None
     switch: str = ""
     first: tuple[str, int] | None = None
+    every: tuple[str, int] | None = None
     same: bool = False
 
 
@@ -69,12 +73,14 @@ class Option(NamedTuple):
 
     config: key of config.json. metadata: key of a GGUF file below its architecture. default: where there is
     no such key, a number or what follows from the rest of the specification. value: of the number there.
+    null: config.json's null stands for None, not for the default.
     """
 
     default: float | None | Callable[[ModelSpec], float]
     config: str = ""
     metadata: str = ""
     value: Callable[[float], float] = float
+    null: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +88,24 @@ class Family:
     """One architecture as data.
 
     model_types: in config.json. architectures: in GGUF files; none if there are none of its own.
-    gguf_layout: order of query and key rows in GGUF files (half in safetensors).
+    layout, gguf_layout: order of query and key rows in safetensors and in GGUF files.
     names: role -> names in GGUF and safetensors, those of a layer without its prefix. Roles with the same
     name are blocks of rows of one tensor, in this order. Roles that end in _bias may be missing, but for
     those in `biases`; bias_options: option of config.json -> roles it makes necessary.
     norm_of_rows: norms of queries and keys are of all heads together, not of each. norm_offset: what
     safetensors leave out of the weights of norms.
-    windows: None if it has none. gates: kinds by their names in config.json's `gate_key`; the first is that
-    of GGUF files. options: field of the specification -> where its value comes from.
+    windows: None if it has none. local_base: where the base of the rotation of layers with a window comes
+    from, which nothing stretches; None: they rotate like the others. still: option that lists which layers
+    rotate (0 or 1 each), option that says that the last of so many does not, and its default; None: all do.
+    turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
+    otherwise is refused. gates: kinds by their names in config.json's `gate_key`; the first is that
+    of GGUF files. rope_base: of the rotation, where config.json does not say. options: field of the
+    specification -> where its value comes from. refused: options of config.json that must not be true.
     """
 
     model_types: tuple[str, ...]
     architectures: tuple[str, ...] = ()
+    layout: RopeLayout = "half"
     gguf_layout: RopeLayout = "half"
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)
     biases: tuple[str, ...] = ()
@@ -101,9 +113,14 @@ class Family:
     norm_of_rows: bool = False
     norm_offset: float = 0.0
     windows: Windows | None = None
+    local_base: Option | None = None
+    still: tuple[str, str, int] | None = None
+    turning: float | None = None
     gate_key: str = "hidden_act"
     gates: Mapping[str, Gate] = field(default_factory=lambda: {"silu": "silu", "swish": "silu"})
+    rope_base: float = 10000.0
     options: Mapping[str, Option] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
 
 class TensorSpec(NamedTuple):

@@ -75,7 +75,7 @@ class _File:
         return value
 
     def _added(self, entry: Any) -> _Added:
-        fields = Fields(self.path, entry if isinstance(entry, dict) else {}, "")
+        fields = Fields(self.path, entry if isinstance(entry, dict) else {})
         text = fields.string("content")
         if len(text) > MAX_PIECE:
             self.refuse(f"an added token has more than {MAX_PIECE} characters")

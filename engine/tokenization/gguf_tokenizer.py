@@ -123,7 +123,7 @@ def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
 
     Raises EngineError(model_invalid) naming the key: broken, or a kind of tokenizer that is not supported.
     """
-    fields = Fields(file.path, file.metadata, "tokenizer.ggml.")
+    fields = file.fields("tokenizer.ggml.")
     model = fields.string("model")
     if model not in ("gpt2", "llama"):
         fields.fail("model", f"{shown(model)} is not supported (gpt2 and llama are)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,19 @@ from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
 from ..machine import free_memory, total_memory, usable_cpus
-from ..weights import FORMATS, GROUP, Plain, Weight, blocks_of_rows
+from ..stored import canonical, mapping_of
+from ..weights import FORMATS, GROUP, Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
-from .library import FORMAT_NUMBERS, Message, Source, addressof, kernels, load
+from .library import (
+    CACHE_FORMAT_NUMBERS,
+    FORMAT_NUMBERS,
+    STORED_NUMBERS,
+    Message,
+    Source,
+    addressof,
+    kernels,
+    load,
+)
 from .program import NativeProgram
 from .recorder import Matrix, Rotation
 
@@ -25,23 +34,32 @@ _LARGEST_READ = 1 << 30
 
 def _in_file(array: NDArray[Any]) -> bool:
     """Whether this is a view of a file mapped read-only."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base, memoryview) and base.readonly and isinstance(base.obj, mmap.mmap)
+    mapped = mapping_of(array)
+    return mapped is not None and memoryview(mapped).readonly
 
 
 def _source(part: Weight) -> Source:
     """Where a weight lies: any strides will do but within a group (or a plain value)."""
-    form = FORMAT_NUMBERS[part.format]
+    head = FORMAT_NUMBERS[part.format], STORED_NUMBERS[part.type] if isinstance(part, Stored) else -1
+    if isinstance(part, Stored):
+        assert part.data.strides[1] == 1, part.data.strides
+        fields = [addressof(part.data), part.data.strides[0]]
+        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.data))
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
-        return Source(form, part.shape[0], *fields, mapped=_in_file(part.values))
+        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values))
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:
         fields += [addressof(part.minima), *part.minima.strides]
-    return Source(form, part.shape[0], *fields, mapped=_in_file(part.codes))
+    return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes))
+
+
+def _blocks(weight: Weight) -> list[Weight]:
+    """Blocks of rows in one form each, which the library takes."""
+    if isinstance(weight, Stored) and weight.type in STORED_NUMBERS:
+        return [weight]
+    return [*blocks_of_rows(canonical(weight))]
 
 
 class NativeBackend:
@@ -86,40 +104,55 @@ class NativeBackend:
     def place_matrix(self, *parts: Weight) -> Matrix:
         """Make room for the parts, one below the other, in tiles; formats stay as they are.
 
-        They are repacked by `fill`, which `capture` calls.
+        Stored blocks are repacked now, the others by `fill`, which `capture` calls. ValueError, naming the
+        part: its values can't be held.
         """
-        parts = tuple(block for part in parts for block in blocks_of_rows(part))
-        columns = parts[0].shape[1]
-        assert all(part.shape[1] == columns for part in parts)
-        sources = (Source * len(parts))(*(_source(part) for part in parts))
-        address = load().native_matrix(self.address, sources, len(parts), columns)
+        blocks = [block for part in parts for block in _blocks(part)]
+        matrix = self._place(blocks)
+        now = self._pending_bytes > _LARGEST_PENDING or any(isinstance(block, Stored) for block in blocks)
+        if now and not self.fill():  # the twin says what is wrong, or takes another format for it
+            return self.place_matrix(*(canonical(part) for part in parts))
+        return matrix
+
+    def _place(self, blocks: list[Weight]) -> Matrix:
+        columns = blocks[0].shape[1]
+        assert all(block.shape[1] == columns for block in blocks)
+        sources = (Source * len(blocks))(*(_source(block) for block in blocks))
+        address = load().native_matrix(self.address, sources, len(blocks), columns)
         if not address:
-            raise MemoryError(f"no memory for a matrix of {sum(part.nbytes for part in parts)} bytes")
+            raise MemoryError(f"no memory for a matrix of {sum(block.nbytes for block in blocks)} bytes")
         self.weight_bytes = load().native_weight_bytes(self.address) + self._vector_bytes
-        self._pending += parts
+        self._pending += blocks
         self._pending_bytes += sum(
-            part.nbytes for part, source in zip(parts, sources, strict=True) if not source.mapped
+            block.nbytes for block, source in zip(blocks, sources, strict=True) if not source.mapped
         )
-        if self._pending_bytes > _LARGEST_PENDING:
-            self.fill()
-        packed = [FORMATS[part.format].packed for part in parts]
+        packed = [FORMATS[block.format].packed for block in blocks]
         return Matrix(
             address,
-            rows=sum(part.shape[0] for part in parts),
+            rows=sum(block.shape[0] for block in blocks),
             columns=columns,
             quantized=any(packed),
             plain=not all(packed),
-            halves=len(parts) == 2
+            halves=len(blocks) == 2
             and all(packed)
-            and len({(part.format, part.shape[0]) for part in parts}) == 1
-            and parts[0].shape[0] % GROUP == 0,
+            and len({(block.format, block.shape[0]) for block in blocks}) == 1
+            and blocks[0].shape[0] % GROUP == 0,
         )
 
-    def fill(self) -> None:
-        """Repack all matrices that wait for it: one call, so that other threads run meanwhile."""
-        self._message.call("the weights can't be repacked", load().native_fill, self.address)
+    def fill(self, spare: int = 0) -> bool:
+        """Repack all matrices that wait for it: one call, so that other threads run meanwhile.
+
+        spare: CPUs that are left to them. False: stored blocks can't be held in their format, their matrix is
+        gone.
+        """
+        threads, held = max(1, self.threads - spare), True
+        try:
+            self._message.call("the weights can't be repacked", load().native_fill, self.address, threads)
+        except ValueError:
+            held = False
         self._pending.clear()
         self._pending_bytes = 0
+        return held
 
     def place_vector(self, values: Float32) -> Float32:
         """The values, contiguous; whoever records with them keeps them alive."""
@@ -156,7 +189,7 @@ class NativeBackend:
             shape.block_size,
             shape.kv_heads,
             shape.head_dim,
-            shape.dtype == "float16",
+            CACHE_FORMAT_NUMBERS[shape.format],
         )
         if not cache:
             raise MemoryError(message)
@@ -172,7 +205,7 @@ class NativeBackend:
     def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
         """Record the forward and prepare its buffers."""
         program = NativeProgram(self, forward, limits)
-        self.fill()
+        self.fill(spare=1)  # memory is the limit, not arithmetic; other threads have things to do
         return program
 
     def read_bandwidth(self, nbytes: int) -> float:

@@ -21,9 +21,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..interface import Gate
+from ..interface import CACHE_FORMATS, Gate
 from ..step import ALIGNMENT, ARRAYS, Counts
-from ..weights import FORMATS
+from ..weights import BLOCKS, FORMATS
 
 Kind = Literal[
     "embedding",
@@ -47,14 +47,19 @@ KINDS = get_args(Kind)
 GATES = get_args(Gate)
 
 FORMAT_NUMBERS = {name: number for number, name in enumerate(FORMATS)}
-"""`Format` of formats.hpp."""
+CACHE_FORMAT_NUMBERS = {name: number for number, name in enumerate(CACHE_FORMATS)}
+"""`Format` and `CacheFormat` of formats.hpp."""
+_REPACKED = "Q4_0 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4"
+STORED_NUMBERS = {type: number for number, type in enumerate(_REPACKED.split())}
+"""`Stored` of stored.hpp: the types of blocks that the library repacks."""
 
 
 class Source(Structure):
-    """A block of rows to be repacked: addresses and byte strides of a canonical weight (matrix.hpp)."""
+    """A block of rows to be repacked: addresses, byte strides (matrix.hpp). stored: type of blocks, or -1."""
 
     _fields_ = [
         ("format", c_int64),
+        ("stored", c_int64),
         ("rows", c_int64),
         ("codes", c_void_p),
         ("codes_row", c_int64),
@@ -138,7 +143,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_model": (c_void_p, [c_void_p, c_int]),
     "native_close": (None, [c_void_p]),
     "native_matrix": (c_void_p, [c_void_p, POINTER(Source), c_int, c_int]),
-    "native_fill": (c_int, [c_void_p, c_char_p, c_int]),
+    "native_fill": (c_int, [c_void_p, c_int, c_char_p, c_int]),
     "native_weight_bytes": (c_int64, [c_void_p]),
     "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
@@ -181,6 +186,11 @@ def _interface() -> str:
     for number, form in enumerate(FORMATS.values()):
         figures = (form.group, int(form.minima), form.low) if form.packed else ()
         lines.append(f"Format.{form.name} {' '.join(map(str, (number, form.bits, *figures)))}\n")
+    for number, cached in enumerate(CACHE_FORMATS.values()):
+        lines.append(f"CacheFormat.{cached.name} {number} {cached.value_bytes} {cached.scale_bytes}\n")
+    for type, number in STORED_NUMBERS.items():
+        values, nbytes, format = BLOCKS[type]
+        lines.append(f"Stored.{type} {number} {values} {nbytes} {FORMAT_NUMBERS[format]}\n")
     return "".join(lines)
 
 

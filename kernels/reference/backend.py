@@ -21,6 +21,7 @@ from ..interface import (
 )
 from ..machine import usable_cpus
 from ..step import Step
+from ..stored import canonical
 from ..weights import Weight
 from .cache import PagedCache
 from .device import find_device, free_bytes
@@ -70,8 +71,9 @@ class ReferenceBackend:
         matrix = torch.empty(rows, parts[0].shape[1], dtype=self._dtype, device=self.torch_device)
         row = 0
         for part in parts:
+            weight = canonical(part)
             for start in range(0, part.shape[0], ROWS_AT_ONCE):
-                values = torch.from_numpy(dequantize(part, start, start + ROWS_AT_ONCE))
+                values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
                 matrix[row : row + len(values)] = values
                 row += len(values)
         self.weight_bytes += matrix.nbytes

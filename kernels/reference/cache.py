@@ -7,18 +7,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..interface import CacheShape, Int32
+from ..interface import CACHE_FORMATS, CacheShape, Int32
 from ..machine import total_memory
 
 
 def _zeros(shape: CacheShape, device: torch.device) -> Tensor:
+    dtype = CACHE_FORMATS[shape.format].dtype
     dims = (2, shape.layers, shape.blocks, shape.kv_heads, shape.block_size, shape.head_dim)
     if device.type != "cpu":
-        return torch.zeros(dims, dtype=getattr(torch, shape.dtype), device=device)
+        return torch.zeros(dims, dtype=getattr(torch, dtype.__name__), device=device)
     if shape.nbytes > total_memory():
         raise MemoryError  # a system that overcommits would only fail once the pages are written
     # numpy gets zeroed pages that the system provides as they are touched; torch would write them all now.
-    return torch.from_numpy(np.zeros(dims, shape.dtype))
+    return torch.from_numpy(np.zeros(dims, dtype))
 
 
 class PagedCache:

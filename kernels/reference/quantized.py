@@ -13,7 +13,7 @@ import numpy as np
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
 from ..dequantize import dequantize
 from ..interface import Float32, Int32
-from ..weights import GROUP, Packed, Weight, group_count
+from ..weights import GROUP, Canonical, Packed, group_count
 
 LANES = 16
 SPAN = 256
@@ -61,7 +61,7 @@ def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
     return QuantizedRows(integers, scales, sums)
 
 
-def product(x: Float32, weight: Weight, planes: int) -> Float32:
+def product(x: Float32, weight: Canonical, planes: int) -> Float32:
     """Product x @ weight.T: quantized rows for a packed weight, float32 rows for a plain one."""
     if isinstance(weight, Packed):
         return _packed_product(quantize_rows(x, planes), weight)

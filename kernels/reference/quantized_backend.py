@@ -12,6 +12,7 @@ from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
 from ..dequantize import dequantize
 from ..interface import (
+    CACHE_FORMATS,
     CacheShape,
     Float32,
     Forward,
@@ -24,7 +25,8 @@ from ..interface import (
 )
 from ..machine import free_memory
 from ..step import Step
-from ..weights import Weight, blocks_of_rows
+from ..stored import canonical
+from ..weights import Canonical, Weight, blocks_of_rows
 from .quantized import attend, lane_sum, product
 
 Cache = NDArray[Any]
@@ -56,7 +58,7 @@ class QuantizedOperations:
         self._cache = cache
         self._block_size = block_size
 
-    def embedding(self, table: tuple[Weight, ...], tokens: Int32) -> Float32:
+    def embedding(self, table: tuple[Canonical, ...], tokens: Int32) -> Float32:
         """Rows of the table."""
         rows: Float32 = np.concatenate([dequantize(part) for part in table])[tokens]
         return rows
@@ -70,7 +72,7 @@ class QuantizedOperations:
         return normed.reshape(x.shape)
 
     def linear(
-        self, x: Float32, weight: tuple[Weight, ...], bias: Float32 | None = None, *, planes: int = 1
+        self, x: Float32, weight: tuple[Canonical, ...], bias: Float32 | None = None, *, planes: int = 1
     ) -> Float32:
         """The products of the parts side by side."""
         result = np.concatenate([product(x, part, planes) for part in weight], axis=1)
@@ -178,11 +180,11 @@ class QuantizedBackend:
         """Bytes of the KV cache."""
         return 0 if self.cache is None else self.cache.nbytes
 
-    def place_matrix(self, *parts: Weight) -> tuple[Weight, ...]:
+    def place_matrix(self, *parts: Weight) -> tuple[Canonical, ...]:
         """The parts as they are, in blocks of one form each."""
-        parts = tuple(block for part in parts for block in blocks_of_rows(part))
-        self.weight_bytes += sum(part.nbytes for part in parts)
-        return parts
+        placed = tuple(block for part in parts for block in blocks_of_rows(canonical(part)))
+        self.weight_bytes += sum(block.nbytes for block in placed)
+        return placed
 
     def place_vector(self, values: Float32) -> Float32:
         """The values as they are."""
@@ -200,7 +202,8 @@ class QuantizedBackend:
         """Make the KV memory, zeroed."""
         slots = shape.blocks * shape.block_size
         self.block_size = shape.block_size
-        self.cache = np.zeros((2, shape.layers, slots, shape.kv_heads, shape.head_dim), shape.dtype)
+        dtype = CACHE_FORMATS[shape.format].dtype
+        self.cache = np.zeros((2, shape.layers, slots, shape.kv_heads, shape.head_dim), dtype)
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks."""

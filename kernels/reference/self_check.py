@@ -14,7 +14,7 @@ from .linear import linear
 from .work import work_of
 
 ROW_COUNTS = (1, 5, 16)
-_SHAPE = CacheShape(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, dtype="float32")
+_SHAPE = CacheShape(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, format="float32")
 
 
 def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:

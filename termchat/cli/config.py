@@ -39,19 +39,18 @@ def show_path(console: Console, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def show_settings(console: Console, as_json: bool) -> None:
-    """Print every setting with its value and where that comes from."""
+    """Print every setting with its value, where that comes from, and what it is for."""
     from ..config import Config
     from ..paths import Paths
+    from ..settings import help_of
 
     loaded = Config.load(Paths.default().config_file)
     for warning in loaded.warnings:
         console.messages.note(warning)
     settings = loaded.show()
     if as_json:
-        console.print_json(
-            [{"key": setting.key, "value": setting.value, "source": setting.source} for setting in settings]
-        )
+        console.print_json([{**setting._asdict(), "help": help_of(setting.key)} for setting in settings])
         return
-    rows = [["SETTING", "VALUE", "FROM"]]
-    rows += [[setting.key, to_json(setting.value), setting.source] for setting in settings]
+    rows = [["SETTING", "VALUE", "FROM", "WHAT IT IS FOR"]]
+    rows += [[key, to_json(value), source, help_of(key)] for key, value, source in settings]
     console.print_table(rows)

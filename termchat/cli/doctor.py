@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..units import number
 from .console import Console
 from .errors import FAILED, OK
-from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options
+from .options import ENGINE_OPTIONS, SectionedCommand, engine_options, given, json_option, model_options
 
 if TYPE_CHECKING:
     from engine import EngineConfig
@@ -162,7 +162,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             }
 
     try:
-        choice = choose(console, setup, name, yes=values["yes"], flags=given(values, ENGINE))
+        choice = choose(console, setup, name, yes=values["yes"], flags=given(values, ENGINE_OPTIONS))
         asyncio.run(measure())
     except UserError as error:
         report.problem(

@@ -1,22 +1,20 @@
-"""Options that several commands share, in sections of the help text."""
+"""Options that several commands share, one entry each, in sections of the help text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import click
 
+from ..settings import ENGINE, SAMPLING
 from .stdin import argument_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMPLETION = "_TERMCHAT_COMPLETE"
 """The variable by which a shell asks how a line that is being typed can go on (click's name for it)."""
-
-ENGINE = ("quantization", "backend", "device", "threads", "context_length", "kv_memory")
-"""Options that become fields of EngineConfig of the same name."""
 
 
 class Section(click.Option):
@@ -221,85 +219,48 @@ raw_option = option(
     "Prompt", "--raw", is_flag=True, help="Continue the text as it is, without the model's chat template."
 )
 
+
+def setting(section: str, name: str, help: str, flags: Sequence[str] = (), **form: Any) -> Callable[[F], F]:
+    """The option that goes over a setting of that name; its help is the setting's."""
+    flags = flags or (f"--{name.replace('_', '-')}",)
+    text = f"{help[0].upper()}{help[1:]}." + (" Can be given several times." if form.get("multiple") else "")
+    return option(section, *flags, name, help=text, **form)
+
+
+SAMPLING_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "temperature": {"flags": ("-t", "--temperature"), "type": float, "metavar": "T"},
+    "top_k": {"type": int, "metavar": "K"},
+    "top_p": {"type": float, "metavar": "P"},
+    "min_p": {"type": float, "metavar": "P"},
+    "repetition_penalty": {"type": float, "metavar": "X"},
+    "presence_penalty": {"type": float, "metavar": "X"},
+    "frequency_penalty": {"type": float, "metavar": "X"},
+    "seed": {"type": int, "metavar": "N"},
+    "max_tokens": {"flags": ("-n", "--max-tokens"), "type": int, "metavar": "N"},
+    "stop": {"type": Text(), "multiple": True, "metavar": "TEXT"},
+}
+"""Options that become fields of SamplingParams of the same name."""
+
+ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "quantization": {"flags": ("--quantize",), "metavar": "FORMAT"},
+    "backend": {"metavar": "NAME"},
+    "device": {"metavar": "NAME"},
+    "threads": {"type": int, "metavar": "N"},
+    "context_length": {"type": int, "metavar": "N"},
+    "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
+}
+"""Options that become fields of EngineConfig of the same name."""
+
 sampling_options = options(
-    option(
-        "Sampling", "-t", "--temperature", type=float, metavar="T", help="0 always takes the likeliest token."
-    ),
-    option("Sampling", "--top-k", type=int, metavar="K", help="Only the K likeliest tokens; 0 is all."),
-    option(
-        "Sampling",
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="Only the likeliest tokens with this much probability.",
-    ),
-    option(
-        "Sampling", "--min-p", type=float, metavar="P", help="Only tokens with this share of the best one's."
-    ),
-    option(
-        "Sampling",
-        "--repetition-penalty",
-        type=float,
-        metavar="X",
-        help="Above 1: tokens that occurred, in the prompt too, become less likely.",
-    ),
-    option(
-        "Sampling",
-        "--presence-penalty",
-        type=float,
-        metavar="X",
-        help="Taken off once for tokens of the reply.",
-    ),
-    option(
-        "Sampling",
-        "--frequency-penalty",
-        type=float,
-        metavar="X",
-        help="Taken off for each time they occurred.",
-    ),
-    option("Sampling", "--seed", type=int, metavar="N", help="The same seed gives the same reply."),
-    option("Sampling", "-n", "--max-tokens", type=int, metavar="N", help="End the reply after N tokens."),
-    option(
-        "Sampling",
-        "--stop",
-        type=Text(),
-        multiple=True,
-        metavar="TEXT",
-        help="End the reply before this text; can be given several times.",
-    ),
+    *(setting("Sampling", name, SAMPLING[name], **form) for name, form in SAMPLING_OPTIONS.items())
 )
-
 engine_options = options(
-    option(
-        "Engine",
-        "--quantize",
-        "quantization",
-        metavar="FORMAT",
-        help="Weights in memory: auto is as stored, none is floats, int8 and int4 are packed.",
-    ),
-    option("Engine", "--backend", metavar="NAME", help="How to compute: auto, or a backend by name."),
-    option("Engine", "--device", metavar="NAME", help="Where to compute: auto, cpu, cuda, cuda:N or mps."),
-    option("Engine", "--threads", type=int, metavar="N", help="CPU threads."),
-    option(
-        "Engine",
-        "--context-length",
-        type=int,
-        metavar="N",
-        help="Tokens a conversation can hold, reply included.",
-    ),
-    option(
-        "Engine",
-        "--kv-memory",
-        type=ByteSize(),
-        metavar="SIZE",
-        help="Memory for conversations, as 512MB or 2GiB.",
-    ),
+    *(setting("Engine", name, ENGINE[name], **form) for name, form in ENGINE_OPTIONS.items())
 )
-
 
 json_option = option("Output", "--json", "as_json", is_flag=True, help="JSON on standard output.")
 
 
-def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Those of the named options that the user has set."""
     return {name: values[name] for name in names if values.get(name) is not None and values[name] != ()}

@@ -10,7 +10,15 @@ import click
 from .. import units
 from .console import Console
 from .errors import CliError
-from .options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
+from .options import (
+    ENGINE_OPTIONS,
+    SectionedCommand,
+    engine_options,
+    given,
+    json_option,
+    model_options,
+    option,
+)
 
 
 @click.command(cls=SectionedCommand)
@@ -33,7 +41,7 @@ def plan(console: Console, /, **values: Any) -> None:
     from .serving import choose, load_setup
 
     choice = choose(
-        console, load_setup(console), values["model"], yes=values["yes"], flags=given(values, ENGINE)
+        console, load_setup(console), values["model"], yes=values["yes"], flags=given(values, ENGINE_OPTIONS)
     )
     try:
         found = plan_memory(choice.config)

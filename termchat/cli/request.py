@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from ..errors import UserError
 from ..messages import StoredConversation
 from ..registry import Registry, RegistryError
-from ..settings import SAMPLING_KEYS
+from ..settings import SAMPLING
 from .console import Console
 from .recording import Recording
 
@@ -47,7 +47,7 @@ class Past(NamedTuple):
     def params(self) -> dict[str, Any]:
         """Its own sampling settings."""
         known = self.conversation.params if self.conversation is not None else {}
-        return {key: value for key, value in known.items() if key in SAMPLING_KEYS}
+        return {key: value for key, value in known.items() if key in SAMPLING}
 
 
 def open_recording(console: Console, database: Path, request: Request) -> tuple[Recording, Past]:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ..errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from .screens.main import MainScreen
+from .ui import Ui
 
 Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
 
@@ -24,13 +22,13 @@ class CommandError(UserError):
 class Command:
     """Something the user can do.
 
-    id: stable, for the settings' [keys]. run: gets the screen and what follows the command's name.
+    id: stable, for the settings' [keys]. run: gets the interface and what follows the command's name.
     title: one line for palette and help. slash: its name after `/`; "" has none. argument: what may follow,
     for the help. key: default keys, separated by commas. palette: whether the palette lists it.
     """
 
     id: str
-    run: Callable[[MainScreen, str], Awaitable[None]]
+    run: Callable[[Ui, str], Awaitable[None]]
     title: str
     group: Group
     slash: str = ""

@@ -32,10 +32,10 @@ class CommandProvider(Provider):
 
     def _run(self, command: Command) -> Callable[[], None] | None:
         screen = self.screen
-        return partial(screen.run_command, command) if isinstance(screen, MainScreen) else None
+        return partial(screen.commands.run, command) if isinstance(screen, MainScreen) else None
 
     def _help(self, command: Command) -> str:
-        keys = self.screen.app.keys.all(command.id) if isinstance(self.screen, MainScreen) else ""
+        keys = self.screen.keys.all(command.id) if isinstance(self.screen, MainScreen) else ""
         parts = [keys, command.usage]
         return "   ".join(part for part in parts if part).replace("[", "\\[")  # it is read as markup
 

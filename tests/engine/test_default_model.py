@@ -49,6 +49,7 @@ async def test_B015_B089_the_files_template_and_row_order_give_the_anchor(
     assert (final.usage.prompt_tokens, final.usage.completion_tokens, final.reason) == (39, 51, "length")
 
 
+@pytest.mark.slow
 async def test_B015_a_file_without_template_says_so(default_model: Path, tmp_path: Path) -> None:
     copy = tmp_path / "bare.gguf"
     data = bytearray(default_model.read_bytes())
@@ -102,6 +103,7 @@ async def test_B029_small_token_limits_hold(engine: AsyncEngine, limit: int, tex
     assert (final.text, final.usage.completion_tokens, final.reason) == (text, limit, "length")
 
 
+@pytest.mark.slow
 async def test_B031_every_request_gets_its_own_text_in_any_batch(engine: AsyncEngine) -> None:
     prompts = [COUNT, [Message("user", "Hi")], [Message("user", "Hi!")], FACES]
     params = [GREEDY, GREEDY, GREEDY, SamplingParams(temperature=0, max_tokens=24)]
@@ -215,6 +217,7 @@ async def test_replies_to_one_prompt_share_its_blocks(engine: AsyncEngine) -> No
     assert sum(final.usage.cached_tokens >= 32 for final in finals) >= 3
 
 
+@pytest.mark.slow
 async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
     engine: AsyncEngine, count_text: str
 ) -> None:
@@ -238,9 +241,10 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
     assert (await run(engine, COUNT, GREEDY)).text == count_text
 
 
+@pytest.mark.slow
 async def test_sixteen_conversations_share_each_step(default_model: Path) -> None:
     """All rows in one step, hardly more steps than the longest reply, hardly a slot of the cache unused."""
-    length = 520
+    length = 320
     config = EngineConfig(model=default_model, max_sequences=16, context_length=1024)
     async with AsyncEngine(config) as engine:
         params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
@@ -252,7 +256,7 @@ async def test_sixteen_conversations_share_each_step(default_model: Path) -> Non
             await asyncio.sleep(0.02)
             snapshot = engine.snapshot()
             rows = max(rows, snapshot.last_step_rows)
-            if all(row.tokens >= 500 for row in snapshot.conversations) and snapshot.running == 16:
+            if all(row.tokens >= 300 for row in snapshot.conversations) and snapshot.running == 16:
                 utilisation.append(snapshot.kv_utilisation)
         finals = await pending
         assert all(len(final.token_ids) == length for final in finals)

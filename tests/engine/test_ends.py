@@ -190,6 +190,7 @@ async def test_a_recomputed_prompt_is_no_cached_prompt(tiny_tokenizer: Path) -> 
         assert again.usage.cached_tokens == engine.snapshot().prefix_tokens_saved
 
 
+@pytest.mark.slow
 async def test_an_engine_and_its_streams_dropped_without_a_word_end(tiny_tokenizer: Path) -> None:
     before = engine_threads()
     engine: AsyncEngine | None = engine_of(tiny_tokenizer, [[A] * 1500] * 4, 0.001)
@@ -224,6 +225,7 @@ def test_an_engine_whose_loop_is_gone_leaves_no_thread(tiny_tokenizer: Path, mom
     assert engine.snapshot().state == "closed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [random.randrange(10**9)])
 def test_sessions_of_every_kind_leave_nothing(tiny_tokenizer: Path, seed: int) -> None:
     """Random submits, aborts and dropped streams over tiny pools; engines closed, dropped, or cut off."""
@@ -301,6 +303,7 @@ def own_memory() -> int:
     return sum(int(fields[name].split()[0]) for name in ("RssAnon", "VmSwap")) * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_N035_memory_does_not_grow_with_the_number_of_requests(tiny_tokenizer: Path) -> None:
     rng = random.Random(9)
@@ -426,6 +429,7 @@ def test_a_forked_process_is_told_that_no_engine_runs_in_it(tiny_tokenizer: Path
     assert later == "a child forked later works"
 
 
+@pytest.mark.slow
 def test_N012_a_program_that_leaves_while_prompts_are_tokenized_ends(tiny_tokenizer: Path) -> None:
     assert run(EXITING, tiny_tokenizer) == ["left"]
 
@@ -441,6 +445,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_model_file_that_is_cut_short_in_use_ends_replies_and_not_the_program(
     default_model: Path, tmp_path: Path
 ) -> None:

@@ -227,6 +227,7 @@ async def test_a_slow_consumer_finds_one_merged_delta(default_model: Path) -> No
     assert deltas[0].text == "1" * 100 == final.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["abort", "leave", "aclose", "drop", "close engine"])
 async def test_every_way_to_stop_ends_the_request(default_model: Path, how: str) -> None:
     async with engine_of(default_model, [[ONE] * 5000, [DOT, END]], 0.001) as engine:
@@ -270,6 +271,7 @@ def state_of(engine: AsyncEngine, stream: ResponseStream) -> str:
     return rows.get(stream.id, "done or not yet submitted")
 
 
+@pytest.mark.slow
 async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path) -> None:
     seed = random.randrange(10**9)
     print("seed", seed)

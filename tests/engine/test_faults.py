@@ -281,6 +281,7 @@ def wait_for_threads() -> list[str]:
     return threads()
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_call_of_the_engines_threads_leaves_nobody_waiting(
     sites: Sites, tiny_tokenizer: Path
 ) -> None:
@@ -300,6 +301,7 @@ def test_a_fault_while_a_fault_is_dealt_with_leaves_nobody_waiting(
     inject(sites, failing - usual, lambda: Session(tiny_tokenizer, fails=True))
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_call_while_loading_is_one_error(sites: Sites, tiny_tokenizer: Path) -> None:
     """It is raised by `async with`, and nothing stays: no thread, no state that looks well."""
     from engine import EngineError

@@ -16,6 +16,7 @@ def fuzz(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("fuzz")
 
 
+@pytest.mark.slow
 def test_B019_mutated_models_start_or_are_refused(
     fuzz: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,6 +267,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         read_gguf(path)
 
 
+@pytest.mark.slow
 def test_B021_truncated_default_model(default_model: Path, tmp_path: Path) -> None:
     whole = default_model.read_bytes()
     assert len(whole) == 98_362_432
@@ -307,6 +308,7 @@ def mutations(whole: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_B019_mutated_headers_load_or_are_refused(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

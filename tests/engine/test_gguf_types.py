@@ -6,56 +6,44 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.loading.convert import (
-    canonical_format,
-    read_rows,
-    to_float32,
-    to_packed,
-    to_vector,
-    to_weight,
-)
+from engine.loading import convert
+from engine.loading.convert import to_vector
 from engine.loading.gguf import read_gguf
-from engine.loading.stored import BLOCKS, GGUF_TYPES, StoredTensor
+from engine.loading.stored import GGUF_TYPES, StoredTensor
 from engine.quantization import dequantize
-from kernels.weights import Packed, Plain
+from kernels import stored
+from kernels.stored import canonical
+from kernels.weights import BLOCKS, Canonical, Packed, Plain, Stored
+from stored_blocks import FLOATS, random_blocks
 
 ROWS, COLUMNS = 6, 512
 
 
-def blocks_of(type: str, scale_at: tuple[int, ...], seed: int = 0) -> StoredTensor:
-    """Random bytes as blocks, with sane float16 numbers at the given offsets."""
-    rng = np.random.default_rng(seed)
-    values, width = BLOCKS[type]
-    data = rng.integers(0, 256, (ROWS, COLUMNS // values, width), np.uint8)
-    for at in scale_at:
-        scales = (rng.standard_normal(data.shape[:2]) * 0.01).astype(np.float16)
-        data[..., at : at + 2] = scales[..., None].view(np.uint8)
-    return StoredTensor("w", (ROWS, COLUMNS), type, data.reshape(-1))
+def to_weight(tensor: StoredTensor) -> Canonical:
+    """In its own format, as a backend without a way of its own makes it."""
+    return canonical(convert.to_weight(tensor, BLOCKS[tensor.type].format))
 
 
-# Where the blocks of each type hold float16 numbers (ggml-common.h); other bytes may take any value.
-FLOATS = {
-    "Q4_0": (0,),
-    "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q5_1": (0, 2),
-    "Q8_0": (0,),
-    "Q2_K": (80, 82),
-    "Q3_K": (108,),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
-    "Q6_K": (208,),
-    "IQ2_XXS": (0,),
-    "IQ2_XS": (0,),
-    "IQ2_S": (0,),
-    "IQ3_XXS": (0,),
-    "IQ3_S": (0,),
-    "IQ1_S": (0,),
-    "IQ4_NL": (0,),
-    "IQ4_XS": (0,),
-    "TQ1_0": (52,),
-    "TQ2_0": (64,),
-}
+def to_float32(tensor: StoredTensor) -> Plain:
+    weight = convert.to_weight(tensor, "f32")
+    assert isinstance(weight, Plain)
+    return weight
+
+
+def canonical_format(type: str) -> str:
+    return BLOCKS[type].format
+
+
+def read_rows(tensor: StoredTensor, rows: slice) -> np.ndarray:
+    data = tensor.data.reshape(tensor.shape[0], -1)
+    return stored.read_rows(Stored(tensor.type, (ROWS, COLUMNS), data, tensor.name), rows)
+
+
+def blocks_of(type: str) -> StoredTensor:
+    blocks = random_blocks(np.random.default_rng(0), type, ROWS, COLUMNS)
+    return StoredTensor("w", blocks.shape, type, blocks.data.reshape(-1))
+
+
 EXACT = ("Q4_0", "Q4_1", "Q5_0", "Q8_0")
 
 
@@ -68,13 +56,13 @@ def test_block_sizes_are_those_of_the_gguf_package() -> None:
     for number, name in GGUF_TYPES.items():
         kind = gguf.GGMLQuantizationType(number)
         assert kind.name == name
-        assert gguf.GGML_QUANT_SIZES[kind] == BLOCKS[name]
+        assert gguf.GGML_QUANT_SIZES[kind] == BLOCKS[name][:2]
     assert set(BLOCKS) == set(GGUF_TYPES.values())
 
 
 @pytest.mark.parametrize("type", EXACT)
 def test_exact_types_keep_every_value(type: str) -> None:
-    tensor = blocks_of(type, FLOATS[type])
+    tensor = blocks_of(type)
     weight = to_weight(tensor)
     assert isinstance(weight, Packed)
     assert weight.format == canonical_format(type)
@@ -84,7 +72,7 @@ def test_exact_types_keep_every_value(type: str) -> None:
 
 @pytest.mark.parametrize("type", ["Q4_0", "Q4_1", "Q8_0"])
 def test_exact_types_are_views_of_the_file(type: str) -> None:
-    tensor = blocks_of(type, FLOATS[type])
+    tensor = blocks_of(type)
     weight = to_weight(tensor)
     assert isinstance(weight, Packed)
     assert np.shares_memory(weight.codes, tensor.data)
@@ -113,7 +101,7 @@ def test_float_types_are_views_of_the_file(type: str) -> None:
 
 
 def test_q4_k_differs_by_the_rounding_of_its_scales_only() -> None:
-    tensor = blocks_of("Q4_K", FLOATS["Q4_K"])
+    tensor = blocks_of("Q4_K")
     weight = to_weight(tensor)
     assert isinstance(weight, Packed)
     assert weight.format == "q4"
@@ -128,7 +116,7 @@ def test_q4_k_differs_by_the_rounding_of_its_scales_only() -> None:
 
 @pytest.mark.parametrize("type", sorted(set(FLOATS) - set(EXACT) - {"Q4_K"}))
 def test_other_types_come_within_half_a_step_of_q8(type: str) -> None:
-    tensor = blocks_of(type, FLOATS[type])
+    tensor = blocks_of(type)
     weight = to_weight(tensor)
     assert isinstance(weight, Packed)
     assert weight.format == canonical_format(type) == "q8"
@@ -141,7 +129,7 @@ def test_other_types_come_within_half_a_step_of_q8(type: str) -> None:
 
 
 def test_q4_0_beyond_float16_falls_to_q8() -> None:
-    tensor = blocks_of("Q4_0", (0,))
+    tensor = blocks_of("Q4_0")
     tensor.data.reshape(ROWS, -1, 18)[0, 0, :2] = np.float16([9000]).view(np.uint8)
     weight = to_weight(tensor)
     assert isinstance(weight, Packed)
@@ -153,7 +141,7 @@ def test_q4_0_beyond_float16_falls_to_q8() -> None:
 @pytest.mark.parametrize("type", ["Q4_0", "Q4_K", "Q6_K"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_scales_that_are_not_finite_are_refused(type: str, bad: float) -> None:
-    tensor = blocks_of(type, FLOATS[type])
+    tensor = blocks_of(type)
     at, width = FLOATS[type][0], BLOCKS[type][1]
     tensor.data.reshape(ROWS, -1, width)[3, 1, at : at + 2] = np.float16([bad]).view(np.uint8)
     with pytest.raises(ValueError, match="row 3 holds a value that is not finite"):
@@ -163,7 +151,7 @@ def test_scales_that_are_not_finite_are_refused(type: str, bad: float) -> None:
 @pytest.mark.parametrize("type", ["F32", "BF16", "Q4_1", "Q8_0"])
 def test_data_at_odd_addresses_gives_the_same_values(type: str) -> None:
     if type in FLOATS:
-        tensor = blocks_of(type, FLOATS[type])
+        tensor = blocks_of(type)
     else:
         data = np.random.default_rng(2).integers(0, 60, ROWS * COLUMNS * BLOCKS[type][1], np.uint8)
         tensor = StoredTensor("w", (ROWS, COLUMNS), type, data)
@@ -180,10 +168,10 @@ def test_wide_matrices_are_converted_in_pieces_like_whole_ones() -> None:
     values = rng.standard_normal((40, 8192)).astype(np.float32)
     tensor = StoredTensor("w", values.shape, "F32", values.reshape(-1).view(np.uint8))
     for format in ("q8", "q4"):
-        whole = to_packed(tensor, format)
+        whole = convert.to_weight(tensor, format)
         for row in (0, 15, 16, 39):
             one = StoredTensor("w", (1, 8192), "F32", values[row].view(np.uint8))
-            piece = to_packed(one, format)
+            piece = convert.to_weight(one, format)
             assert np.array_equal(piece.codes[0], whole.codes[row])
             assert np.array_equal(piece.scales[0], whole.scales[row])
 

@@ -30,6 +30,8 @@ from kernels.backends import open_backend
 from kernels.interface import BackendSettings, CacheShape, Inputs, Limits, Operations, Value
 from random_weights import RandomTensors
 
+pytestmark = pytest.mark.slow
+
 SPEC = ModelSpec(
     architecture="llama",
     layers=(LayerSpec(),) * 2,

@@ -18,6 +18,8 @@ from engine.runner import StepResult
 from engine.scheduler import StepPlan
 from kernels.native import available, unavailable_reason
 
+pytestmark = pytest.mark.slow
+
 Digests = dict[int, str]
 """Of the float32 logits of a request's sampled rows, by the position of the token drawn from them."""
 

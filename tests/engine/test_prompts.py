@@ -36,6 +36,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
 async def test_N012_a_huge_prompt_is_refused_with_a_lower_bound_and_delays_nobody(
     default_model: Path, kind: str

@@ -28,6 +28,7 @@ def quality() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_native_is_as_close_to_float_as_promised(default_model: Path, quality: ModuleType) -> None:
     if not available():
         compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")

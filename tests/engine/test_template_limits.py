@@ -114,6 +114,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_template_is_refused(name: str):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -142,6 +143,7 @@ def test_clock_is_the_last_resort(monkeypatch: pytest.MonkeyPatch):
         )
 
 
+@pytest.mark.slow
 def test_all_attempts_share_one_budget(monkeypatch: pytest.MonkeyPatch):
     """A template that burns most of its time in each form of the conversation, and then refuses it."""
     monkeypatch.setattr(budget, "_SECONDS", 1.0)
@@ -164,6 +166,7 @@ LOOKING_BACK = (
 )
 
 
+@pytest.mark.slow
 def test_601_turns_of_2000_characters():
     talk = [Message("user" if i % 2 == 0 else "assistant", "word " * 400) for i in range(601)]
     assert len(render_chat(GROWING, talk)) > 1_200_000
@@ -219,6 +222,7 @@ def test_long_message():
     assert render_chat("{{ messages[0].content|trim }}!", [Message("user", text)]) == text.strip() + "!"
 
 
+@pytest.mark.slow
 def test_budgets_of_threads_are_their_own():
     results: list[object] = []
 

@@ -75,6 +75,7 @@ def random_text(rng: random.Random, parts: list[str]) -> str:
     return "".join(rng.choices(parts, k=rng.randint(1, 12)))
 
 
+@pytest.mark.slow
 def test_byte_level_as_transformers_reads_it(tmp_path: Path, byte_level: Pipeline):
     config = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "chat_template": TEMPLATE}
     folder = write(
@@ -107,6 +108,7 @@ def test_byte_level_as_transformers_reads_it(tmp_path: Path, byte_level: Pipelin
     assert tokenizer.vocab_size == 49153
 
 
+@pytest.mark.slow
 def test_same_tokens_as_the_gguf_file(tmp_path: Path, byte_level: Pipeline, default_model: Path):
     tokenizer, gguf = load_tokenizer(write(tmp_path / "m", byte_level)), load_tokenizer(default_model)
     text = "<|im_start|>user\nSay 42 things: naïve café, 日本語 🫠\n\n    indented<|im_end|>"
@@ -183,6 +185,7 @@ def test_white_space_that_control_tokens_swallow(tmp_path: Path):
         assert tokenizer.encode(text) == oracle.encode(text, add_special_tokens=False), text
 
 
+@pytest.mark.slow
 def test_truncation_and_padding_in_the_file_are_off(tmp_path: Path, byte_level: Pipeline):
     pipeline = Pipeline.from_str(byte_level.to_str())
     pipeline.enable_truncation(4)

@@ -39,6 +39,7 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+PARTIAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
     "llama": ("LlamaConfig", {}),
     "llama-mha-tied": ("LlamaConfig", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
@@ -57,6 +58,64 @@ MODELS = {
         {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3Config", {"head_dim": 24}),
+    "llama-mlp-biases": ("LlamaConfig", {"mlp_bias": True}),
+    "gemma2": (
+        "Gemma2Config",
+        {"head_dim": 24, "query_pre_attn_scalar": 24, "sliding_window": 6, "attn_logit_softcapping": 5.0},
+    ),
+    "gemma2-no-caps": (
+        "Gemma2Config",
+        {"head_dim": 16, "attn_logit_softcapping": None, "final_logit_softcapping": None},
+    ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "num_hidden_layers": 7,
+            "sliding_window": 6,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+        },
+    ),
+    "granite": (
+        "GraniteConfig",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.1,
+            "residual_multiplier": 0.4,
+            "logits_scaling": 0.5,
+        },
+    ),
+    "phi3": ("Phi3Config", {"pad_token_id": 0, "sliding_window": 9}),
+    "phi3-partial": (
+        "Phi3Config",
+        {"pad_token_id": 0, "rope_parameters": {**PARTIAL_ROPE, "partial_rotary_factor": 0.75}},
+    ),
+    "olmo2": ("Olmo2Config", {}),
+    "olmo3": (
+        "Olmo3Config",
+        {
+            "num_hidden_layers": 5,
+            "sliding_window": 6,
+            "rope_parameters": {
+                "full_attention": YARN_ROPE,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
+    "smollm3": ("SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0, "eos_token_id": 1}),
+    "glm4": (
+        "Glm4Config",
+        {
+            "head_dim": 16,
+            "pad_token_id": 0,
+            "eos_token_id": [1],
+            "rope_parameters": {**PARTIAL_ROPE, "partial_rotary_factor": 0.5},
+        },
+    ),
 }
 PROMPTS = (37, 1, 16, 5)
 NEW_TOKENS = 4
@@ -156,6 +215,7 @@ def check_against(model: torch.nn.Module, checkpoint: Checkpoint, kind: str) -> 
             check_close(row[0], wanted[s][PROMPTS[s] + i], f"decode {i} of sequence {s} in a batch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_equal_transformers(kind: str, tmp_path: Path) -> None:
     model = make(kind, tmp_path)
@@ -188,6 +248,31 @@ def interleaved(rows: np.ndarray, heads: int) -> np.ndarray:
     return rows.reshape(heads, 2, size // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
+TURNED = ("llama", "granite", "smollm3")
+"""Architectures whose GGUF files hold queries and keys in another order than safetensors."""
+GGUF_OPTIONS: dict[str, dict[str, float | str]] = {
+    "gemma2": {
+        "attention.sliding_window": 6,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma3": {
+        "attention.sliding_window": 6,
+        "rope.freq_base_swa": 100.0,
+        "rope.scaling.type": "linear",
+        "rope.scaling.factor": 8.0,
+    },
+    "granite": {
+        "attention.scale": 0.1,
+        "embedding_scale": 3.0,
+        "residual_scale": 0.4,
+        "logit_scale": 0.5,
+    },
+    "phi3": {"attention.sliding_window": 9},
+    "glm4": {"rope.dimension_count": 8},
+}
+
+
 def write_gguf(
     path: Path, model: torch.nn.Module, architecture: str, factors: np.ndarray | None = None
 ) -> None:
@@ -202,8 +287,12 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_key_length(config.head_dim if hasattr(config, "head_dim") else 16)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    writer.add_key_length(getattr(config, "head_dim", 16))
+    for name, number in GGUF_OPTIONS.get(architecture, {}).items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(number)]
+        add(f"{architecture}.{name}", number)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
@@ -211,11 +300,12 @@ def write_gguf(
     for key, value in model.state_dict().items():
         values = value.numpy()
         for projection, count in heads.items():
-            if architecture == "llama" and projection in key:
+            if architecture in TURNED and projection in key:
                 values = interleaved(values, count)
         name = names.get_name(key, try_suffixes=(".weight", ".bias"))
         if not (key == "lm_head.weight" and config.tie_word_embeddings):
-            writer.add_tensor(name, np.ascontiguousarray(values))
+            kept = "norm" in key and architecture.startswith("gemma")
+            writer.add_tensor(name, np.ascontiguousarray(values) + np.float32(kept))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -223,7 +313,11 @@ def write_gguf(
 
 
 @pytest.mark.parametrize(
-    "kind", ["llama", "llama-mha-tied", "llama-biases", "llama-head-dim", "qwen2", "qwen3"]
+    "kind",
+    [
+        *("llama", "llama-mha-tied", "llama-biases", "llama-head-dim", "qwen2", "qwen3"),
+        *("gemma2", "gemma3", "granite", "phi3", "olmo2", "smollm3", "glm4"),
+    ],
 )
 def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     """Llama's GGUF rows are interleaved, Qwen's are not: each is read in its own order."""
@@ -231,7 +325,7 @@ def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     architecture = kind.partition("-")[0]
     write_gguf(tmp_path / "m.gguf", model, architecture)
     checkpoint = open_checkpoint(tmp_path / "m.gguf")
-    layout = "interleaved" if architecture == "llama" else "half"
+    layout = "interleaved" if architecture in (*TURNED, "glm4") else "half"
     assert checkpoint.spec.ropes[0].layout == layout
     check_against(model, checkpoint, kind)
 

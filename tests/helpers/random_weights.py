@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.models.families import FAMILIES
+from engine.models.families import llama
 from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
-from kernels.weights import Packed, Plain, Weight, group_count
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
 
 def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
     """A matrix of random codes."""
-    groups = group_count(columns)
-    scales = (rng.random((rows, groups), np.float32) * (0.02 if form == "q4" else 0.002)).astype(np.float16)
-    if form == "q8":
-        codes = rng.integers(-128, 128, (rows, groups, 32)).astype(np.int8)
-        return Packed("q8", (rows, columns), codes, scales)
-    codes = rng.integers(0, 256, (rows, groups, 16)).astype(np.uint8)
-    return Packed("q4", (rows, columns), codes, scales, (scales * np.float16(-7)).astype(np.float16))
+    format = FORMATS[form]
+    grid = rows, -(-columns // format.group)
+    scales = (rng.random(grid, np.float32) * (0.3 / format.top)).astype(np.float16)
+    least, most = np.iinfo(format.dtype).min, np.iinfo(format.dtype).max
+    codes = rng.integers(least, most + 1, (*grid, format.code_bytes)).astype(format.dtype)
+    minima = (scales * np.float16(-(format.top // 2))).astype(np.float16) if format.minima else None
+    return Packed(form, (rows, columns), codes, scales, minima)
 
 
 def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, scale: float = 0.1) -> Weight:
     """A matrix in a format; scale: standard deviation of plain values."""
-    if form in ("q4", "q8"):
+    if FORMATS[form].packed:
         return random_packed(rng, form, rows, columns)
     values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(scale)
     if form == "bf16":
@@ -45,7 +45,7 @@ class RandomTensors(dict[str, Weight]):
         spec: ModelSpec,
         forms: Sequence[str] = ("f32",),
         *,
-        family: Family = FAMILIES["llama"],
+        family: Family = llama.FAMILY,
         tied: bool = True,
         biases: bool = False,
         scale: float = 0.1,

@@ -108,6 +108,7 @@ def test_noise_is_finite_and_precise_over_many_hashes():
         assert np.max(np.abs(noise - exact_gumbel(h))) < 3e-6
 
 
+@pytest.mark.slow
 def test_fifty_million_draws_are_finite_with_the_mean_and_variance_of_gumbel():
     rng = np.random.default_rng(4)
     count, total, squares = 0, 0.0, 0.0
@@ -167,6 +168,7 @@ def test_neighbouring_seeds_positions_and_tokens_are_uncorrelated():
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < tolerance
 
 
+@pytest.mark.slow
 def test_draws_follow_the_softmax():
     # 30,000 positions of one seed over 1,000 ids; chi-square has a mean of 999 and a deviation of 44.7.
     logits = np.random.default_rng(8).normal(0, 1, 1000).astype(np.float32)

@@ -1,4 +1,4 @@
-"""exp32, cosine_sine and tree_sum: error bounds, edges, the same bits in numpy, torch and at every place."""
+"""exp32 and what is made of it, cosine_sine and tree_sum: error bounds, edges, the same bits everywhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.arithmetic import cosine_sine, exp32
-from kernels.reference.numerics import PIECE, exp_, tree_sum
+from kernels.arithmetic import cosine_sine, exp32, gated, gelu, gelu_tanh, silu, tanh32
+from kernels.reference.numerics import PIECE, exp, exp_, tree_sum
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
 
@@ -84,6 +84,60 @@ def test_exp_in_place_is_the_same_in_every_piece():
     want = exp32(x, torch.int32)
     assert exp_(x) is x
     assert torch.equal(x, want)
+
+
+def around_zero(count: int) -> np.ndarray:
+    draw = np.random.default_rng(5)
+    parts = [draw.uniform(-width, width, count) for width in (12, 1, 1e-3)]
+    edges = [0.0, 0.625, -0.625, 1e30, -1e30, np.nan]
+    return np.concatenate([*parts, edges]).astype(np.float32)
+
+
+def test_tanh_is_within_the_promised_error_of_the_exact_value():
+    x = around_zero(200_000)
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = tanh32(x, exp32)
+    exact = np.tanh(x[:-1].astype(np.float64))
+    assert (np.abs(y[:-1] - exact) / np.spacing(np.abs(exact).astype(np.float32))).max() < 2
+    assert np.isnan(y[-1])
+    assert tanh32(np.array([-np.inf, np.inf], np.float32)[:0], exp32).shape == (0,)
+
+
+def test_gates_are_those_of_the_papers():
+    x = around_zero(20_000)[:-3]
+    exact = x.astype(np.float64)
+    below = np.array([math.erfc(-v / math.sqrt(2)) / 2 for v in exact])
+    cubic = math.sqrt(2 / math.pi) * (exact + 0.044715 * exact**3)
+    cases = {
+        silu: exact / (1 + np.exp(-exact)),
+        gelu: exact * below,
+        gelu_tanh: exact / 2 * (1 + np.tanh(cubic)),
+    }
+    for function, want in cases.items():
+        found = function(x, exp32)
+        assert np.abs(found - want).max() < 2e-6, function
+        near = np.abs(exact) < 3
+        assert np.allclose(found[near], want[near], rtol=1e-6, atol=0), function
+
+
+def test_the_clamped_gate_is_gpt_oss_s():
+    gate, up = np.meshgrid(np.linspace(-12, 12, 97), np.linspace(-12, 12, 97))
+    low, high = np.minimum(gate, 7), np.clip(up, -7, 7)
+    want = (high + 1) * low / (1 + np.exp(-1.702 * low))
+    found = gated("clamped", gate.astype(np.float32), up.astype(np.float32), exp32)
+    assert np.allclose(found, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu_tanh", "gelu", "clamped"])
+def test_gates_have_the_same_bits_in_numpy_and_torch(kind):
+    x, up = around_zero(5000)[:-1], around_zero(5000)[::-1][1:].copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = gated(kind, x, up, exp32)
+        capped = tanh32(x, exp32)
+    found = gated(kind, torch.from_numpy(x), torch.from_numpy(up), exp)
+    number = ~np.isnan(want)
+    np.testing.assert_array_equal(bits(found.numpy())[number], bits(want)[number])
+    np.testing.assert_array_equal(bits(tanh32(torch.from_numpy(x), exp).numpy()), bits(capped))
 
 
 def halving_sum(values: list[np.float32]) -> np.float32:

@@ -35,7 +35,9 @@ class Case:
     values: list[torch.Tensor]
     queries: list[torch.Tensor]
 
-    def run(self, runs: list[tuple[int, int, int]], window: int | None = None) -> torch.Tensor:
+    def run(
+        self, runs: list[tuple[int, int, int]], window: int | None = None, cap: float | None = None
+    ) -> torch.Tensor:
         """One step of these (sequence, first position, rows), each sequence once, in this order."""
         positions = [np.arange(first, first + rows, dtype=np.int32) for _, first, rows in runs]
         where = Step.of(
@@ -45,17 +47,20 @@ class Case:
         )
         q = torch.cat([self.queries[s][first : first + rows] for s, first, rows in runs])
         with torch.inference_mode():
-            return attend(self.cache, 0, q, work_of(where, self.cache, self.heads, window, CPU), self.scale)
+            work = work_of(where, self.cache, self.heads, window, CPU)
+            return attend(self.cache, 0, q, work, self.scale, cap)
 
     @property
     def scale(self) -> float:
         return self.cache.shape.head_dim**-0.5
 
-    def dense(self, sequence: int, position: int, window: int | None = None) -> torch.Tensor:
+    def dense(
+        self, sequence: int, position: int, window: int | None = None, cap: float | None = None
+    ) -> torch.Tensor:
         """What the row at this position must come to, in float64."""
         shape = self.cache.shape
         seen = slice(0 if window is None else max(0, position - window + 1), position + 1)
-        stored = getattr(torch, shape.dtype)
+        stored = getattr(torch, shape.format)
         k, v = (
             kv[sequence][seen].to(stored).double().view(-1, shape.kv_heads, shape.head_dim)
             for kv in (self.keys, self.values)
@@ -64,7 +69,9 @@ class Case:
         mixed = []
         for head in range(self.heads):
             kv_head = head // (self.heads // shape.kv_heads)
-            weights = torch.softmax(k[:, kv_head] @ q[head] * self.scale, 0)
+            scores = k[:, kv_head] @ q[head] * self.scale
+            scores = scores if cap is None else torch.tanh(scores / cap) * cap
+            weights = torch.softmax(scores, 0)
             mixed.append(weights @ v[:, kv_head])
         return torch.cat(mixed)
 
@@ -105,18 +112,18 @@ def assert_same_bits(found: torch.Tensor, want: torch.Tensor, about: str = "") -
     assert torch.equal(found.view(torch.int32), want.view(torch.int32)), about
 
 
-@pytest.mark.parametrize("window", [None, 1, 5, 130])
+@pytest.mark.parametrize(("window", "cap"), [(None, None), (1, None), (5, 2.0), (130, None), (130, 0.5)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (5, 1), (9, 3)])
-def test_attention_is_that_of_the_dense_formulation(heads, kv_heads, dtype, window):
+def test_attention_is_that_of_the_dense_formulation(heads, kv_heads, dtype, window, cap):
     lengths = [1, 7, 16, 140, 260]
     case = make_case(lengths, heads=heads, kv_heads=kv_heads, dtype=dtype, seed=heads)
-    decode = case.run([(s, n - 1, 1) for s, n in enumerate(lengths)], window)
-    prefill = case.run([(s, 0, n) for s, n in enumerate(lengths)], window)
+    decode = case.run([(s, n - 1, 1) for s, n in enumerate(lengths)], window, cap)
+    prefill = case.run([(s, 0, n) for s, n in enumerate(lengths)], window, cap)
     row = 0
     for sequence, length in enumerate(lengths):
         for position in {0, length // 2, length - 1}:
-            want = case.dense(sequence, position, window)
+            want = case.dense(sequence, position, window, cap)
             torch.testing.assert_close(prefill[row + position].double(), want, rtol=1e-5, atol=2e-6)
         row += length
         assert_same_bits(decode[sequence], prefill[row - 1])
@@ -134,6 +141,7 @@ def test_lengths_around_the_edge_of_a_block(blocks, block_size):
         torch.testing.assert_close(found[sequence].double(), want, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize("seed", range(3))
 def test_bits_do_not_depend_on_company_chunks_order_or_threads(seed, window, torch_threads):

@@ -1,6 +1,8 @@
 """What the tests of the application share."""
 
+import asyncio
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -30,4 +32,33 @@ def styles_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "parse", parse_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pilots_wait_for_messages() -> Iterator[None]:
+    """A pilot's pause lasts until no widget has a message left, nor after a frame more.
+
+    Textual's own waits until the processor has had nothing to do for 20 ms: a second while an engine works.
+    """
+    from textual.constants import MAX_FPS
+    from textual.pilot import Pilot
+
+    def at_rest(node: Any) -> bool:
+        queue = node._message_queue
+        return not node.is_running or (queue.empty() and bool(queue.ready_event._waiters))
+
+    async def pause(pilot: Pilot[Any], delay: float | None = None) -> None:
+        for seconds in (1 / MAX_FPS, 0) if delay is None else (delay,):
+            await pilot._wait_for_screen()
+            deadline = time.monotonic() + 1
+            while delay is None and time.monotonic() < deadline:
+                await asyncio.sleep(0)
+                if all(map(at_rest, (pilot.app, *pilot.app.screen.walk_children(with_self=True)))):
+                    break
+            await asyncio.sleep(seconds)
+        pilot.app.screen._on_timer_update()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pilot, "pause", pause)
         yield

@@ -11,7 +11,7 @@ import pytest
 from engine import EngineConfig, SamplingParams
 from termchat.config import Config, ConfigError, Setting, set_value
 from termchat.sampling import resolve_sampling
-from termchat.settings import OPTIONS, SAMPLING_KEYS, engine_keys
+from termchat.settings import ENGINE, OPTIONS, SAMPLING
 
 EXAMPLE = """\
 # my settings
@@ -130,8 +130,8 @@ def test_the_engines_settings_are_not_imported_for_nothing(file: Path) -> None:
 
 
 def test_every_field_named_here_is_one_of_the_engine() -> None:
-    assert set(SAMPLING_KEYS) < set(SamplingParams.__dataclass_fields__)
-    assert {*engine_keys(), "model"} == set(EngineConfig.__dataclass_fields__)
+    assert set(SAMPLING) < set(SamplingParams.__dataclass_fields__)
+    assert {*ENGINE, "model"} == set(EngineConfig.__dataclass_fields__)
 
 
 def test_a_flag_goes_over_the_config_over_the_registry_over_the_model() -> None:

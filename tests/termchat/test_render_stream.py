@@ -87,6 +87,7 @@ def key(row: Row) -> tuple[object, ...]:
     return row.fragments, row.line, row.offset, row.lead, row.fill, row.whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200))
 def test_streamed_rows_equal_rows_at_once(seed: int) -> None:
     rng = random.Random(seed)

@@ -209,6 +209,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shim.so"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "without",
     [{"NO_LOCKS": str(errno.ENOLCK)}, {"NO_LOCKS": str(errno.ENOSYS)}, {"NO_SHARED": "1"}],

@@ -46,6 +46,7 @@ V2 = (
 )
 
 
+@pytest.mark.slow
 def test_B081_eight_processes_that_start_with_no_database(tmp_path: Path) -> None:
     path = tmp_path / "fresh" / "t.db"
     code = """
@@ -71,6 +72,7 @@ with Store(path) as store:
     healthy(path)
 
 
+@pytest.mark.slow
 def test_B081_two_processes_lose_none_of_500_turns_each(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     code = """
@@ -188,6 +190,7 @@ os._exit(0)
         assert len(store.tree("c")) == 2
 
 
+@pytest.mark.slow
 def test_B081_eight_processes_that_start_after_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     code = """
@@ -253,6 +256,7 @@ def test_what_killed_processes_leave_behind_is_swept_up(tmp_path: Path) -> None:
     assert list(writers.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_writers_come_and_go_without_losing_their_claims(tmp_path: Path) -> None:
     code = """
 from termchat.store.writers import Writer, is_alive, sweep
@@ -408,6 +412,7 @@ database.Database(path, ((*schema.MIGRATIONS[0][:4], "not sql"),))
     healthy(path)
 
 
+@pytest.mark.slow
 def test_B085_eight_processes_migrate_at_once(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with Store(path) as store:
@@ -443,6 +448,7 @@ except StoreBusyError:
         assert store.conversation("c").title == "mine"
 
 
+@pytest.mark.slow
 def test_killing_a_writer_at_any_moment_leaves_a_prefix(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     code = """

@@ -275,6 +275,7 @@ def mutations() -> list[Callable[[random.Random, str], str]]:
     return [drop, insert, swap, value]
 
 
+@pytest.mark.slow
 def test_mutated_files_give_problems_not_exceptions(tmp_path: Path) -> None:
     originals = [file.read_text() for file in sorted(FOLDER.glob("*.toml"))]
     refused = 0
@@ -317,6 +318,7 @@ class ThemedApp(App[None]):
         yield Static("text", markup=False)
 
 
+@pytest.mark.slow
 async def test_an_app_takes_them_all() -> None:
     app = ThemedApp()
     async with app.run_test() as pilot:

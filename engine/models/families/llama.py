@@ -1,6 +1,6 @@
 """Llama 1 to 3.3, and others of the same build: SmolLM2 among them; GGUF files of Mistral say llama, too."""
 
-from ..family import MLP_BIASES, NAMES, Family
+from ..family import ATTENTION_BIASES, MLP_BIASES, NAMES, Family
 
 FAMILY = Family(
     model_types=("llama",),
@@ -8,7 +8,7 @@ FAMILY = Family(
     gguf_layout="interleaved",
     names={**NAMES, **MLP_BIASES},
     bias_options={
-        "attention_bias": ("q_bias", "k_bias", "v_bias", "output_bias"),
+        "attention_bias": ATTENTION_BIASES,
         "mlp_bias": tuple(MLP_BIASES),
     },
 )

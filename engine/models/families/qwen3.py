@@ -1,12 +1,12 @@
 """Qwen 3 (arXiv 2505.09388): norms on queries and keys, no biases."""
 
-from ..family import HEAD_NORMS, NAMES, Family
+from ..family import ATTENTION_BIASES, HEAD_NORMS, NAMES, Family
 from .qwen2 import WINDOWS
 
 FAMILY = Family(
     model_types=("qwen3",),
     architectures=("qwen3",),
     names={**NAMES, **HEAD_NORMS},
-    bias_options={"attention_bias": ("q_bias", "k_bias", "v_bias", "output_bias")},
+    bias_options={"attention_bias": ATTENTION_BIASES},
     windows=WINDOWS,
 )

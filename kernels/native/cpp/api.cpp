@@ -1,4 +1,5 @@
 // The C functions that kernels/native/library.py calls.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -105,20 +106,24 @@ EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int coun
     return nullptr;
 }
 
-// Copies the sources of all matrices made since the last call. Memory is the limit, not arithmetic, and the caller's
-// other threads have things to do meanwhile: one CPU is left to them.
-EXPORT int native_fill(Model* model, char* message, int size) {
+// Copies the sources of all matrices made since the last call. A matrix of stored blocks that its format can't hold is
+// no longer there afterwards.
+EXPORT int native_fill(Model* model, int threads, char* message, int size) {
     return guarded(message, size, [&] {
-        for (const auto& matrix : model->matrices) matrix->fill(model->threads > 1 ? model->threads - 1 : 1);
-        return std::string();
+        auto& matrices = model->matrices;
+        for (const auto& matrix : matrices) matrix->fill(threads);
+        auto end = std::remove_if(matrices.begin(), matrices.end(), [](const auto& matrix) { return !matrix->held(); });
+        bool all = end == matrices.end();
+        matrices.erase(end, matrices.end());
+        return std::string(all ? "" : "a row can't be held in the format that its blocks become");
     });
 }
 
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
 
 EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int block_size, int kv_heads, int head_dim,
-                                      int half) try {
-    model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dim, half != 0);
+                                      int format) try {
+    model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dim, (CacheFormat)format);
     return model->cache.get();
 } catch (const std::bad_alloc&) {
     return nullptr;
@@ -198,8 +203,8 @@ std::string interface() {
 #define FIELD(structure, name) add(#structure "." #name, offsetof(structure, name), sizeof(structure::name))
 #define FIELDS_3(structure, a, b, c) FIELD(structure, a), FIELD(structure, b), FIELD(structure, c)
 #define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
-    FIELDS_4(Source, format, rows, codes, codes_row), FIELDS_4(Source, codes_group, scales, scales_row, scales_group);
-    FIELDS_4(Source, minima, minima_row, minima_group, mapped);
+    FIELDS_4(Source, format, stored, rows, codes), FIELDS_3(Source, codes_row, codes_group, scales);
+    FIELDS_3(Source, scales_row, scales_group, minima), FIELDS_3(Source, minima_row, minima_group, mapped);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
     FIELDS_4(Op, gate, limit, number, cap);
     FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
@@ -223,16 +228,22 @@ std::string interface() {
     NUMBERS_4(Gate, silu, gelu_tanh, gelu, clamped);
 #undef NUMBERS_4
 #undef NUMBER
-    auto figures = [&](const char* format, std::initializer_list<int> numbers) {
-        result += std::string("Format.") + format;
+    auto figures = [&](const char* name, std::initializer_list<int> numbers) {
+        result += name;
         for (int number : numbers) result += " " + std::to_string(number);
         result += "\n";
     };
-#define PACKED(name, ...) figures(#name, {(int)Format::name, __VA_ARGS__});
-#define PLAIN(name, type) figures(#name, {(int)Format::name, 8 * (int)sizeof(type)});
-    PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN)
+#define PACKED(name, ...) figures("Format." #name, {(int)Format::name, __VA_ARGS__});
+#define PLAIN(name, type) figures("Format." #name, {(int)Format::name, 8 * (int)sizeof(type)});
+#define CACHE(name, values, scale) \
+    figures("CacheFormat." #name, {(int)CacheFormat::name, (int)sizeof(TileOf<Format::values>::Value), scale});
+#define STORED(name, values, bytes, format) \
+    figures("Stored." #name, {(int)Stored::name, values, bytes, (int)Format::format});
+    PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN) CACHE_FORMATS(CACHE) STORED_TYPES(STORED)
 #undef PACKED
 #undef PLAIN
+#undef CACHE
+#undef STORED
     return result;
 }
 

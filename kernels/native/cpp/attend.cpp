@@ -98,7 +98,7 @@ void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff
     args.scratch = scratch_[(size_t)worker];
     size_t of_task = (size_t)tile->rows * group_ * partial_size(cache_.value_stride);
     args.partial = split_ ? partials_.data() + tile->partials + (size_t)(index - tile->first_task) * of_task : nullptr;
-    kernels_.attention[cache_.half](args);
+    kernels_.attention[(int)cache_.format](args);
 }
 
 void Attention::join(int task, float* out, ptrdiff_t out_stride) {

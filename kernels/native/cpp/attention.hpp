@@ -144,8 +144,8 @@ INLINE int run_length(const AttentionArgs& a) { return a.block_size % kGroup ? k
 // The keys (stride: head_dim) or values (value_stride) of the run at `position`.
 template <class Format>
 INLINE const typename Format::Type* run_at(const AttentionArgs& a, const void* base, int position, int stride) {
-    return (const typename Format::Type*)base + a.table[position / a.block_size] * a.block_stride +
-           (ptrdiff_t)(position % a.block_size) * stride;
+    const char* block = (const char*)base + a.table[position / a.block_size] * a.block_stride;
+    return (const typename Format::Type*)block + (ptrdiff_t)(position % a.block_size) * stride;
 }
 
 template <class Format>

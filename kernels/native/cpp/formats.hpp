@@ -133,6 +133,20 @@ static inline auto with_tile(Format format, Call call) {
     __builtin_unreachable();
 }
 
+// The formats of keys and values: the table of kernels/interface.py, compared likewise.
+//    name, plain format of the values, bytes of a scale that a token's values of a head share
+#define CACHE_FORMATS(F) \
+    F(float32, f32, 0)   \
+    F(float16, f16, 0)
+
+#define NAME(name, ...) name,
+enum class CacheFormat : int32_t { CACHE_FORMATS(NAME) };
+#undef NAME
+
+#define ONE(...) +1
+constexpr int kCacheFormats = CACHE_FORMATS(ONE);
+#undef ONE
+
 // A group of one activation row: value = scale * (256 planes[0] + planes[1]) with two planes, scale * planes[0] with
 // one. sum = scale * (sum of the integers), offset = -128 * (sum of the integers), for codes stored with 128 added.
 // In cache lines of its own: threads that write neighbouring rows do not meet, and no plane straddles two lines.

@@ -33,7 +33,7 @@ struct AttentionArgs {
     const void* values;
     const void* next_keys;   // null, or the first keys of the task that comes next
     const int32_t* table;    // block table of the sequence
-    ptrdiff_t block_stride;  // values from one block to the next
+    ptrdiff_t block_stride;  // bytes from one block to the next
     int block_size, head_dim, value_stride;
     int rows, heads;         // heads: query heads that share the key head
     int position;            // of the first row
@@ -97,7 +97,7 @@ struct Kernels {
     // cos, sin: [turning / 2], for the first `turning` columns of each head.
     void (*rotate[2])(const float* x, const float* cos, const float* sin, int heads, int head_dim, int turning,
                       float* out);
-    void (*attention[2])(const AttentionArgs&);  // float32 and float16 keys and values
+    void (*attention[kCacheFormats])(const AttentionArgs&);
     void (*join_spans)(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
                        float* out);
     void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one

@@ -11,6 +11,7 @@
 #define LINEAR(f, ...) {quantized_linear<TileOf<Format::f>, 1>, quantized_linear<TileOf<Format::f>, 2>},
 #define PLAIN_LINEAR(f, ...) {plain_linear<Format::f>, plain_linear<Format::f>},
 #define GATED_LINEAR(f, ...) {gated_linear<TileOf<Format::f>, 1>, gated_linear<TileOf<Format::f>, 2>},
+#define ATTENTION(name, values, scale) attention<Plain<Format::values>>,
 
 static const Kernels kKernels = {
     ISA_NAME,
@@ -25,7 +26,7 @@ static const Kernels kKernels = {
     scale,
     cap,
     {rotate_half, rotate_interleaved},
-    {attention<F32>, attention<F16>},
+    {CACHE_FORMATS(ATTENTION)},
     join_spans,
     block_maxima,
     find,
@@ -38,3 +39,4 @@ static const Kernels kKernels = {
 #undef LINEAR
 #undef PLAIN_LINEAR
 #undef GATED_LINEAR
+#undef ATTENTION

@@ -82,7 +82,6 @@ struct Plain {
     }
 };
 using F32 = Plain<Format::f32>;
-using F16 = Plain<Format::f16>;
 
 // `acc` with bias and residual, as a row's outputs of one tile.
 INLINE void finish(const LinearArgs& a, int tile, int row, Vec acc) {

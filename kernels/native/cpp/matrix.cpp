@@ -1,5 +1,6 @@
 #include "matrix.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <type_traits>
 
@@ -55,6 +56,7 @@ void read_lane(const Tile* tile, int lane, int columns, float* out) {
 // The pages that hold nothing but the source: from its first code to its last one, whatever the strides.
 void give_back_codes(const Source& source, int columns) {
     if (source.rows < 1 || source.codes_row < 0 || source.codes_group < 0) return;
+    if (source.stored >= 0) return give_back(source.codes, source.codes + source.rows * source.codes_row);
     int64_t behind = with_tile((Format)source.format, [&](auto* tile) {
         using Tile = std::remove_pointer_t<decltype(tile)>;
         return (tiles_along<Tile>(columns) - 1) * source.codes_group + Tile::kRowBytes;
@@ -65,37 +67,58 @@ void give_back_codes(const Source& source, int columns) {
 // One task fills a few tiles; rows past the end of the segment stay zero.
 class Repack : public Job {
 public:
-    Repack(const Source* sources, const std::vector<Segment>& segments, int tiles, int columns)
-        : sources_(sources), segments_(segments), tiles_(tiles), columns_(columns) {}
+    Repack(const std::vector<Source>& sources, const std::vector<Segment>& segments, int tiles, int columns, int threads)
+        : sources_(sources), segments_(segments), tiles_(tiles), columns_(columns) {
+        bool stored = false;
+        for (const Source& source : sources) stored |= source.stored >= 0;
+        rows_.resize(threads, CanonicalRow(stored ? columns : 0));
+    }
+
+    bool held() const { return held_; }
 
     int stages() const override { return 1; }
     int tasks(int) override { return (tiles_ + kTilesPerTask - 1) / kTilesPerTask; }
 
-    void run(int, int task, int) override {
+    void run(int, int task, int worker) override {
         int end = (task + 1) * kTilesPerTask < tiles_ ? (task + 1) * kTilesPerTask : tiles_;
         size_t s = 0;
         for (int tile = task * kTilesPerTask; tile < end; tile++) {
             while (tile >= segments_[s].tile_first + segments_[s].tiles) s++;
-            fill(segments_[s], sources_[s], tile - segments_[s].tile_first);
+            fill(segments_[s], sources_[s], tile - segments_[s].tile_first, rows_[(size_t)worker]);
         }
     }
 
 private:
     static constexpr int kTilesPerTask = 4;
 
-    void fill(const Segment& segment, const Source& source, int tile) {
+    void fill(const Segment& segment, const Source& source, int tile, CanonicalRow& converted) {
         uint8_t* data = const_cast<uint8_t*>(segment.data) + tile * segment.tile_bytes;
         for (int lane = 0; lane < kLanes && tile * kLanes + lane < segment.rows; lane++) {
             int64_t row = (int64_t)tile * kLanes + lane;
             with_tile(segment.format, [&](auto* tiles) {
-                fill_lane((decltype(tiles))data, source, row, lane, columns_);
+                if (source.stored < 0) return fill_lane((decltype(tiles))data, source, row, lane, columns_);
+                const uint8_t* blocks = source.codes + row * source.codes_row;
+                if (!convert_row((Stored)source.stored, blocks, columns_, converted)) held_ = false;
+                fill_lane((decltype(tiles))data, source_of(converted, tiles->kRowBytes), 0, lane, columns_);
             });
         }
     }
 
-    const Source* sources_;
+    static Source source_of(const CanonicalRow& row, int row_bytes) {
+        Source source = {};
+        source.codes = row.codes.data();
+        source.codes_group = row_bytes;
+        source.scales = (const uint8_t*)row.scales.data();
+        source.minima = (const uint8_t*)row.minima.data();
+        source.scales_group = source.minima_group = 2;
+        return source;
+    }
+
+    const std::vector<Source>& sources_;
     const std::vector<Segment>& segments_;
     int tiles_, columns_;
+    std::vector<CanonicalRow> rows_;  // one a worker
+    std::atomic<bool> held_{true};
 };
 
 }  // namespace
@@ -121,11 +144,12 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
 
 void Matrix::fill(int threads) {
     if (sources_.empty()) return;
-    Repack job(sources_.data(), segments_, tiles_, columns_);
+    Repack job(sources_, segments_, tiles_, columns_, threads);
     Team::instance().run(job, threads);
     for (const Source& source : sources_)
         if (source.mapped) give_back_codes(source, columns_);
     sources_.clear();
+    held_ = job.held();
 }
 
 void Matrix::row(int index, float* out) const {

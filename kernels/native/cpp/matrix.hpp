@@ -6,13 +6,15 @@
 
 #include "formats.hpp"
 #include "memory.hpp"
+#include "stored.hpp"
 
 namespace native {
 
-// Where a block of rows lies in the caller's memory: canonical form, see kernels/weights.py. Strides in bytes.
+// Where a block of rows lies in the caller's memory: in canonical form (see kernels/weights.py), or as stored. Strides in
+// bytes.
 struct Source {
-    int64_t format, rows;
-    const uint8_t* codes;   // or the values of a plain format
+    int64_t format, stored, rows;
+    const uint8_t* codes;   // or the values of a plain format, or blocks of the type `stored`
     int64_t codes_row, codes_group;
     const uint8_t* scales;
     int64_t scales_row, scales_group;
@@ -35,6 +37,7 @@ public:
     Matrix(const Source* sources, int count, int columns, Arena& arena);
 
     void fill(int threads);                    // copies the sources, on the team; the first call alone
+    bool held() const { return held_; }        // false: a stored row could not be held in the format, see convert_row
 
     int columns() const { return columns_; }
     int tiles() const { return tiles_; }
@@ -45,6 +48,7 @@ private:
     int rows_ = 0, columns_, tiles_ = 0;
     std::vector<Segment> segments_;
     std::vector<Source> sources_;  // not copied yet
+    bool held_ = true;
 };
 
 }  // namespace native

@@ -41,9 +41,6 @@ INLINE Vec lesser(Vec a, Vec b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_
 INLINE Mask operator>(Vec a, Vec b) {
     return {_mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ)};
 }
-INLINE Mask operator==(Vec a, Vec b) {
-    return {_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
-}
 INLINE Mask unordered(Vec a) {
     return {_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
 }

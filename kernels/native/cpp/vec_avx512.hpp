@@ -28,7 +28,6 @@ INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 INLINE Vec greater(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }  // a > b ? a : b
 INLINE Vec lesser(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }   // a < b ? a : b
 INLINE Mask operator>(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ); }
-INLINE Mask operator==(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ); }
 INLINE Mask unordered(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }
 INLINE Vec select(Mask m, Vec a, Vec b) { return {_mm512_mask_blend_ps(m, b.v, a.v)}; }  // m ? a : b
 INLINE unsigned bits_of(Mask m) { return m; }

@@ -57,7 +57,6 @@ INLINE Vec fma(Vec a, Vec b, Vec c) {
 INLINE Vec greater(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 INLINE Vec lesser(Vec a, Vec b) { EACH_LANE(Vec, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 INLINE Mask operator>(Vec a, Vec b) { EACH_LANE(Mask, a.v[i] > b.v[i]); }
-INLINE Mask operator==(Vec a, Vec b) { EACH_LANE(Mask, a.v[i] == b.v[i]); }
 INLINE Mask unordered(Vec a) { EACH_LANE(Mask, a.v[i] != a.v[i]); }
 INLINE Vec select(Mask m, Vec a, Vec b) { EACH_LANE(Vec, m.v[i] ? a.v[i] : b.v[i]); }
 INLINE unsigned bits_of(Mask m) {

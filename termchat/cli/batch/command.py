@@ -1,4 +1,4 @@
-"""`termchat batch`: many prompts from a file, answered together."""
+"""The options of `termchat batch`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from ...settings import SAMPLING_KEYS
 from ..console import Console
 from ..options import (
-    ENGINE,
+    ENGINE_OPTIONS,
+    SAMPLING_OPTIONS,
     SectionedCommand,
     engine_options,
     given,
@@ -65,7 +65,7 @@ def batch(console: Console, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"] or "",
         raw=values["raw"],
-        sampling=given(values, SAMPLING_KEYS),
-        engine=given(values, ENGINE),
+        sampling=given(values, SAMPLING_OPTIONS),
+        engine=given(values, ENGINE_OPTIONS),
     )
     return run_batch(console, request)

@@ -1,4 +1,4 @@
-"""`termchat bench`: how fast a model answers, alone and together with others."""
+"""The options of `termchat bench`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from ..console import Console
-from ..options import ENGINE, SectionedCommand, engine_options, given, json_option, model_options, option
+from ..options import (
+    ENGINE_OPTIONS,
+    SectionedCommand,
+    engine_options,
+    given,
+    json_option,
+    model_options,
+    option,
+)
 
 COUNT = click.IntRange(min=1)
 
@@ -50,7 +58,7 @@ def bench(console: Console, /, **values: Any) -> int:
         load,
         model=values["model"],
         yes=values["yes"],
-        engine=given(values, ENGINE),
+        engine=given(values, ENGINE_OPTIONS),
         baseline=values["baseline"],
         sweep=values["sweep"],
         as_json=values["as_json"],

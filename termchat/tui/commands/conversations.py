@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -12,14 +11,12 @@ from ..command import Command, CommandError
 from ..conversations.context_full import drop_oldest, summarise
 from ..screens.dialogs import AskLine, AskText, Choose
 from ..screens.picker import Item, Picker
+from ..ui import Ui
 from .loading import model_answers
 from .sending import submit
 
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
 
-
-async def new(ui: MainScreen, argument: str) -> None:
+async def new(ui: Ui, argument: str) -> None:
     """Begin a conversation; the argument is its first message."""
     ui.keep_draft()
     await ui.switch_to(ui.app.conversations.new())
@@ -27,24 +24,20 @@ async def new(ui: MainScreen, argument: str) -> None:
         submit(ui, argument)
 
 
-async def move(step: int, ui: MainScreen, argument: str) -> None:
+async def move(step: int, ui: Ui, argument: str) -> None:
     """Go to the conversation below or above in the list."""
     conversations = ui.app.conversations.all
     await ui.switch_to(conversations[(conversations.index(ui.conversation) + step) % len(conversations)])
 
 
-async def go_to(index: int, ui: MainScreen, argument: str) -> None:
+async def go_to(index: int, ui: Ui, argument: str) -> None:
     """Go to the conversation at a place in the list; those without a message do not count."""
-    conversations = [
-        conversation
-        for conversation in ui.app.conversations.all
-        if conversation.messages or conversation.id is not None
-    ]
-    if index < len(conversations):
-        await ui.switch_to(conversations[index])
+    listed = [each for each in ui.app.conversations.all if each.messages or each.id is not None]
+    if index < len(listed):
+        await ui.switch_to(listed[index])
 
 
-async def title(ui: MainScreen, argument: str) -> None:
+async def title(ui: Ui, argument: str) -> None:
     """Rename the conversation."""
     conversation = ui.conversation
     if conversation.id is None:
@@ -59,7 +52,7 @@ async def title(ui: MainScreen, argument: str) -> None:
     await ui.app.conversations.rename(conversation, argument)
 
 
-async def delete(ui: MainScreen, argument: str) -> None:
+async def delete(ui: Ui, argument: str) -> None:
     """Delete the conversation; it can be brought back."""
     conversations, conversation = ui.app.conversations, ui.conversation
     at = conversations.all.index(conversation)
@@ -73,12 +66,12 @@ async def delete(ui: MainScreen, argument: str) -> None:
         ui.notify_user(f"{conversation.title}: deleted; /undelete brings it back")
 
 
-async def undelete(ui: MainScreen, argument: str) -> None:
+async def undelete(ui: Ui, argument: str) -> None:
     """Bring back what was deleted last."""
     await ui.switch_to(await ui.app.conversations.undelete())
 
 
-async def fork(ui: MainScreen, argument: str) -> None:
+async def fork(ui: Ui, argument: str) -> None:
     """Copy the conversation, up to the message the keys are at, into a new one."""
     focused = ui.view.focused
     if ui.conversation.held:
@@ -88,17 +81,13 @@ async def fork(ui: MainScreen, argument: str) -> None:
     ui.notify_user("this is the copy")
 
 
-async def find(ui: MainScreen, argument: str) -> None:
+async def find(ui: Ui, argument: str) -> None:
     """Search titles and messages of all conversations."""
     conversations = ui.app.conversations
 
     async def items(query: str) -> list[Item]:
         if not query.strip():
-            return [
-                Item(Content(conversation.title), (conversation, None))
-                for conversation in conversations.all
-                if conversation.id
-            ]
+            return [Item(Content(each.title), (each, None)) for each in conversations.all if each.id]
         hits = await ui.app.store.read(partial(search, query=query))
         if any(conversations.find(hit.conversation_id) is None for hit in hits):
             await conversations.windows.refresh()  # another window or program has written it
@@ -112,9 +101,9 @@ async def find(ui: MainScreen, argument: str) -> None:
                 found.append(Item(Content(hit.title), (conversation, hit.message_id), detail))
         words = query.lower().split()
         titles = [
-            Item(Content(conversation.title), (conversation, None))
-            for conversation in conversations.all
-            if conversation.id and all(word in conversation.title.lower() for word in words)
+            Item(Content(each.title), (each, None))
+            for each in conversations.all
+            if each.id and all(word in each.title.lower() for word in words)
         ]
         return [*titles, *found]
 
@@ -128,7 +117,7 @@ async def find(ui: MainScreen, argument: str) -> None:
         ui.go_to_message(message_id)
 
 
-async def system(ui: MainScreen, argument: str) -> None:
+async def system(ui: Ui, argument: str) -> None:
     """Set the conversation's system prompt."""
     if not argument:
         answer = await ui.app.push_screen_wait(
@@ -144,7 +133,7 @@ async def system(ui: MainScreen, argument: str) -> None:
     await ui.app.conversations.set_system(ui.conversation, argument.strip())
 
 
-async def compact(ui: MainScreen, argument: str) -> None:
+async def compact(ui: Ui, argument: str) -> None:
     """Go on in a new conversation with room in its context."""
     conversation = ui.conversation
     if conversation.busy:
@@ -168,7 +157,7 @@ async def compact(ui: MainScreen, argument: str) -> None:
         if answer == 0:
             goes_on = await drop_oldest(ui.app.conversations, slot, conversation)
         else:
-            stop = ui.app.keys.hint("reply.stop")
+            stop = ui.hint("reply.stop")
             ui.notify_user(f"the model is summarising the conversation; {stop} stops it")
             goes_on, last = await summarise(ui.app.conversations, slot, conversation, stopped)
         queued = turns.take_back(conversation)
@@ -179,7 +168,7 @@ async def compact(ui: MainScreen, argument: str) -> None:
         turns.submit(goes_on, text)
 
 
-async def purge(ui: MainScreen, argument: str) -> None:
+async def purge(ui: Ui, argument: str) -> None:
     """Remove all deleted conversations for good."""
     answer = await ui.app.push_screen_wait(
         Choose(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ...files import TextError, expanded, read_text
 from ...store import StoreError, document_of, export, export_file, import_parsed, parse_export
 from ..background import in_background
 from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+from ..ui import Ui
 
 Format = Literal["md", "json", "text"]
 
@@ -24,7 +22,7 @@ LARGEST_IMPORT = 1 << 28
 SUFFIXES: dict[Format, str] = {"md": "md", "json": "json", "text": "txt"}
 
 
-async def save(ui: MainScreen, argument: str) -> None:
+async def save(ui: Ui, argument: str) -> None:
     """Write the conversation to a file: `[md|json|text] [FILE]`."""
     conversation = ui.conversation
     if not conversation.messages:
@@ -54,7 +52,7 @@ async def save(ui: MainScreen, argument: str) -> None:
     ui.notify_user(f"written: {path}")
 
 
-async def load(ui: MainScreen, argument: str) -> None:
+async def load(ui: Ui, argument: str) -> None:
     """Add the conversations of an exported JSON file."""
     name: str | None = argument or None
     if name is None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from ...units import size
 from ..conversations.conversation import Conversation
 from ..engines.model_slot import ModelSlot
 from ..screens.dialogs import Choose
+from ..ui import Ui
 from .stopping import stop_one
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
 
 Answer = tuple[str, Callable[[], Awaitable[bool]]]
 """What the user can choose, and what follows; whether the model will answer then."""
 
 
-async def model_answers(ui: MainScreen, conversation: Conversation) -> bool:
+async def model_answers(ui: Ui, conversation: Conversation) -> bool:
     """Whether the conversation's model will answer. If it is not loaded and cannot be, the user is asked."""
     slot = ui.app.engines.of(conversation.model)
     if slot.state in ("absent", "failed"):
@@ -37,7 +34,7 @@ async def model_answers(ui: MainScreen, conversation: Conversation) -> bool:
     return await load(ui, slot, _others(ui, conversation, slot))
 
 
-async def load(ui: MainScreen, slot: ModelSlot, others: list[Answer]) -> bool:
+async def load(ui: Ui, slot: ModelSlot, others: list[Answer]) -> bool:
     """Load a model if it is not; without room for it the user is asked. others: more answers."""
     if slot.state not in ("unloaded", "failed"):
         return True
@@ -50,17 +47,17 @@ async def load(ui: MainScreen, slot: ModelSlot, others: list[Answer]) -> bool:
     return await _ask(ui, title, lack.sentence(slot.title) + ".", [*answers, *others])
 
 
-def using(ui: MainScreen, slot: ModelSlot) -> list[Conversation]:
+def using(ui: Ui, slot: ModelSlot) -> list[Conversation]:
     """The conversations in which a model answers now."""
     return [
-        conversation
-        for conversation in ui.app.conversations.all
-        if any(reply.slot is slot for reply in conversation.live.values())
-        or (conversation.sending and not conversation.live and ui.app.engines.of(conversation.model) is slot)
+        each
+        for each in ui.app.conversations.all
+        if any(reply.slot is slot for reply in each.live.values())
+        or (each.sending and not each.live and ui.app.engines.of(each.model) is slot)
     ]
 
 
-async def unload(ui: MainScreen, slot: ModelSlot) -> None:
+async def unload(ui: Ui, slot: ModelSlot) -> None:
     """Stop what a model answers, keeping what has come, and free its memory."""
     for conversation in using(ui, slot):
         stop_one(ui, conversation)
@@ -72,7 +69,7 @@ def replies(count: int) -> str:
     return f"{count} repl{'y' if count == 1 else 'ies'}"
 
 
-def _instead(ui: MainScreen, slot: ModelSlot, other: ModelSlot) -> list[Answer]:
+def _instead(ui: Ui, slot: ModelSlot, other: ModelSlot) -> list[Answer]:
     """Ways to get another model out of the memory."""
 
     async def now() -> bool:
@@ -94,7 +91,7 @@ def _instead(ui: MainScreen, slot: ModelSlot, other: ModelSlot) -> list[Answer]:
     ]
 
 
-def _others(ui: MainScreen, conversation: Conversation, slot: ModelSlot) -> list[Answer]:
+def _others(ui: Ui, conversation: Conversation, slot: ModelSlot) -> list[Answer]:
     """Going on with a model that is loaded."""
 
     def with_other(other: ModelSlot) -> Callable[[], Awaitable[bool]]:
@@ -116,6 +113,6 @@ async def _download(slot: ModelSlot) -> bool:
     return True
 
 
-async def _ask(ui: MainScreen, title: str, text: str, answers: list[Answer]) -> bool:
+async def _ask(ui: Ui, title: str, text: str, answers: list[Answer]) -> bool:
     chosen = await ui.app.push_screen_wait(Choose(title, text, [*(label for label, _ in answers), "cancel"]))
     return chosen is not None and chosen < len(answers) and await answers[chosen][1]()

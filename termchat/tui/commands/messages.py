@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...store import StoredMessage
 from ..command import Command, CommandError
+from ..ui import Ui
 from .conversations import fork
 from .replies import last_reply, regenerate
 
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
 
-
-async def step(rows: int, ui: MainScreen, argument: str) -> None:
+async def step(rows: int, ui: Ui, argument: str) -> None:
     """Move the keys to another message; below the last one is the prompt."""
     if not ui.view.step(rows):
         ui.prompt.focus()
 
 
-async def copy(ui: MainScreen, argument: str) -> None:
+async def copy(ui: Ui, argument: str) -> None:
     """Copy a message, or with `code` its last code block."""
     if argument == "code":
         await copy_code(ui, "")
@@ -31,7 +28,7 @@ async def copy(ui: MainScreen, argument: str) -> None:
     ui.notify_user("the message is copied")
 
 
-async def copy_code(ui: MainScreen, argument: str) -> None:
+async def copy_code(ui: Ui, argument: str) -> None:
     """Copy the code blocks of a message, one with each press, the last one first."""
     message = last_reply(ui)
     blocks = ui.view.code_blocks(message.id)
@@ -42,7 +39,7 @@ async def copy_code(ui: MainScreen, argument: str) -> None:
     ui.notify_user(f"code block {at + 1} of {len(blocks)} is copied")
 
 
-async def edit(ui: MainScreen, argument: str) -> None:
+async def edit(ui: Ui, argument: str) -> None:
     """Edit a message of the user: the one the keys are at, the last one, or number N."""
     asked = [message for message in ui.conversation.messages if message.role == "user"]
     if argument:
@@ -61,7 +58,7 @@ async def edit(ui: MainScreen, argument: str) -> None:
     ui.edit_message(chosen)
 
 
-async def version(step: int, ui: MainScreen, argument: str) -> None:
+async def version(step: int, ui: Ui, argument: str) -> None:
     """Show the previous or next version of a message."""
     message = last_reply(ui)
     ids = ui.conversation.siblings(message)
@@ -74,7 +71,7 @@ async def version(step: int, ui: MainScreen, argument: str) -> None:
         ui.go_to_message(ids[at])
 
 
-async def fold(ui: MainScreen, argument: str) -> None:
+async def fold(ui: Ui, argument: str) -> None:
     """Fold or unfold the thinking of a message."""
     focused = ui.view.focused
     if focused is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -13,13 +12,11 @@ from ..command import Command, CommandError
 from ..engines.model_slot import ModelSlot
 from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
+from ..ui import Ui
 from .loading import load, replies, unload, using
 
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
 
-
-async def choose(ui: MainScreen, argument: str) -> None:
+async def choose(ui: Ui, argument: str) -> None:
     """Go on with another model in this conversation and in new ones, fetching it first if it is not here."""
     engines, conversation = ui.app.engines, ui.conversation
     name = argument or await _picked(ui)
@@ -36,7 +33,7 @@ async def choose(ui: MainScreen, argument: str) -> None:
     await ui.app.conversations.set_model(conversation, slot.reference)
 
 
-async def _picked(ui: MainScreen) -> str | None:
+async def _picked(ui: Ui) -> str | None:
     """The model chosen from a list; None: another thing was done, or nothing."""
     registry, engines = ui.app.loader.registry, ui.app.engines
     if registry is None:
@@ -66,7 +63,7 @@ async def _picked(ui: MainScreen) -> str | None:
     return picked
 
 
-async def free(ui: MainScreen, argument: str) -> None:
+async def free(ui: Ui, argument: str) -> None:
     """Take a model out of the memory; it is loaded again when it is needed."""
     engines = ui.app.engines
     slot = engines.of(ui.app.loader.reference(argument)) if argument else ui.slot
@@ -76,7 +73,7 @@ async def free(ui: MainScreen, argument: str) -> None:
     await _free(ui, slot)
 
 
-async def why(ui: MainScreen, argument: str) -> None:
+async def why(ui: Ui, argument: str) -> None:
     """Say all that is known of why the model cannot be fetched or used."""
     slot = ui.slot
     if not slot.details:
@@ -84,7 +81,7 @@ async def why(ui: MainScreen, argument: str) -> None:
     await ui.app.push_screen_wait(Choose(f"What is wrong with {slot.title}", slot.details, ["close"]))
 
 
-async def _free(ui: MainScreen, slot: ModelSlot) -> None:
+async def _free(ui: Ui, slot: ModelSlot) -> None:
     busy = len(using(ui, slot))
     if busy:
         answer = await ui.app.push_screen_wait(

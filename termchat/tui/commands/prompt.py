@@ -8,7 +8,6 @@ import shlex
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 from textual.content import Content
@@ -22,15 +21,13 @@ from ..conversations import attachments
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
 from ..terminal.driver import unharmed
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+from ..ui import Ui
 
 LARGEST_EDITED = 64 << 20
 """Bytes that are taken from an editor."""
 
 
-async def editor(ui: MainScreen, argument: str) -> None:
+async def editor(ui: Ui, argument: str) -> None:
     """Write the prompt in $VISUAL or $EDITOR; replies go on meanwhile."""
     name = next((os.environ[name] for name in ("VISUAL", "EDITOR") if os.environ.get(name, "").strip()), "vi")
     try:
@@ -78,12 +75,12 @@ async def _run_editor(command: list[str]) -> int | OSError:
             raise
 
 
-async def suspend(ui: MainScreen, argument: str) -> None:
+async def suspend(ui: Ui, argument: str) -> None:
     """Go back to the shell; `fg` brings the program back."""
     ui.app.pause()
 
 
-async def attach_file(ui: MainScreen, argument: str) -> None:
+async def attach_file(ui: Ui, argument: str) -> None:
     """Put @FILE into the prompt; the file's text goes with the message."""
     name: str | None = argument or None
     if name is None:
@@ -100,7 +97,7 @@ async def attach_file(ui: MainScreen, argument: str) -> None:
     ui.notify_user(f"{path.name}: {len(text)} characters go with the message")
 
 
-async def earlier(ui: MainScreen, argument: str) -> None:
+async def earlier(ui: Ui, argument: str) -> None:
     """Choose one of the earlier prompts."""
     prompts = await ui.app.store.call(lambda store: store.prompts())
 

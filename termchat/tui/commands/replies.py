@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...store import StoredMessage
 from ..command import Command, CommandError
+from ..ui import Ui
 from .loading import model_answers
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
 
 MOST_ANSWERS = 16
 
 
-def last_reply(ui: MainScreen) -> StoredMessage:
+def last_reply(ui: Ui) -> StoredMessage:
     """The message the keys are at, else the last one of the branch. CommandError: there is none."""
     focused = ui.view.focused
     if focused is not None:
@@ -24,7 +20,7 @@ def last_reply(ui: MainScreen) -> StoredMessage:
     return ui.conversation.messages[-1]
 
 
-async def regenerate(ui: MainScreen, argument: str) -> None:
+async def regenerate(ui: Ui, argument: str) -> None:
     """Answer again, `[N]` times at once; the old answers stay."""
     count = 1
     if argument:
@@ -37,12 +33,12 @@ async def regenerate(ui: MainScreen, argument: str) -> None:
         ui.prompt.focus()
 
 
-async def several(ui: MainScreen, argument: str) -> None:
+async def several(ui: Ui, argument: str) -> None:
     """Three more answers at once."""
     await regenerate(ui, argument or "3")
 
 
-async def resume(ui: MainScreen, argument: str) -> None:
+async def resume(ui: Ui, argument: str) -> None:
     """Go on with a reply that was stopped."""
     message = last_reply(ui)
     if message.role != "assistant" or message.status == "streaming":

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...errors import UserError
 from ...store import prompt_of
 from ...units import size
 from ..background import in_background
-from ..command import find, is_command
+from ..command import is_command
 from ..conversations.attachments import Files, gather
 from ..conversations.conversation import Conversation
-from ..widgets.origin import all_from
+from ..conversations.origin import all_from
+from ..ui import Ui
 from .loading import model_answers
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
 
 UNSURE = ("absent", "failed", "unloaded")
 """States of a model in which the user may have to be asked before a message is sent."""
 
 
-def submit(ui: MainScreen, text: str, sources: bytes = b"") -> None:
+def submit(ui: Ui, text: str, sources: bytes = b"") -> None:
     """Send what was typed, or carry it out. sources: of its characters; without them it was put back."""
     conversation, slot = ui.conversation, ui.slot
     if not is_command(text) and slot.state == "absent" and (conversation.busy or not conversation.messages):
@@ -29,7 +25,7 @@ def submit(ui: MainScreen, text: str, sources: bytes = b"") -> None:
     if not text.strip():
         return
     if is_command(text):
-        _carry_out(ui, text)
+        ui.run_line(text)
         return
     if conversation.editing is not None and conversation.busy:
         ui.notify_user("a reply is being made: esc stops it, then enter sends the new version")
@@ -48,20 +44,7 @@ def submit(ui: MainScreen, text: str, sources: bytes = b"") -> None:
         _send(ui, conversation, text)
 
 
-def _carry_out(ui: MainScreen, text: str) -> None:
-    from . import COMMANDS
-
-    try:
-        command, argument = find(COMMANDS, text)
-    except UserError as error:
-        ui.notify_user(f"{error} {ui.app.keys.hint('help')} lists them all", error=True)
-        return
-    ui.prompt.load("")
-    ui.keep_draft()
-    ui.run_command(command, argument)
-
-
-async def _prepare(ui: MainScreen, conversation: Conversation, text: str, sources: bytes) -> None:
+async def _prepare(ui: Ui, conversation: Conversation, text: str, sources: bytes) -> None:
     """Send a text that needs files or a question about the model; one after another, as they were typed."""
     try:
         async with ui.sending:
@@ -82,7 +65,7 @@ async def _prepare(ui: MainScreen, conversation: Conversation, text: str, source
         ui.notify_user(refused, error=True)
 
 
-async def _refusal(ui: MainScreen, conversation: Conversation, text: str, files: Files) -> str:
+async def _refusal(ui: Ui, conversation: Conversation, text: str, files: Files) -> str:
     """Why a text is not sent with its files as long as the user does not insist; "" if it can be."""
     if files.problems:
         return f"{'; '.join(files.problems)}: nothing is sent; enter again sends the text without it"
@@ -116,7 +99,7 @@ async def _refusal(ui: MainScreen, conversation: Conversation, text: str, files:
     )
 
 
-def _send(ui: MainScreen, conversation: Conversation, text: str) -> None:
+def _send(ui: Ui, conversation: Conversation, text: str) -> None:
     editing, conversation.editing = conversation.editing, None
     if editing is None:
         ui.app.turns.submit(conversation, text)

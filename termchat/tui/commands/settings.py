@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...errors import did_you_mean
 from ...sampling import resolve_sampling
-from ...settings import SAMPLING_KEYS, check_sampling
+from ...settings import SAMPLING, check_sampling
 from ..command import Command, CommandError
 from ..screens.conversation_settings import ConversationSettings, ConversationSettingsScreen, parse
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+from ..ui import Ui
 
 
-async def settings(ui: MainScreen, argument: str) -> None:
+async def settings(ui: Ui, argument: str) -> None:
     """The conversation's settings: a form, or `NAME VALUE`, or `NAME` for the default."""
     conversation, conversations = ui.conversation, ui.app.conversations
     if argument:
         name, _, text = argument.partition(" ")
-        if name not in SAMPLING_KEYS:
-            raise CommandError(f"there is no setting {name!r}; {did_you_mean(name, SAMPLING_KEYS, '{}')}")
+        if name not in SAMPLING:
+            raise CommandError(f"there is no setting {name!r}; {did_you_mean(name, SAMPLING, '{}')}")
         sampling = {key: value for key, value in conversation.sampling.items() if key != name}
         if text.strip():
             sampling[name] = parse(name, text)

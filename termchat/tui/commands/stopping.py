@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from ..command import Command, CommandError
 from ..conversations.conversation import Conversation
 from ..keymap import shown
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+from ..ui import Ui
 
 AGAIN_SECONDS = 1.0
 """Two presses of Esc within this time are one wish."""
@@ -20,7 +17,7 @@ SHOWN = 60
 """Characters that a notice shows of a text."""
 
 
-async def escape(ui: MainScreen, argument: str) -> None:
+async def escape(ui: Ui, argument: str) -> None:
     """Leave what one is in; else stop the reply; twice: edit the last prompt."""
     conversation = ui.conversation
     again = time.monotonic() - ui.escaped_at < AGAIN_SECONDS
@@ -41,7 +38,7 @@ async def escape(ui: MainScreen, argument: str) -> None:
     elif not again:
         ui.escaped_at = time.monotonic()
     elif ui.prompt.text.strip():
-        empties = ui.app.keys.hint("interrupt")
+        empties = ui.hint("interrupt")
         ui.notify_user(f"the prompt has a text: {empties} empties it, then esc twice edits the last message")
     else:
         asked = [message for message in conversation.messages if message.role == "user"]
@@ -50,13 +47,13 @@ async def escape(ui: MainScreen, argument: str) -> None:
     ui.conversation_changed(conversation)
 
 
-async def interrupt(ui: MainScreen, argument: str) -> None:
+async def interrupt(ui: Ui, argument: str) -> None:
     """Copy what is selected, else stop the reply, else empty the prompt, else say how to leave.
 
     Never loses a text: what was in the prompt comes back as the last of the earlier ones.
     """
     selected = ui.prompt.selected_text or ui.get_selected_text()
-    leaves = f"{ui.app.keys.hint('quit')} quits"
+    leaves = f"{ui.hint('quit')} quits"
     if selected:
         ui.app.copy_to_clipboard(selected)
         ui.notify_user("copied")
@@ -66,18 +63,18 @@ async def interrupt(ui: MainScreen, argument: str) -> None:
         text = " ".join(ui.prompt.text.split())
         text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
         ui.prompt.empty()
-        back = ui.app.keys.hint("reply.stop")
+        back = ui.hint("reply.stop")
         ui.notify_user(f"emptied; {back} or {UP} brings it back: {text} ({leaves})")
     else:
         ui.notify_user(leaves)
 
 
-def stop_one(ui: MainScreen, conversation: Conversation) -> None:
+def stop_one(ui: Ui, conversation: Conversation) -> None:
     """Stop a conversation; its queued texts go to where they can be edited."""
     ui.give_back(conversation, ui.app.turns.stop(conversation))
 
 
-async def stop(ui: MainScreen, argument: str) -> None:
+async def stop(ui: Ui, argument: str) -> None:
     """Stop this conversation's reply, or all of them."""
     if argument not in ("", "all"):
         raise CommandError(f"/stop stops this conversation, /stop all every one; not {argument[:40]!r}")
@@ -89,7 +86,7 @@ async def stop(ui: MainScreen, argument: str) -> None:
         stop_one(ui, ui.conversation)
 
 
-async def queue(ui: MainScreen, argument: str) -> None:
+async def queue(ui: Ui, argument: str) -> None:
     """Take what is queued back into the prompt."""
     texts = ui.app.turns.take_back(ui.conversation)
     if not texts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from textual.content import Content
 
@@ -12,39 +12,30 @@ from ...config import set_value
 from ...errors import did_you_mean
 from ..background import in_background
 from ..command import Command, CommandError
-from ..screens.help import HelpScreen
-from ..screens.layout import LIST_COLUMNS
 from ..screens.picker import Item, Picker, matching
-from ..widgets.conversation_list import ConversationList
-
-if TYPE_CHECKING:
-    from ..screens.main import MainScreen
+from ..ui import Ui
 
 PANELS = ("full", "mini", "off")
 
 
-async def show_list(ui: MainScreen, argument: str) -> None:
-    """Show or hide the list; on a narrow screen it takes the place of the conversation."""
-    if ui.size.width < LIST_COLUMNS:
-        shown = ui.want(swapped=not ui.wanted.swapped)
-    else:
-        shown = ui.want(list=not ui.wanted.list)
-    (ui.query_one(ConversationList) if shown.list else ui.prompt).focus()
+async def show_list(ui: Ui, argument: str) -> None:
+    """Show or hide the list of conversations."""
+    ui.swap_list()
 
 
-async def panel(ui: MainScreen, argument: str) -> None:
+async def panel(ui: Ui, argument: str) -> None:
     """The engine panel: full, one line, or off."""
     if argument and argument not in PANELS:
         raise CommandError(f"/panel takes {', '.join(PANELS)}, not {argument[:40]!r}")
     ui.want(panel=argument or PANELS[(PANELS.index(ui.wanted.panel) + 1) % len(PANELS)])
 
 
-async def thinking(ui: MainScreen, argument: str) -> None:
+async def thinking(ui: Ui, argument: str) -> None:
     """Fold or unfold all thinking."""
     ui.view.fold_all(ui.view.thinking_folded is False)
 
 
-async def scroll(way: Literal["up", "down", "top", "end"], ui: MainScreen, argument: str) -> None:
+async def scroll(way: Literal["up", "down", "top", "end"], ui: Ui, argument: str) -> None:
     """Scroll the conversation by a screen, or to its beginning or end."""
     transcript = ui.view.transcript
     if way == "end":
@@ -57,7 +48,7 @@ async def scroll(way: Literal["up", "down", "top", "end"], ui: MainScreen, argum
         transcript.scroll_page_down(animate=False)
 
 
-async def theme(ui: MainScreen, argument: str) -> None:
+async def theme(ui: Ui, argument: str) -> None:
     """Choose a theme, seeing it at once."""
     app, names = ui.app, ui.app.theme_names
     before = app.theme
@@ -83,7 +74,7 @@ async def theme(ui: MainScreen, argument: str) -> None:
     await in_background(lambda: set_value(file, "ui.theme", name))
 
 
-async def stats(ui: MainScreen, argument: str) -> None:
+async def stats(ui: Ui, argument: str) -> None:
     """Copy all figures as JSON."""
     figures = ui.app.monitor.stats
     if figures is None:
@@ -92,24 +83,22 @@ async def stats(ui: MainScreen, argument: str) -> None:
     ui.notify_user("the figures are copied as JSON")
 
 
-async def detail(ui: MainScreen, argument: str) -> None:
+async def detail(ui: Ui, argument: str) -> None:
     """The engine on a whole screen."""
     ui.app.open_stats()
 
 
-async def help(ui: MainScreen, argument: str) -> None:
+async def help(ui: Ui, argument: str) -> None:
     """All keys and commands."""
-    from . import COMMANDS
-
-    await ui.app.push_screen_wait(HelpScreen(COMMANDS, ui.app.keys))
+    await ui.open_help()
 
 
-async def palette(ui: MainScreen, argument: str) -> None:
+async def palette(ui: Ui, argument: str) -> None:
     """All commands, to search."""
     ui.app.action_command_palette()
 
 
-async def leave(ui: MainScreen, argument: str) -> None:
+async def leave(ui: Ui, argument: str) -> None:
     """Leave; replies that run are stopped and kept."""
     await ui.app.action_quit()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import UserError
 from ...files import TextError, decode, expanded
 from ...store.values import clean
-from ..widgets.origin import Source, source_at
+from .origin import Source, source_at
 
 LARGEST = 1_000_000
 """Bytes of one file; more would not fit any model's context."""
@@ -65,7 +65,7 @@ class Attachment:
 def mentions(text: str, sources: bytes, folder: Path) -> list[Mention]:
     """What a text mentions with @, each once: what is there, or looks like a path. Looks at the disk.
 
-    sources: of its characters, as `widgets.origin` has them.
+    sources: of its characters, as `conversations.origin` has them.
     """
     found: dict[tuple[str, Source], Mention] = {}
     at = 0

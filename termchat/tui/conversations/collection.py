@@ -85,9 +85,7 @@ class Conversations:
 
     def new(self) -> Conversation:
         """A conversation that is stored with its first message; the one that has none yet, if there is."""
-        conversation = next(
-            (conversation for conversation in self.all if self._untouched(conversation)), None
-        )
+        conversation = next((each for each in self.all if self._untouched(each)), None)
         if conversation is None:
             conversation = Conversation(self._new, tree={})
             self.all.insert(0, conversation)
@@ -100,9 +98,8 @@ class Conversations:
         return not typed and replace(conversation.row, model="") == self._new
 
     def _superfluous(self, conversation: Conversation) -> bool:
-        return self._untouched(conversation) or (
-            conversation.gone and not conversation.busy and not conversation.unsent.strip()
-        )
+        left = conversation.gone and not conversation.busy and not conversation.unsent.strip()
+        return left or self._untouched(conversation)
 
     async def show(self, conversation: Conversation) -> str:
         """Put a conversation on screen, as all windows have left it.
@@ -111,12 +108,7 @@ class Conversations:
         """
         before, self.shown = self.shown, conversation
         self.set_unread(conversation, False)
-        if (
-            before is not None
-            and before is not conversation
-            and before in self.all
-            and self._superfluous(before)
-        ):
+        if before in self.all and before is not conversation and self._superfluous(before):
             self.remove(before)
         self._listener.conversations_changed()
         if conversation.tree is not None:

@@ -17,6 +17,9 @@ from .conversation import Conversation
 if TYPE_CHECKING:
     from engine import Engine
 
+NEARLY_FULL = 0.8
+"""Share of the context above which the user is told."""
+
 KEPT_SHARE = 0.75
 """Share of the context that the newest messages may take in the new conversation."""
 
@@ -39,6 +42,17 @@ class NothingToDropError(UserError):
 
 class StoppedError(UserError):
     """The user wants no summary."""
+
+
+def warning(conversation: Conversation, context: int | None) -> str:
+    """What to say before the context is full; "" while there is room. context: the model's most tokens."""
+    used = conversation.tokens_used
+    if context is None or used is None or used < NEARLY_FULL * context:
+        return ""
+    return (
+        f"{used} of {context} tokens of the context are used in {conversation.title!r}; /compact makes room "
+        "in a new conversation. Nothing is cut by itself."
+    )
 
 
 async def newest_that_fit(

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ...messages import Ending, ending_of
-from ...settings import SAMPLING_KEYS
+from ...settings import SAMPLING
 from ...store import StoredConversation, StoredMessage
 from .live_reply import PHASES, LiveReply
+from .origin import all_from
 
 ConversationState = Literal["idle", "queued", "prefill", "decode", "interrupted", "error"]
 
@@ -111,7 +112,7 @@ class Conversation:
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings, under those of the command line."""
         settings = {**self.row.params, **self.given}
-        return {key: value for key, value in settings.items() if key in SAMPLING_KEYS}
+        return {key: value for key, value in settings.items() if key in SAMPLING}
 
     @property
     def leaf_id(self) -> int | None:
@@ -142,6 +143,15 @@ class Conversation:
         """All that was typed here and not sent, as one text."""
         waiting = [*self.preparing, *self.queue]
         return "\n\n".join([*waiting, self.draft] if self.draft.strip() else waiting)
+
+    def take_back(self, text: str, sources: bytes = b"") -> None:
+        """A text that is not sent after all, before what is typed. sources: of its characters, if known."""
+        known = sources if len(sources) == len(text) else all_from("back", len(text))
+        if self.draft.strip():
+            whole = len(self.sources) == len(self.draft)
+            known = known + all_from("typed", 2) + self.sources if whole else b""
+            text = f"{text}\n\n{self.draft}"
+        self.draft, self.sources = text, known
 
     @property
     def held(self) -> list[StoredMessage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...errors import UserError
 from ...store import NotFoundError, Store, StoredConversation, StoredMessage
@@ -13,18 +13,26 @@ from .conversation import Conversation
 from .listener import Listener
 from .store_thread import StoreThread
 
-if TYPE_CHECKING:
-    from .collection import Conversations
-
 log = logging.getLogger(__name__)
 
 ADDED = "what was added in another window is here now"
 
 
+class InMemory(Protocol):
+    """The conversations of this window. changes: so many were made here."""
+
+    all: list[Conversation]
+    shown: Conversation | None
+    changes: int
+
+    def remove(self, conversation: Conversation) -> None:
+        """Take one out in which nothing is typed any more."""
+
+
 class OtherWindows:
     """Looks at what others have written since the last time; a conversation that is busy is left alone."""
 
-    def __init__(self, conversations: Conversations, store: StoreThread, listener: Listener) -> None:
+    def __init__(self, conversations: InMemory, store: StoreThread, listener: Listener) -> None:
         self._conversations = conversations
         self._store = store
         self._listener = listener
@@ -54,10 +62,7 @@ class OtherWindows:
 
     def _changed(self, store: Store) -> Sequence[StoredConversation] | None:
         """The conversations; None if nobody else has written."""
-        elsewhere = any(
-            conversation.ending == "streaming" and not conversation.busy
-            for conversation in self._conversations.all
-        )
+        elsewhere = any(each.ending == "streaming" and not each.busy for each in self._conversations.all)
         died = store.recover() if elsewhere else 0
         return self.all(store) if died or store.database.version() != self._version else None
 
@@ -70,11 +75,7 @@ class OtherWindows:
         self._listener.conversation_changed(conversation)
 
     async def _merge(self, rows: Sequence[StoredConversation]) -> None:
-        known = {
-            conversation.id: conversation
-            for conversation in self._conversations.all
-            if conversation.id is not None
-        }
+        known = {each.id: each for each in self._conversations.all if each.id is not None}
         for row in reversed(rows):
             conversation = known.pop(row.id, None)
             if conversation is None:

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ...errors import UserError
 from ...files import PathError, private_folder
 from ...store import (
     ReplyWriter,
-    Role,
     Store,
     StoredConversation,
     StoredMessage,
@@ -35,9 +34,11 @@ from .live_reply import LiveReply
 from .store_thread import StoreThread
 
 if TYPE_CHECKING:
-    from ...messages import Outcome
+    from ...messages import Outcome, Role
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RETRY_SECONDS = 5.0
 """From one try to store what is held to the next."""
@@ -68,12 +69,8 @@ class Saving:
         What of the conversation is still unsent is stored with it.
         """
         await self.settle(conversation)
-        before, known, unsent, parent = (
-            conversation.row,
-            len(conversation.tree or {}),
-            conversation.unsent,
-            conversation.leaf_id,
-        )
+        before, known = conversation.row, len(conversation.tree or {})
+        unsent, parent = conversation.unsent, conversation.leaf_id
 
         def write(store: Store) -> tuple[StoredMessage, StoredConversation, list[StoredMessage]]:
             with store.database.write():
@@ -87,15 +84,9 @@ class Saving:
                 row = store.conversation(id)
                 return message, row, store.tree(id) if row.messages != known + 1 else []
 
-        if not conversation.held:
-            try:
-                done = await self._store.call(write)
-            except UNAVAILABLE as error:
-                self.failed(error)
-            else:
-                conversation.kept = unsent
-                self.well()
-                return done
+        if not conversation.held and (done := await self._try(write)) is not None:
+            conversation.kept = unsent
+            return done
         message = self._hold(conversation, "user", text, parent, model)
         row = replace(conversation.row, title=conversation.row.title or title_of(text), leaf_id=message.id)
         return message, row, []
@@ -109,15 +100,9 @@ class Saving:
                 save_draft(store, conversation.key, conversation.id, unsent)
                 return store.edit(message.id, text)
 
-        if message.id < HELD:
-            try:
-                done = await self._store.call(write)
-            except UNAVAILABLE as error:
-                self.failed(error)
-            else:
-                conversation.kept = unsent
-                self.well()
-                return done
+        if message.id < HELD and (done := await self._try(write)) is not None:
+            conversation.kept = unsent
+            return done
         return self._hold(conversation, "user", text, message.parent_id, message.model)
 
     async def begin(
@@ -132,11 +117,8 @@ class Saving:
                 writers = [store.begin_reply(id, parent, model, flush_every=0) for _ in range(count)]
                 return [(writer, store.message(writer.message_id)) for writer in writers]
 
-        if parent < HELD:
-            try:
-                return await self._store.call(write)
-            except UNAVAILABLE as error:
-                self.failed(error)
+        if parent < HELD and (begun := await self._try(write)) is not None:
+            return begun
         return [(None, self._hold(conversation, "assistant", "", parent, model)) for _ in range(count)]
 
     async def finish(
@@ -165,9 +147,8 @@ class Saving:
             return row
         self.well()
         if done is None and (reply.text or reply.thinking):
-            self._listener.notify_user(
-                f"{conversation.title}: the conversation was purged elsewhere", error=True
-            )
+            title = conversation.title
+            self._listener.notify_user(f"{title}: the conversation was purged elsewhere", error=True)
             return row
         return done
 
@@ -223,11 +204,8 @@ class Saving:
         if not self._held:
             return ""
         left = [
-            (
-                replace(conversation.row, id=conversation.id or os.urandom(6).hex()),
-                list((conversation.tree or {}).values()),
-            )
-            for conversation in self._held
+            (replace(each.row, id=each.id or os.urandom(6).hex()), list((each.tree or {}).values()))
+            for each in self._held
         ]
         for folder in folders:
             path = folder / f"termchat-unsaved-{os.urandom(4).hex()}.json"
@@ -238,6 +216,16 @@ class Saving:
             else:
                 return f"not everything could be stored; it is in {path}, and /import {path} brings it back"
         return "not everything could be stored, and no file could be written for it"
+
+    async def _try(self, write: Callable[[Store], T]) -> T | None:
+        """Carry out a call on the store; None if that cannot take it now."""
+        try:
+            done = await self._store.call(write)
+        except UNAVAILABLE as error:
+            self.failed(error)
+            return None
+        self.well()
+        return done
 
     def failed(self, error: Exception) -> None:
         """Something could not be stored."""

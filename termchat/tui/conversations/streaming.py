@@ -67,6 +67,7 @@ class Streaming:
         from engine import TextDelta
 
         finished: Finished | None = None
+        writer = reply.writer
         try:
             first = await self._first(reply)
             if isinstance(first, TextDelta):
@@ -74,16 +75,17 @@ class Streaming:
                 await self._until_finished(conversation, reply)
             rest = reply.finish()
             if reply.mistaken:
-                if reply.writer is not None:
-                    self._unsaved.pop(reply.writer, None)
-                    self._store.post(partial(_replace, reply.writer, reply.text))
+                if writer is not None:
+                    self._unsaved.pop(writer, None)
+                    text = reply.text
+                    self._store.post(lambda store: writer.replace(text, ""))
             else:
                 self._grow(conversation, reply, *rest)
             finished = reply.stream.finished
         except asyncio.CancelledError:  # the program ends, and nobody is there to wait for the store
             self._save()
-            if reply.writer is not None:
-                self._store.post(partial(_interrupt, reply.writer))
+            if writer is not None:
+                self._store.post(lambda store: writer.finish("interrupted", "aborted"))
             raise
         except BaseException:
             await self._end(conversation, reply, None)
@@ -155,7 +157,7 @@ class Streaming:
         """Hand what is not saved yet to the store's thread."""
         unsaved, self._unsaved = self._unsaved, {}
         for writer, new in unsaved.items():
-            self._store.post(partial(_append, writer, *new))
+            self._store.post(partial(_appended, writer, *new))
 
     async def _end(self, conversation: Conversation, reply: LiveReply, finished: Finished | None) -> None:
         """Store how a reply ended. finished: None if it was stopped at once, or if the program failed."""
@@ -192,16 +194,8 @@ class Streaming:
             await reply.slot.unload()  # the next message loads the model again
 
 
-def _append(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None:
+def _appended(writer: ReplyWriter, text: str, thinking: str, store: Store) -> None:
     writer.append(text, thinking)
-
-
-def _interrupt(writer: ReplyWriter, store: Store) -> None:
-    writer.finish("interrupted", "aborted")
-
-
-def _replace(writer: ReplyWriter, text: str, store: Store) -> None:
-    writer.replace(text, "")
 
 
 def _tick(writers: list[ReplyWriter], store: Store) -> None:

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 ELSEWHERE_SECONDS = 0.5
 """From one look at a conversation in which another process answers to the next."""
 
+DELETED = "this conversation was deleted in another window; /undelete brings it back"
+
 
 class Turns:
     """The state machine of every conversation: idle, queued, prefill, decode, then idle or interrupted."""
@@ -160,18 +162,15 @@ class Turns:
                 conversation.stopping = False  # what is queued now came after the stop
         except NotFoundError as error:
             if conversation.gone or await self._is_gone(conversation):
-                conversation.error = (
-                    "this conversation was deleted in another window; /undelete brings it back"
-                )
+                conversation.error = DELETED
             else:
                 conversation.error = str(error)
         except (UserError, OSError, ValueError) as error:
             conversation.error = str(error)
         except Exception as error:
             log.exception("a turn failed")
-            conversation.error = (
-                f"termchat has a fault: {type(error).__name__}: {error}; the log has the details"
-            )
+            fault = f"termchat has a fault: {type(error).__name__}: {error}"
+            conversation.error = f"{fault}; the log has the details"
         finally:
             conversation.sending = conversation.stopping = False
             self._listener.conversation_changed(conversation)
@@ -181,9 +180,8 @@ class Turns:
         """Store the first of the queued texts, before the engine sees it, and answer."""
         text = conversation.queue.pop(0)
         try:
-            message = await self._conversations.commit(
-                conversation, text, self._engines.of(conversation.model).reference
-            )
+            model = self._engines.of(conversation.model).reference
+            message = await self._conversations.commit(conversation, text, model)
         except ConversationBusyError:
             conversation.queue.insert(0, text)
             await self._while_answered_elsewhere(conversation)

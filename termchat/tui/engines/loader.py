@@ -48,7 +48,7 @@ class Loader:
         from ...registry import NotDownloadedError
 
         try:
-            return reference_of(self.resolve(name))
+            return self.resolve(name).reference
         except NotDownloadedError as error:
             return error.entry.name
 
@@ -70,8 +70,3 @@ class Loader:
         from ...setup import engine_config
 
         return engine_config(model, self.config, self._flags)
-
-
-def reference_of(model: ResolvedModel) -> str:
-    """How to find a model again: its registered name, or its path."""
-    return model.reference

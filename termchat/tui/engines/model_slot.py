@@ -17,7 +17,7 @@ from ...errors import UserError
 from ...registry import model_title
 from ...thinking import ThinkingStyle
 from ..background import in_background
-from .loader import Loader, reference_of
+from .loader import Loader
 
 if TYPE_CHECKING:
     from engine import Engine, EngineSnapshot, SamplingParams
@@ -79,7 +79,7 @@ class ModelSlot:
     def reference(self) -> str:
         """How to find the model again: its registered name, or its path; "" while that is not known."""
         if self.model is not None:
-            return reference_of(self.model)
+            return self.model.reference
         return self.entry.name if self.entry is not None else self.name or ""
 
     @property

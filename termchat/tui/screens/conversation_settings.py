@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.containers import Grid
 from textual.widgets import Input, Static, TextArea
 
-from ...settings import SAMPLING_KEYS, check_sampling
+from ...settings import SAMPLING, check_sampling
 from ..widgets.text_box import TextBox
 from .dialogs import Dialog
 
@@ -129,7 +129,7 @@ class ConversationSettingsScreen(Dialog[ConversationSettings]):
         yield Static("System prompt", markup=False)
         yield TextBox(self._settings.system, soft_wrap=True, tab_behavior="focus")
         with Grid():
-            for name in SAMPLING_KEYS:
+            for name in SAMPLING:
                 value, default = self._settings.sampling.get(name), self._defaults.get(name)
                 yield Static(name, markup=False)
                 yield Input(
@@ -146,7 +146,7 @@ class ConversationSettingsScreen(Dialog[ConversationSettings]):
         try:
             sampling = {
                 name: parse(name, field.value)
-                for name in SAMPLING_KEYS
+                for name in SAMPLING
                 if (field := self.query_one(f"#{name}", Input)).value.strip()
             }
             check_sampling(sampling)

@@ -1,83 +1,52 @@
-"""The main screen: conversations | the open one and the prompt | engine panel."""
+"""The main screen: told of all changes, it draws them; keys, Enter and pastes begin here."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingsMap
-from textual.screen import Screen
 
-from ...errors import UserError
 from ...store import StoredMessage
-from ..command import Command
+from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit
-from ..conversations.context_full import summary_in
+from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
 from ..keymap import Keys
-from ..terminal.typeahead import LONGEST_SECONDS, is_text
+from ..terminal.typeahead import is_text
 from ..widgets.conversation_list import ConversationList
-from ..widgets.conversation_view import ConversationView
 from ..widgets.engine_panel import EngineLine, EnginePanel
-from ..widgets.kept_rows import Columns, Kept, Label, Stack
 from ..widgets.notices import Notices
-from ..widgets.origin import all_from
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import Place, StatusLine
-from ..widgets.title_line import TitleLine, warning
+from ..widgets.title_line import TitleLine
 from ..widgets.welcome import Welcome
-from .layout import Layout, Wanted, layout
-
-if TYPE_CHECKING:
-    from ..app import TermchatApp
-
-log = logging.getLogger(__name__)
+from .folding import FoldingScreen
+from .help import HelpScreen
 
 TICK_SECONDS = 0.1
 TICKS_A_POLL = 2
 TICKS_A_LOOK = 10
 
 
-class MainScreen(Kept, Screen[None]):
-    """Puts conversations, engine and widgets together; it is told of all changes."""
-
-    if TYPE_CHECKING:
-        app: TermchatApp
-
-    BLANK = True
-    DEFAULT_CSS = """
-    MainScreen { background: $background; }
-    MainScreen #columns { height: 1fr; }
-    MainScreen #middle { width: 1fr; }
-    MainScreen #side { width: 26; background: $surface; }
-    MainScreen #side-title { height: 2; padding: 1 2 0 2; color: $primary; text-style: bold; }
-    MainScreen ConversationList { width: 1fr; height: 1fr; margin-top: 1; }
-    MainScreen ConversationView, MainScreen Welcome { height: 1fr; }
-    MainScreen EngineLine { display: none; }
-    """
+class MainScreen(FoldingScreen):
+    """Puts conversations, engine and widgets together."""
 
     def __init__(self, keys: Keys) -> None:
-        super().__init__()
+        super().__init__(keys)
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
-        self.wanted = Wanted()
+        self.commands = CommandRunner(self, COMMANDS)
         self.escaped_at = 0.0
-        self._acting: set[object] = set()  # commands that keys typed later wait for
-        self._acted = asyncio.Event()  # one of them has ended, or opened a dialog
         self.sending = asyncio.Lock()
         self._looking = False
         self._seen: tuple[Conversation, int] | None = None  # whose prompt, and how it was
         self._stale = False
         self._list_stale = False
         self._streams = False
-
-    # Parts
 
     @property
     def conversation(self) -> Conversation:
@@ -90,33 +59,6 @@ class MainScreen(Kept, Screen[None]):
     def slot(self) -> ModelSlot:
         """The model of the conversation on screen."""
         return self.app.engines.of(self.conversation.model)
-
-    @property
-    def view(self) -> ConversationView:
-        """The messages."""
-        return self.query_one(ConversationView)
-
-    @property
-    def prompt(self) -> Prompt:
-        """Where the user types."""
-        return self.query_one(Prompt)
-
-    def compose(self) -> ComposeResult:
-        """The three columns."""
-        glyphs, keys = self.app.glyphs, self.app.keys
-        with Columns(id="columns"):
-            with Stack(id="side"):
-                yield Label("termchat", id="side-title", markup=False)
-                yield ConversationList(glyphs)
-            with Stack(id="middle"):
-                yield TitleLine(glyphs)
-                yield ConversationView(glyphs, keys)
-                yield Welcome(glyphs, keys)
-                yield Notices(glyphs)
-                yield Prompt()
-                yield EngineLine(glyphs)
-                yield StatusLine(keys)
-            yield EnginePanel(glyphs)
 
     def on_mount(self) -> None:
         """Start the timer: one for all, as every moment in which something changes is drawn by itself."""
@@ -208,7 +150,7 @@ class MainScreen(Kept, Screen[None]):
         """The key that goes to the new text below the screen; "" if there is none."""
         if not self.view.unseen:
             return ""
-        return self.app.keys.hint("scroll.page_down" if self.prompt.text else "scroll.end")
+        return self.keys.hint("scroll.page_down" if self.prompt.text else "scroll.end")
 
     def poll(self) -> None:
         """Five times a second: the engine's snapshot, for panel and list."""
@@ -235,9 +177,8 @@ class MainScreen(Kept, Screen[None]):
     def _draw_list(self) -> None:
         self._list_stale = False
         app = self.app
-        self.query_one(ConversationList).update(
-            app.conversations.all, app.conversations.shown, app.monitor.speeds
-        )
+        known = app.conversations
+        self.query_one(ConversationList).update(known.all, known.shown, app.monitor.speeds)
 
     def _tick(self) -> None:
         self.app.streaming.look()
@@ -266,68 +207,27 @@ class MainScreen(Kept, Screen[None]):
         finally:
             self._looking = False
 
-    # Size
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Fold what does not fit."""
-        self._fold(layout(event.size.width, event.size.height, self.wanted))
-
-    def want(self, **wanted: Any) -> Layout:
-        """Change what the user wants to see; what is shown then."""
-        self.wanted = replace(self.wanted, **wanted)
-        shown = layout(self.size.width, self.size.height, self.wanted)
-        self._fold(shown)
-        return shown
-
-    def _fold(self, shown: Layout) -> None:
-        self.query_one(EnginePanel).display = shown.panel
-        self.query_one(EngineLine).display = shown.line
-        side = self.query_one("#side")
-        side.display = shown.list
-        side.styles.width = "1fr" if shown.narrow else None
-        self.query_one("#middle").display = shown.conversation
-        self.query_one(TitleLine).display = shown.frame
-        self.query_one(StatusLine).display = shown.frame
-        self.call_after_refresh(self.poll)
-
     # Doing
 
-    def run_command(self, command: Command, argument: str = "") -> None:
-        """Carry out a command; what goes wrong is told, and is never the end of the program."""
-        begun = object()
-
-        async def run() -> None:
-            try:
-                await command.run(self, argument)
-            except (UserError, OSError, ValueError) as error:
-                self.notify_user(str(error), error=True)
-            except Exception as error:
-                log.exception("the command %s failed", command.id)
-                fault = f"{command.title}: termchat has a fault: {type(error).__name__}: {error}"
-                self.notify_user(f"{fault}; the log has the details", error=True)
-            finally:
-                self._acting.discard(begun)
-                self._acted.set()
-
-        self._acting.add(begun)
-        self.run_worker(run(), exit_on_error=True)
+    def hint(self, id: str) -> str:
+        """How to carry out a command: its first key, else how it is typed."""
+        return self.keys.hint(id)
 
     async def action_command(self, id: str) -> None:
         """A key of a command."""
-        self.run_command(next(command for command in COMMANDS if command.id == id))
+        self.commands.run_id(id)
 
-    async def commands_act(self) -> None:
-        """Wait until the commands are carried out or wait for an answer; not for one that takes long."""
-        while self._acting and self.app.screen is self:
-            self._acted.clear()
-            try:
-                await asyncio.wait_for(self._acted.wait(), LONGEST_SECONDS)
-            except TimeoutError:
-                self._acting.clear()
+    def run_line(self, line: str) -> None:
+        """Carry out a typed command."""
+        self.commands.run_line(line)
+
+    async def open_help(self) -> None:
+        """Show all keys and commands, until that is closed."""
+        await self.app.push_screen_wait(HelpScreen(COMMANDS, self.keys))
 
     def on_screen_suspend(self) -> None:
         """A dialog is above this screen."""
-        self._acted.set()
+        self.commands.asks()
 
     def on_key(self, event: events.Key) -> None:
         """What is typed where nothing takes it goes to the prompt."""
@@ -348,11 +248,6 @@ class MainScreen(Kept, Screen[None]):
         if id == "scroll.end":
             return not (self.prompt.has_focus and self.prompt.text) and not self.in_list
         return True
-
-    @property
-    def in_list(self) -> bool:
-        """Whether the keys are in the list of conversations."""
-        return isinstance(self.focused, ConversationList)
 
     def keep_draft(self) -> None:
         """Note what is typed as the draft of the conversation on screen."""
@@ -378,7 +273,7 @@ class MainScreen(Kept, Screen[None]):
         self.view.mark(message.id)
         self._draw_frame()
 
-    def give_back(self, conversation: Conversation, texts: list[str], sources: bytes = b"") -> None:
+    def give_back(self, conversation: Conversation, texts: Sequence[str], sources: bytes = b"") -> None:
         """Put texts that are not sent where they can be edited: before what is typed there.
 
         sources: of the characters of a single one.
@@ -387,16 +282,7 @@ class MainScreen(Kept, Screen[None]):
             return
         if conversation is self.conversation:
             self.keep_draft()
-        text = "\n\n".join(texts)
-        known = sources if len(sources) == len(text) else all_from("back", len(text))
-        if conversation.draft.strip() and len(conversation.sources) == len(conversation.draft):
-            text, known = (
-                f"{text}\n\n{conversation.draft}",
-                known + all_from("typed", 2) + conversation.sources,
-            )
-        elif conversation.draft.strip():
-            text, known = f"{text}\n\n{conversation.draft}", b""
-        conversation.draft, conversation.sources = text, known
+        conversation.take_back("\n\n".join(texts), sources)
         if conversation is self.conversation:
             self.prompt.load(conversation.draft, conversation.sources)
 

@@ -14,17 +14,15 @@ import signal
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 from .input import LONGEST_TYPED, Input
 from .reports import Reports
-
-if TYPE_CHECKING:
-    from ..app import TermchatApp
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +79,22 @@ class Paper(io.TextIOBase):
                 self._gone = True  # nothing can be seen any more; the program ends by its signal
 
 
+class DrivenApp(App[None], inherit_bindings=False):
+    """An application on a terminal. terminal_gone: called when there is nothing more to read."""
+
+    terminal_gone: Callable[[], object]
+
+    def fail(self, error: BaseException) -> None:
+        """End by a fault. From the event loop."""
+        raise NotImplementedError
+
+
 class TerminalDriver(LinuxDriver):
     """Of the application on a terminal."""
 
-    if TYPE_CHECKING:
-        _app: TermchatApp
+    _app: DrivenApp
 
-    def __init__(self, app: TermchatApp, **options: Any) -> None:
+    def __init__(self, app: DrivenApp, **options: Any) -> None:
         super().__init__(app, **options)
         self._drawn = _drawn_on()
         self._file = Paper(self._drawn)  # type: ignore[assignment]

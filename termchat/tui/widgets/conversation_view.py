@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
@@ -14,7 +16,6 @@ from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
 from ..glyphs import ASCII, Glyphs
-from ..keymap import Keys
 from .kept_rows import Kept, Stack
 from .message import Message
 from .transcript import Transcript
@@ -41,10 +42,11 @@ class ConversationView(Stack):
     }
     """
 
-    def __init__(self, glyphs: Glyphs, keys: Keys) -> None:
+    def __init__(self, glyphs: Glyphs, hint: Callable[[str], str]) -> None:
+        """hint: the key of a command, by its id."""
         super().__init__()
         self._glyphs = glyphs
-        self._keys = keys
+        self._hint = hint
         self._conversation: Conversation | None = None
         self._known: dict[int, Message] = {}
         self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
@@ -84,10 +86,8 @@ class ConversationView(Stack):
         versions: dict[int | None, list[int]] = {}  # by parent, the oldest first
         for id, stored in sorted((conversation.tree or {}).items()):
             versions.setdefault(stored.parent_id, []).append(id)
-        branch = (
-            self._message(conversation, stored, versions[stored.parent_id])
-            for stored in conversation.messages
-        )
+        messages = conversation.messages
+        branch = (self._message(conversation, each, versions[each.parent_id]) for each in messages)
         wanted = [*self._lead(conversation), *branch]
         shown = list(self.transcript.messages)
         if wanted[: len(shown)] != shown or not shown:
@@ -262,18 +262,18 @@ class ConversationView(Stack):
         if conversation.error:
             sign = self._glyphs.states["error"]
             lines.append(Content.styled(f"{sign} {conversation.error}", "$error"))
-            hint = f"{self._keys.hint('reply.again')} tries again"
+            hint = f"{self._hint('reply.again')} tries again"
             if conversation.full:
                 alone = len(conversation.messages) == 1  # a new conversation would not have more room for it
-                hint = f"{self._keys.hint('reply.stop')} twice edits it" if alone else _FULL
+                hint = f"{self._hint('reply.stop')} twice edits it" if alone else _FULL
             lines.append(Content(hint))
         elif conversation.full:
             lines.append(Content(_FULL))
         elif last is not None and last.status == "interrupted" and not conversation.busy:
-            lines.append(Content(f"{self._keys.hint('reply.continue')} continues this reply"))
+            lines.append(Content(f"{self._hint('reply.continue')} continues this reply"))
         elif conversation.ending == "unanswered" and not conversation.busy:
             why = "stopped before the first token" if conversation.cut else "not answered"
-            lines.append(Content(f"{why}{self._glyphs.between}{self._keys.hint('reply.again')} answers"))
+            lines.append(Content(f"{why}{self._glyphs.between}{self._hint('reply.again')} answers"))
         for text in conversation.queue:
             first, *more = text.split("\n")
             lines.append(
@@ -287,7 +287,7 @@ class ConversationView(Stack):
     def _waiting(self, slot: ModelSlot) -> str:
         """What a message waits for."""
         if slot.state == "absent":
-            stop = self._keys.hint("reply.stop")
+            stop = self._hint("reply.stop")
             return f"{slot.error}: enter fetches it, {stop} stops waiting"
         if slot.state == "downloading":
             share = slot.fetched_share

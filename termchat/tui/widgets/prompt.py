@@ -14,9 +14,9 @@ from textual.widgets.text_area import Edit, EditResult
 
 from ...graphemes import grapheme_end, grapheme_start
 from ...sanitize import show_controls
+from ..conversations.origin import Origin, Source, all_from
 from ..terminal.ascii import AsWritten
 from .kept_rows import Kept
-from .origin import Origin, Source, all_from
 from .text_box import TextBox
 
 _FOLD_LINES = 8  # a paste of more lines or characters is folded into a token

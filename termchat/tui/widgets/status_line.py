@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from textual.content import Content
@@ -9,7 +10,6 @@ from textual.content import Content
 from ...render.wrap import rows_of
 from ..conversations.conversation import Conversation
 from ..engines.model_slot import ModelSlot
-from ..keymap import Keys
 from .figures import MUTED
 from .lines import Lines
 
@@ -31,9 +31,10 @@ class StatusLine(Lines):
 
     DEFAULT_CSS = "StatusLine { height: 1; padding: 0 2; color: $chat-muted; }"
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, hint: Callable[[str], str]) -> None:
+        """hint: the key of a command, by its id."""
         super().__init__()
-        self._keys = keys
+        self._hint = hint
 
     def show(self, conversation: Conversation, slot: ModelSlot, place: Place, below: str = "") -> None:
         """place: where the keys are. below: the key to new text below the screen; "" if there is none."""
@@ -44,7 +45,7 @@ class StatusLine(Lines):
         self.show_lines([Content.styled(rows[0], MUTED)])
 
     def _parts(self, conversation: Conversation, slot: ModelSlot, place: Place) -> list[str]:
-        hint = self._keys.hint
+        hint = self._hint
         stop = hint("reply.stop")
         if place == "list":
             return ["enter open", f"{stop} back", "letters go to the prompt"]

@@ -5,26 +5,13 @@ from __future__ import annotations
 from textual.content import Content
 
 from ...units import count
+from ..conversations.context_full import NEARLY_FULL
 from ..conversations.conversation import Conversation
 from ..glyphs import UNICODE, Glyphs
 from .figures import MUTED, bar, cut
 from .lines import Lines
 
-NEARLY_FULL = 0.8
-"""Share of the context above which the user is told."""
-
 _CELLS = 8
-
-
-def warning(conversation: Conversation, context: int | None) -> str:
-    """What to say before the context is full; "" while there is room. context: the model's most tokens."""
-    used = conversation.tokens_used
-    if context is None or used is None or used < NEARLY_FULL * context:
-        return ""
-    return (
-        f"{used} of {context} tokens of the context are used in {conversation.title!r}; /compact makes room "
-        "in a new conversation. Nothing is cut by itself."
-    )
 
 
 class TitleLine(Lines):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from textual.content import Content
@@ -12,7 +12,6 @@ from ...render.wrap import rows_of
 from ...units import number, size
 from ..engines.model_slot import ModelSlot
 from ..glyphs import Glyphs
-from ..keymap import Keys
 from .figures import MUTED, bar, cut
 
 BAR_CELLS = 40
@@ -26,10 +25,11 @@ class Welcome(Static):
     Welcome { height: 1fr; padding: 0 4; content-align: center middle; text-align: center; }
     """
 
-    def __init__(self, glyphs: Glyphs, keys: Keys) -> None:
+    def __init__(self, glyphs: Glyphs, hint: Callable[[str], str]) -> None:
+        """hint: the key of a command, by its id."""
         super().__init__("", markup=False)
         self._glyphs = glyphs
-        self._keys = keys
+        self._hint = hint
         self._drawn: tuple[object, ...] = ()
 
     def show(self, slot: ModelSlot, waiting: int) -> None:
@@ -58,7 +58,7 @@ class Welcome(Static):
         return [Content(f"loading {name}"), Content(""), Content.styled("you can type meanwhile", MUTED)]
 
     def _unloaded(self, slot: ModelSlot) -> list[Content]:
-        models = self._keys.hint("model.choose")
+        models = self._hint("model.choose")
         return [
             Content(f"{slot.title} is not loaded"),
             Content.styled("your message loads it", MUTED),
@@ -68,7 +68,7 @@ class Welcome(Static):
 
     def _ready(self, slot: ModelSlot) -> list[Content]:
         assert slot.model is not None, "the engine is ready"
-        hint, name = self._keys.hint, slot.model.name
+        hint, name = self._hint, slot.model.name
         width = max(1, self.content_size.width - len(" is ready"))
         seconds = f"loaded in {number(slot.load_seconds)} s" if slot.load_seconds is not None else ""
         parts = [
@@ -86,7 +86,7 @@ class Welcome(Static):
         ]
 
     def _failed(self, slot: ModelSlot) -> list[Content]:
-        models = self._keys.hint("model.choose")
+        models = self._hint("model.choose")
         return [
             Content.styled("the model cannot be used", "bold $error"),
             Content(slot.error),
@@ -95,7 +95,7 @@ class Welcome(Static):
         ]
 
     def _absent(self, slot: ModelSlot) -> list[Content]:
-        entry, registry, models = slot.entry, slot.loader.registry, self._keys.hint("model.choose")
+        entry, registry, models = slot.entry, slot.loader.registry, self._hint("model.choose")
         if entry is None or registry is None:
             return [Content(slot.error)]
         target = registry.target(entry)
@@ -123,7 +123,7 @@ class Welcome(Static):
         progress, name = slot.progress, slot.entry.name if slot.entry is not None else "the model"
         said = format_progress(progress) if progress is not None else "looking for the file"
         parts = [part.strip() for part in said.split("  ") if part.strip()]
-        hints = ["you can type meanwhile", f"{self._keys.hint('reply.stop')} stops"]
+        hints = ["you can type meanwhile", f"{self._hint('reply.stop')} stops"]
         return [
             Content.assemble("fetching ", (name, "bold")),
             Content(""),

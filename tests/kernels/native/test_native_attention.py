@@ -14,7 +14,7 @@ from kernels.weights import Plain
 HEAD = 16
 
 
-def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD, scale=None):
+def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD, scale=None, cap=None):
     """A forward that takes q, k and v of a token from the table and attends."""
     placed = backend.place_matrix(Plain(table, "f32"))
     columns = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
@@ -22,7 +22,7 @@ def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD, scale
     def forward(ops, inputs):
         q, k, v = ops.split(ops.embedding(placed, inputs.tokens), columns)
         ops.kv_write(0, k, v, inputs.slots)
-        mixed = ops.paged_attention(0, q, inputs, scale=scale or head_dim**-0.5, window=window)
+        mixed = ops.paged_attention(0, q, inputs, scale=scale or head_dim**-0.5, window=window, cap=cap)
         return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
 
     return forward
@@ -41,13 +41,14 @@ def run(
     dtype="float16",
     head_dim=HEAD,
     scale=None,
+    cap=None,
 ):
     backend.allocate_cache(
         helpers.cache(block_size=block_size, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, blocks=160)
     )
     limits = dataclasses.replace(helpers.LIMITS, rows=2048, samples=2048, blocks_per_sequence=128)
     program = backend.capture(
-        layer(backend, helpers, table, heads, kv_heads, window, head_dim, scale), limits
+        layer(backend, helpers, table, heads, kv_heads, window, head_dim, scale, cap), limits
     )
     outputs = []
     for parts in steps:
@@ -60,6 +61,7 @@ def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
     return rng.standard_normal((rows, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (10, 1)])
@@ -167,6 +169,29 @@ def test_weights_are_powers_of_two():
     assert np.isnan(exp2_32(np.float32([np.nan]))[0])
 
 
+@pytest.mark.parametrize("cap", [0.5, 50.0])
+@pytest.mark.parametrize("window", [None, 20])
+def test_capped_scores_equal_the_twin(native, isas, helpers, window, cap):
+    rng = np.random.default_rng(7)
+    table = random_table(rng, 300, 4, 2)
+    steps = [[(list(range(270)), 0, list(range(1, 11))), ([3, 4], 0, [20])], [([9], 270, list(range(1, 11)))]]
+    options = {"heads": 4, "kv_heads": 2, "window": window, "dtype": "float32"}
+    expected = run(QuantizedBackend(), helpers, table, steps, cap=cap, **options)
+    for isa in isas:
+        for threads in (1, 2):
+            got = run(native(isa, threads), helpers, table, steps, cap=cap, **options)
+            assert all(helpers.same_bits(a, b) for a, b in zip(got, expected, strict=True)), (isa, threads)
+    q, k, v = np.split(table.astype(np.float64)[:270], [64, 96], axis=1)
+    seen = slice(0 if window is None else 250, 270)
+    for head in range(4):
+        part = slice(head // 2 * 16, head // 2 * 16 + 16)
+        score = cap * np.tanh(k[seen, part] @ q[269, 16 * head : 16 * head + 16] / 4 / cap)
+        weight = np.exp(score - score.max())
+        want = weight @ v[seen, part] / weight.sum()
+        assert np.allclose(expected[0][269, 16 * head : 16 * head + 16], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 200])
 def test_spans_are_joined_as_in_the_twin(native, isas, helpers, window):
     rng = np.random.default_rng(10)
@@ -204,6 +229,7 @@ def test_the_softmax_is_right(native, helpers):
             assert np.allclose(got[row].reshape(6, HEAD)[head], exact, rtol=1e-5, atol=1e-6), (row, head)
 
 
+@pytest.mark.slow
 def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
     """Long enough for several spans, with and without a window; one thread, two, and spans as tasks."""
     rng = np.random.default_rng(4)

@@ -71,6 +71,7 @@ def divergence(p_logits, q_logits):
     return (np.exp(p) * (p - q)).sum(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_whole_decoder_equals_its_twin(native, isas, helpers, name):
     spec, forms, tied, biases = VARIANTS[name]
@@ -150,6 +151,7 @@ def greedy_reply(model, prompt, blocks, count):
     return tokens
 
 
+@pytest.mark.slow
 def test_B089_the_default_model_counts_to_ten(native, isas, helpers, default_tensors):
     checkpoint = default_tensors
     for isa in isas:

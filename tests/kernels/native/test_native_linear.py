@@ -3,8 +3,10 @@ import pytest
 
 from kernels.reference.quantized import quantize_rows
 from kernels.reference.quantized_backend import QuantizedBackend
+from kernels.weights import FORMATS
 
-FORMS = ("q4", "q8", "f32", "f16", "bf16")
+FORMS = tuple(FORMATS)
+PACKED = tuple(name for name, form in FORMATS.items() if form.packed)
 
 
 def product(parts, bias=None, planes=1):
@@ -51,6 +53,7 @@ def test_blocks_of_rows_in_different_formats_form_one_matrix(native, isas, helpe
         assert helpers.same_bits(helpers.compute(backend, x, make(backend)), expected), isa
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_has_the_same_bits_among_any_number_of_rows(native, isas, helpers, form):
     rng = np.random.default_rng(9)
@@ -66,7 +69,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(native, isas, helpers,
 
 
 @pytest.mark.parametrize("planes", [1, 2])
-@pytest.mark.parametrize("form", ["q4", "q8"])
+@pytest.mark.parametrize("form", PACKED)
 def test_any_number_of_rows_on_any_threads_and_instructions(native, isas, helpers, form, planes):
     """Blocks of 16 rows and what is left of them, more groups than are unpacked at a time."""
     rng = np.random.default_rng(16)
@@ -149,7 +152,7 @@ def test_a_residual_is_added_in_the_product(native, helpers):
     assert helpers.same_bits(helpers.compute(backend, x, residual(backend)), expected)
 
 
-@pytest.mark.parametrize("form", ["q4", "q8"])
+@pytest.mark.parametrize("form", PACKED)
 @pytest.mark.parametrize("planes", [1, 2])
 def test_gate_and_up_are_one_operation_with_the_same_bits(native, isas, helpers, form, planes):
     """Quantized in the product itself, where it can be: what follows reads only the quantized rows."""

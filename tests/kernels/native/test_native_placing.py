@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kernels.native import reserve
-from kernels.weights import Packed, Plain
+from kernels.weights import Packed, Plain, Stored
+from stored_blocks import random_blocks
 
 ROWS, COLUMNS = 2048, 1024
 BYTES = ROWS * COLUMNS // 32 * 20
@@ -62,6 +63,24 @@ def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(native, hel
     assert resident(path) < 0.1 * BYTES
     assert helpers.same_bits(from_file, product(native, helpers, in_blocks(content, 64)))
     assert mapped[:] == content
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
+@pytest.mark.parametrize("type", ["Q6_K", "IQ2_S"])
+def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
+    rows, columns = 256, 4096
+    stored = random_blocks(np.random.default_rng(29), type, rows, columns)
+    path = tmp_path / "weights"
+    path.write_bytes(stored.data.tobytes())
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    data = np.frombuffer(mapped, np.uint8).reshape(stored.data.shape)
+    assert data.any()
+    assert resident(path) > 0.9 * stored.data.nbytes
+    backend = native()
+    backend.place_matrix(Stored(type, (rows, columns), data, "tensor 'w'"))
+    assert resident(path) < 0.1 * stored.data.nbytes
+    assert np.array_equal(data, stored.data)
 
 
 def in_groups(buffer, form, rows, offset):

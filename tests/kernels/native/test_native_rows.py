@@ -54,6 +54,27 @@ def test_gate(native, isas, helpers, width):
         assert np.allclose(got, gate / (1 + np.exp(-gate)) * up, rtol=1e-6, atol=1e-30)
 
 
+@pytest.mark.parametrize("kind", ["gelu_tanh", "gelu", "clamped"])
+@pytest.mark.parametrize("width", [1, 17, 64])
+def test_other_gates(native, isas, helpers, kind, width):
+    rng = np.random.default_rng(width)
+    x = (rng.standard_normal((9, 2 * width)) * 6).astype(np.float32)
+    x[0, :width] = np.linspace(-100, 100, width, dtype=np.float32)
+    x[1, width:] = np.linspace(-100, 100, width, dtype=np.float32)
+    got = equal_to_twin(native, isas, helpers, x, lambda backend: lambda ops, v, inputs: ops.gated(v, kind))
+    assert not helpers.same_bits(got, helpers.compute(native(), x, lambda ops, v, inputs: ops.gated(v)))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scale_and_cap(native, isas, helpers, width):
+    x = (np.random.default_rng(width).standard_normal((5, width)) * 30).astype(np.float32)
+    x[0, 0] = 1e30
+    got = equal_to_twin(
+        native, isas, helpers, x, lambda backend: lambda ops, v, inputs: ops.cap(ops.scale(v, 0.3), 7.5)
+    )
+    assert np.allclose(got, np.tanh(x.astype(np.float64) * 0.3 / 7.5) * 7.5, rtol=1e-6)
+
+
 def test_sum(native, isas, helpers):
     x = np.random.default_rng(2).standard_normal((5, 19)).astype(np.float32)
     got = equal_to_twin(
@@ -76,6 +97,27 @@ def test_rotation(native, isas, helpers, layout, head_dim):
 
     got = equal_to_twin(native, isas, helpers, x, make)
     assert np.allclose(np.linalg.norm(got, axis=1), np.linalg.norm(x, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(("turning", "head_dim"), [(2, 8), (20, 21), (32, 64), (96, 128)])
+def test_rotation_of_the_first_columns_of_a_head(native, isas, helpers, layout, turning, head_dim):
+    rng = np.random.default_rng(head_dim)
+    angles = rng.random((40, turning // 2)) * 6
+    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    x = rng.standard_normal((12, 3 * head_dim)).astype(np.float32)
+
+    def make(backend, columns=head_dim):
+        rotation = backend.place_rotation(cos, sin, layout)
+        return lambda ops, v, inputs: ops.rope(v, inputs.positions, rotation, head_dim=columns)
+
+    got = equal_to_twin(native, isas, helpers, x, make).reshape(12, 3, head_dim)
+    heads = x.reshape(12, 3, head_dim)
+    assert helpers.same_bits(got[..., turning:], heads[..., turning:])
+    first = np.ascontiguousarray(heads[..., :turning]).reshape(12, -1)
+    backend = native()
+    whole = helpers.compute(backend, first, make(backend, turning))
+    assert helpers.same_bits(np.ascontiguousarray(got[..., :turning]).reshape(12, -1), whole)
 
 
 def test_every_half_is_widened_exactly(native, isas, helpers):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 SOURCES = Path(__file__).parents[3] / "kernels" / "native" / "cpp"
 

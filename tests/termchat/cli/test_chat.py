@@ -130,6 +130,7 @@ def test_N028_a_byte_that_is_not_utf8_ends_nothing(scripted, home, monkeypatch, 
     assert "Traceback" not in terminal.shown
 
 
+@pytest.mark.slow
 def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monkeypatch, prompts):
     scripted("one two three four five six seven eight nine ten " * 20, "Yes.", step_seconds=0.02)
     terminal = Terminal(
@@ -151,6 +152,7 @@ def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monke
     assert prompts[-1][1] == ("assistant", partial[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["answer", "prompt"])
 def test_other_signals_end_the_chat(scripted, home, monkeypatch, number, moment):

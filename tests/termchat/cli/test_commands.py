@@ -10,6 +10,7 @@ import shlex
 import pytest
 
 from kernels.cuda import Obstacle
+from termchat.settings import SAMPLING
 from termchat.store import Store
 
 BENCH = [
@@ -170,11 +171,13 @@ def test_config(termchat, home):
     outcome = termchat("config", "show")
     assert "typo" in outcome.err
     assert outcome.err.count("\n") == 1
-    rows = [row.split() for row in outcome.out.splitlines()]
-    assert ["log_level", '"debug"', "config"] in rows
-    assert ["sampling.temperature", "0.3", "config"] in rows
+    rows = [row.split(maxsplit=3) for row in outcome.out.splitlines()]
+    assert ["log_level", '"debug"', "config", "what the log file holds"] in rows
+    temperature = next(row for row in rows if row[0] == "sampling.temperature")
+    assert temperature[1:] == ["0.3", "config", SAMPLING["temperature"]]
     found = json.loads(termchat("config", "show", "--json").out)
-    assert {"key": "log_level", "value": "debug", "source": "config"} in found
+    level = {"key": "log_level", "value": "debug", "source": "config", "help": "what the log file holds"}
+    assert level in found
 
 
 def test_themes_list(termchat, home):

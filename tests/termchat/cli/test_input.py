@@ -109,6 +109,7 @@ def with_stdin(source, arguments):
         return code, errors.read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 def test_an_idle_pipe_is_mentioned_after_a_second(requests, kind):
     if kind == "pipe":

@@ -11,7 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from termchat.store import Store
+
+pytestmark = pytest.mark.slow
 
 TOKENS = 250
 OPTIONS = ["-t", "0.8", "--seed", "5", "-n", str(TOKENS)]
@@ -23,7 +27,7 @@ def command(model: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "termchat", "--model", model, *arguments]
 
 
-KILLS = 10
+KILLS = 6
 
 
 def kill_after(model: str, cid: str, seconds: float) -> list[tuple[float, int]]:

@@ -100,6 +100,7 @@ def test_N010_a_damaged_model_is_found_and_brought_again(termchat, hub, model):
     assert termchat("models", "verify", "mine").code == 0
 
 
+@pytest.mark.slow
 def test_N010_what_is_here_stays_until_the_new_file_is_verified(termchat, hub, model):
     model.write_bytes(damaged())
     hub.failing = True

@@ -406,6 +406,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_log(termchat, linked_model, ho
     assert "Traceback" in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", ["newer", "read-only", "no-folder", "locked"])
 def test_B081_B085_what_cannot_be_saved_is_one_warning(termchat, scripted, home, monkeypatch, problem):
     database = home / "data" / "termchat" / "termchat.db"
@@ -509,6 +510,7 @@ def test_a_signal_stops_the_reply_and_keeps_what_is_there(scripted, home, number
     assert stored(home) == [[("user", "Hi", "done"), ("assistant", text[:-1], "interrupted")]]
 
 
+@pytest.mark.slow
 def test_a_signal_with_json_prints_the_object(scripted, home):
     scripted(LONG, step_seconds=0.02)
     read, write = os.pipe()

@@ -19,6 +19,8 @@ import pytest
 
 from termchat.store import Store
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = [sys.executable, "-m", "termchat", "--model", "smollm2-135m"]
 QUESTION = "Count from 1 to 10."
 SECONDS = 120

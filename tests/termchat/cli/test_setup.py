@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine import SamplingParams
-from termchat.cli.options import ENGINE
+from termchat.cli.options import ENGINE_OPTIONS
 from termchat.config import Config
 from termchat.registry import ResolvedModel
 from termchat.registry_file import ModelEntry
 from termchat.sampling import sampling_params
-from termchat.settings import SAMPLING_KEYS
+from termchat.settings import SAMPLING
 from termchat.setup import engine_config
 
 VALUES = {
@@ -40,7 +40,7 @@ def config(**tables):
 
 
 def test_every_sampling_option_reaches_the_engine():
-    assert set(VALUES) == set(SAMPLING_KEYS)
+    assert set(VALUES) == set(SAMPLING)
     found = sampling_params(VALUES, config(), model(), {})
     assert {name: getattr(found, name) for name in VALUES} == VALUES
     default = SamplingParams()
@@ -56,7 +56,7 @@ def test_every_engine_option_reaches_the_engine():
         "context_length": 99,
         "kv_memory": 12345,
     }
-    assert set(flags) == set(ENGINE)
+    assert set(flags) == set(ENGINE_OPTIONS)
     found = engine_config(model(), config(), flags)
     assert {name: getattr(found, name) for name in flags} == flags
     assert found.model == Path("m.gguf")
@@ -96,4 +96,4 @@ def test_a_file_without_an_entry_has_no_registry_settings():
 
 
 def test_no_option_is_missing_here():
-    assert set(SAMPLING_KEYS) <= {field.name for field in fields(SamplingParams)}
+    assert set(SAMPLING) <= {field.name for field in fields(SamplingParams)}

@@ -59,6 +59,7 @@ def test_N030_several_at_once_in_one_conversation(path, begun):
             assert branch[place + 1].text == "".join(f"{number}.{piece} " for piece in range(5))
 
 
+@pytest.mark.slow
 def test_N030_real_processes(environment_of_its_own, home):
     """Usage says of each reply as many prompt tokens as the branch above it has."""
     script = [sys.executable, "-m", "termchat", "--cid", "team", "--json", "-t", "0", "-n", "8"]

@@ -240,6 +240,7 @@ def stuffed(kind):
     return reading, writing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "blocking"), [((), True), (("--json",), False), (("--jsonl",), True)])
 def test_N005_a_signal_acts_while_the_reader_stalls(streams, scripted, home, form, blocking, monkeypatch):
     """One signal is enough, and what has come is stored."""

@@ -158,7 +158,8 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
 def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The application on a terminal of a size, with a scripted engine."""
     from termchat.paths import Paths
-    from termchat.tui.app import Options, TermchatApp
+    from termchat.tui.app import TermchatApp
+    from termchat.tui.start import Options
 
     monkeypatch.setattr("termchat.tui.screens.main.TICK_SECONDS", 0.05)  # what is waited for is there sooner
 

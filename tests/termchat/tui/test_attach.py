@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from termchat.tui.conversations.attachments import LARGEST, AttachError, block, gather, mentions, read
-from termchat.tui.widgets.origin import all_from
+from termchat.tui.conversations.origin import all_from
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from termchat.tui.command import Command
 from termchat.tui.commands import COMMANDS
 from termchat.tui.keymap import Keys
 
-LONG = "\n".join(f"line {number}" for number in range(300))
+LONG = "\n".join(f"line {number}" for number in range(120))
 
 
 def test_every_command_can_have_a_key() -> None:
@@ -167,7 +167,7 @@ async def test_a_fault_in_a_command_is_a_notice(
 
     command = next(command for command in COMMANDS if command.id == "chat.fork")
     changed: list[Command] = [replace(each, run=broken) if each is command else each for each in COMMANDS]
-    monkeypatch.setattr("termchat.tui.commands.COMMANDS", tuple(changed))
+    monkeypatch.setattr("termchat.tui.screens.main.COMMANDS", tuple(changed))
     async with open_app(script("One."), size=(200, 36)) as d:
         await d.say("/branch", wait=False)
         await d.shows("termchat has a fault: RuntimeError: broken on purpose; the log has the")

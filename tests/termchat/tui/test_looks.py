@@ -77,7 +77,7 @@ async def test_ascii_is_all_there_is_on_any_screen(open_app: Any, script: Any) -
             ("chat.title", "Rename"),
             ("palette", "Search for commands"),
         ):
-            d.main.run_command(next(command for command in COMMANDS if command.id == id))
+            d.main.commands.run(next(command for command in COMMANDS if command.id == id))
             await d.shows(text)
             if id == "palette":
                 await d.shows("/stop [all]")

@@ -16,9 +16,10 @@ from termchat.paths import Paths
 from termchat.registry import Registry, ResolvedModel
 from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.store import Store
-from termchat.tui.app import Options, TermchatApp
+from termchat.tui.app import TermchatApp
 from termchat.tui.conversations.live_reply import LiveReply
 from termchat.tui.engines.stats import Timeline
+from termchat.tui.start import Options
 
 METRICS = {
     "prompt_tokens": 310,

@@ -17,7 +17,7 @@ from termchat.store import Store, StoreError
 from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.conversations.streaming import LOOK_SECONDS, SAVE_SECONDS
 
-LONG = " ".join(str(number) for number in range(400))
+LONG = " ".join(str(number) for number in range(200))
 
 
 def texts(chat: Conversation) -> list[tuple[str, str]]:

@@ -1,0 +1,106 @@
+"""How the application is drawn: in the colours of a theme, with nothing that could harm a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from textual._compositor import CompositorUpdate
+from textual.filter import LineFilter, Monochrome, NoColor
+from textual.screen import Screen
+
+from ..config import Config
+from ..themes import load_themes, marks, variable_defaults
+from .glyphs import ASCII, UNICODE
+from .terminal.ascii import Ascii
+from .terminal.driver import DrivenApp, TerminalDriver
+from .terminal.frame import Frame
+from .terminal.safe_text import SafeText
+
+DEFAULT_THEME = "dusk"
+TERMINAL_THEME = "terminal"
+"""The default of a terminal with 16 colours."""
+ASCII_ONLY, SAFE_TEXT, NO_COLOUR = Ascii(), SafeText(), NoColor()
+
+
+class DrawnApp(DrivenApp, inherit_bindings=False):
+    """theme_warnings: a sentence for each theme file that cannot be used."""
+
+    CSS = """
+    .-ascii Prompt { border: ascii $primary 40%; }
+    .-ascii Prompt:focus { border: ascii $primary; }
+    Screen > .screen--selection { text-style: $selection-text-style; }
+    OptionList > .option-list--option-highlighted { color: $block-cursor-blurred-foreground; }
+    CommandPalette > Vertical { width: 84; max-width: 95%; background: transparent; }
+    CommandPalette #--input, CommandPalette #--input.--list-visible {
+        background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
+    }
+    CommandPalette #--input SearchIcon { display: none; }
+    CommandPalette #--input CommandInput { background: $panel; border: none; height: 1; padding: 0 1; }
+    CommandPalette CommandList, CommandPalette CommandList:focus {
+        background: $surface; border: round $primary 60%; border-top: none; padding: 1 1 0 1;
+        scrollbar-size-vertical: 1;
+    }
+    """
+
+    def __init__(self, config: Config, theme_folders: Sequence[Path]) -> None:
+        no_color = os.environ.get("NO_COLOR")
+        super().__init__(driver_class=TerminalDriver)
+        if no_color is not None:  # Textual takes it away; it is for the programs started from here, too
+            os.environ["NO_COLOR"] = no_color
+        self.config = config
+        self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
+        self._themes, self.theme_warnings = load_themes(theme_folders)
+        if config.options["ui.reduced_motion"]:
+            self.animation_level = "none"
+
+    def choose_theme(self) -> list[str]:
+        """Take the user's theme, else the default; a sentence if there is no such theme."""
+        self.set_class(self.glyphs is ASCII, "-ascii")
+        for theme in self._themes.values():
+            self.register_theme(theme)
+        wanted = self.config.options["ui.theme"]
+        default = TERMINAL_THEME if self._few_colours else DEFAULT_THEME
+        known = [name for name in (wanted, default) if name in self.theme_names]
+        if known and isinstance(known[0], str):
+            self.theme = known[0]
+        unknown = isinstance(wanted, str) and wanted not in known
+        return [f"there is no theme {wanted!r}; the default is used"] if unknown else []
+
+    @property
+    def theme_names(self) -> list[str]:
+        """The themes that can be chosen: the files', then Textual's."""
+        return [*self._themes, *(name for name in self.available_themes if name not in self._themes)]
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables for themes that do not set them."""
+        return variable_defaults(self.current_theme)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Those of the theme, and how things are marked where its colours cannot be relied on."""
+        variables = super().get_css_variables()
+        few = self.current_theme.ansi or self._few_colours
+        variables |= marks(variables, few=few, colours=not self.no_color)
+        self.theme_variables = variables
+        return variables
+
+    @property
+    def _few_colours(self) -> bool:
+        """Whether the terminal has but 16 colours."""
+        return not self.is_headless and self.console.color_system in (None, "standard")
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and ours for harmless text and a screen of ASCII."""
+        filters = [*super().get_line_filters(), SAFE_TEXT]
+        if self.current_theme.ansi:  # the shades of grey would be others than the terminal's own
+            filters = [NO_COLOUR if isinstance(each, Monochrome) else each for each in filters]
+        return [*filters, ASCII_ONLY] if self.glyphs is ASCII else filters
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Draw a frame so that no text can damage what stands beside it."""
+        if isinstance(renderable, CompositorUpdate):
+            renderable = Frame(renderable, screen._compositor)
+        super()._display(screen, renderable)

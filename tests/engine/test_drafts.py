@@ -1,0 +1,437 @@
+"""Drafts change how many steps a reply takes, and nothing of the reply."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections import Counter
+from collections.abc import Sequence as Tokens
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafters import RULES, DraftedModel, ScriptedDrafter
+from engine import AsyncEngine, EngineConfig, EngineSnapshot, Finished, SamplingParams, TextDelta
+from engine.blocks import BlockPool
+from engine.chunking import ChunkBudget
+from engine.model import LoadedModel
+from engine.models.decoder import decoder
+from engine.models.spec import LayerSpec, ModelSpec
+from engine.models.weights import place
+from engine.roofline import Traffic
+from engine.runner import ModelRunner
+from engine.sampler import SamplerState
+from engine.scheduler import Run, Scheduler, StepPlan, most_samples
+from engine.sequence import Sequence
+from engine.service import Service
+from engine.speculative.acceptance import accept
+from engine.testing import ScriptedModel
+from engine.tokenization import load_tokenizer
+from kernels.backends import open_backend
+from kernels.interface import BackendSettings, CacheShape, Limits
+from random_weights import RandomTensors
+
+A, B, END = 65, 66, 257
+Request = tuple[list[int], SamplingParams]
+
+
+@pytest.mark.parametrize(
+    ("drafts", "sampled", "taken"),
+    [
+        ([], [7], [7]),
+        ([7], [7, 8], [7, 8]),
+        ([7], [6, 8], [6]),  # what comes behind a wrong draft was drawn after the wrong token
+        ([7, 8, 9], [7, 8, 9, 1], [7, 8, 9, 1]),
+        ([7, 8, 9], [7, 5, 9, 1], [7, 5]),
+        ([7, 8, 9], [5, 8, 9, 1], [5]),
+        ([7, 8, 9], [7, 8], [7, 8]),  # the step had no place for the last two
+        ([7, END, 9], [7, END, 9, 1], [7, END]),
+        ([END], [END, END], [END]),
+        ([], [-1], []),
+        ([7, 8], [7, -1, 1], [7]),  # bad logits: the next step meets them again, with no draft before them
+        ([7, 8], [-1, 8, 1], []),
+    ],
+)
+def test_B039_B043_a_draft_is_accepted_while_it_is_what_was_sampled(
+    drafts: list[int], sampled: list[int], taken: list[int]
+) -> None:
+    sequence = sequence_of(3, drafts)
+    sequence.ends = {END}
+    other = sequence_of(2, [])
+    count = len(sampled)
+    plan = StepPlan([Run(other, 0, 1, 0), Run(sequence, 2, count, count), Run(other, 1, 1, 1)])
+    assert accept(plan, [*sampled, 4]) == [[], taken, [4]]
+
+
+def sequence_of(length: int, drafts: list[int], params: SamplingParams = SamplingParams()) -> Sequence:  # noqa: B008
+    sequence = Sequence(1, range(length), SamplerState(params, 1, range(length)))
+    sequence.computed = length - 1
+    sequence.drafts = array("i", drafts)
+    return sequence
+
+
+def test_nothing_is_sampled_of_a_text_that_is_scored() -> None:
+    scored = Sequence(1, [1, 2, 3], SamplerState(SamplingParams(), 1), score=True)
+    assert accept(StepPlan([Run(scored, 0, 3, 3)]), [5, 6, 7]) == [[]]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 1.3},
+        {"frequency_penalty": 0.4},
+        {"presence_penalty": 0.4, "logit_bias": {3: 1.0}},
+        {"min_tokens": 3},
+        {"min_tokens": 2, "repetition_penalty": 0.9},
+    ],
+)
+def test_B045_a_row_counts_the_drafts_before_it(settings: dict[str, Any]) -> None:
+    params, prompt, drafts = SamplingParams(**settings), [1, 2, 3, 2], [2, 9, 9, 4]
+    sequence = Sequence(1, prompt, SamplerState(params, 5, prompt, [END]))
+    sequence.append(8)
+    sequence.computed, sequence.drafts = 4, array("i", drafts)
+    before = contents(sequence.sampler)
+    samples = StepPlan([Run(sequence, 4, 5, 5)]).samples()
+    for row, sample in enumerate(samples):
+        plain = SamplerState(params, 5, prompt, [END])
+        for token in (8, *drafts[:row]):
+            plain.observe(token)
+        assert contents(sample.sampler) == contents(plain)
+        assert (sample.row, sample.position) == (row, 5 + row)
+    assert contents(sequence.sampler) == before
+    assert samples[0].sampler is sequence.sampler
+
+
+def contents(state: SamplerState) -> Any:
+    ids, counts = state.seen
+    return state.params, state.seed, list(ids), list(counts), state.bias
+
+
+def test_where_history_makes_no_difference_all_rows_share_a_state() -> None:
+    sequence = sequence_of(4, [1, 2, 3], SamplingParams(temperature=0.5, top_p=0.9))
+    samples = StepPlan([Run(sequence, 3, 4, 4)]).samples()
+    assert all(sample.sampler is sequence.sampler for sample in samples)
+
+
+def scheduler_of(blocks: int = 40, batch: int = 64, chunk: int = 32) -> Scheduler:
+    pool = BlockPool(blocks, 16)
+    return Scheduler(pool, ChunkBudget(chunk, batch), max_batch_tokens=batch, max_sequences=8)
+
+
+def step(scheduler: Scheduler, drafts: dict[int, list[int]]) -> StepPlan:
+    """A step in which every row samples token 5."""
+    for sequence in scheduler.running:
+        sequence.drafts = array("i", drafts.get(sequence.id, []))
+    plan = scheduler.plan()
+    rows = len(plan.samples())
+    scheduler.commit(plan, accept(plan, [5] * rows))
+    scheduler.pool.audit(scheduler.tables)
+    return plan
+
+
+def admitted(scheduler: Scheduler, *lengths: int) -> list[Sequence]:
+    """Sequences with prompts of these lengths, in decode."""
+    sequences = [
+        Sequence(number, [number] * length, SamplerState(SamplingParams(), number))
+        for number, length in enumerate(lengths, 1)
+    ]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    for _ in range(20):
+        if all(sequence.decoding and sequence.output_length for sequence in sequences):
+            return sequences
+        step(scheduler, {})
+    raise AssertionError("there is no room for them all")
+
+
+def test_a_sequence_with_drafts_is_in_decode_and_prompts_keep_their_share() -> None:
+    scheduler = scheduler_of(chunk=20)
+    first, second = admitted(scheduler, 10, 10)
+    scheduler.add(Sequence(3, [3] * 100, SamplerState(SamplingParams(), 3)))
+    plan = step(scheduler, {first.id: [5, 5, 9], second.id: [5]})
+    assert [(run.count, run.samples, run.decoding) for run in plan.runs] == [
+        (4, 4, True),
+        (2, 2, True),
+        (20, 0, False),
+    ]
+    assert plan.prefill_tokens == 20
+    assert (first.accepted, first.drafted, second.accepted, second.drafted) == (2, 3, 1, 1)
+    assert (first.output_length, second.output_length) == (4, 3)
+    plan = step(scheduler, {first.id: [9] * 8})
+    assert [run.count for run in plan.runs] == [9, 1, 20]
+    assert (first.output_length, first.decoding) == (5, True)
+
+
+def test_drafts_take_no_more_rows_than_are_left() -> None:
+    scheduler = scheduler_of(batch=12)
+    first, second = admitted(scheduler, 4, 4)
+    plan = step(scheduler, {first.id: [5] * 7, second.id: [5] * 7})
+    assert [run.count for run in plan.runs] == [8, 4]
+    assert (first.output_length, second.output_length) == (9, 5)
+
+
+def test_drafts_take_no_blocks_from_anybody_and_give_theirs_back() -> None:
+    scheduler = scheduler_of(blocks=3)
+    first, second = admitted(scheduler, 14, 14)  # a block each, and one is left
+    plan = step(scheduler, {first.id: [9] * 6, second.id: [9] * 6})
+    assert [run.count for run in plan.runs] == [7, 1]
+    assert [len(sequence.table.blocks) for sequence in (first, second)] == [1, 1]
+    assert scheduler.pool.free == 1
+    assert scheduler.preemptions == 0
+
+
+def test_a_block_of_rejected_drafts_is_never_found_again() -> None:
+    scheduler = scheduler_of()
+    (first,) = admitted(scheduler, 15)  # its next token fills the block
+    step(scheduler, {first.id: [5] * 16 + [9] * 20})
+    assert len(first.tokens) == 16 + 17
+    assert scheduler.pool.match(array("i", [1] * 15 + [5] * 17))[0] == list(first.table.blocks[:2])
+    assert len(scheduler.pool.match(array("i", [1] * 15 + [5] * 17 + [9] * 20))[0]) == 2
+
+
+def test_a_preempted_sequence_forgets_its_drafts_and_computes_again_as_a_prefill() -> None:
+    scheduler = scheduler_of(blocks=4)
+    first, second = admitted(scheduler, 10, 22)
+    for _ in range(30):
+        plan = step(scheduler, {first.id: [9], second.id: [5, 9]})
+        if scheduler.preemptions:
+            break
+    assert scheduler.preemptions == 1
+    assert [run.sequence for run in plan.runs] == [first]
+    assert list(second.drafts) == []
+    assert not second.decoding
+    scheduler.remove(first)
+    plan = step(scheduler, {})
+    assert plan.prefill_tokens == plan.tokens > 1
+    assert second.decoding
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step leaves the blocks as they have to be, and nothing of drafts."""
+    whole = Service.step
+
+    def step(service: Service) -> None:
+        whole(service)
+        service.audit()
+        for sequence in service.scheduler.running:
+            assert len(sequence.drafts) == 0
+            assert len(sequence.table.blocks) == service.pool.blocks_for(sequence.computed)
+
+    monkeypatch.setattr(Service, "step", step)
+
+
+async def replies(
+    config: EngineConfig, requests: Tokens[Request]
+) -> tuple[list[Any], list[Finished], EngineSnapshot]:
+    """What every request brings, its final events, and the engine's state after that."""
+
+    async def read(stream: Any) -> tuple[Any, Finished]:
+        *deltas, final = [event async for event in stream]
+        assert all(isinstance(delta, TextDelta) for delta in deltas)
+        assert isinstance(final, Finished)
+        assert "".join(delta.text for delta in deltas) == final.text
+        assert tuple(token for delta in deltas for token in delta.token_ids) == final.token_ids
+        logprobs = [found for delta in deltas for found in delta.logprobs or ()]
+        usage = final.usage.prompt_tokens, final.usage.completion_tokens
+        return (final.text, final.token_ids, final.reason, final.stop_match, usage, logprobs), final
+
+    async with AsyncEngine(config) as engine:
+        streams = [engine.generate(*request) for request in requests]
+        found = await asyncio.gather(*(read(stream) for stream in streams))
+        return [reply for reply, _ in found], [final for _, final in found], engine.snapshot()
+
+
+def drafted(finals: Tokens[Finished]) -> tuple[int, int]:
+    """Drafts of all these replies that were accepted, and those that were not."""
+    accepted = sum(final.usage.accepted_tokens for final in finals)
+    return accepted, sum(final.usage.draft_tokens for final in finals) - accepted
+
+
+def check(rule: str, finals: Tokens[Finished]) -> None:
+    accepted, rejected = drafted(finals)
+    assert (accepted > 0) == (rule != "wrong")
+    assert rejected > 0 or rule == "right"
+
+
+@pytest.mark.parametrize("window", [1, 3, 8])
+@pytest.mark.parametrize("rule", RULES)
+async def test_every_way_to_end_is_the_same_with_drafts(
+    tiny_tokenizer: Path, audited: None, rule: str, window: int
+) -> None:
+    rng = random.Random(1)
+    text = [rng.choice([A, B, B + 1]) for _ in range(100)]
+    scripts = [
+        [*text[:30], END, *text[:30]],  # an end token, and the model would go on
+        [*text[:21], B + 2, B + 3, B + 4, *text[:9]],  # a stop string across drafts
+        text[:50],  # max_tokens
+        text[:100],  # the context's end
+        text[:40],  # held back for a stop string that does not come
+        [*text[:25], END, END, END, A, *text[:9]],  # end tokens that do not end it
+        [*text[:19], B + 5, *text[:9]],  # a further end token
+        text[:30],
+    ]
+    stop = "".join(chr(token + 0x21) for token in (B + 2, B + 3))
+    params = [
+        SamplingParams(),
+        SamplingParams(stop=(stop,), logprobs=2),
+        SamplingParams(max_tokens=17),
+        SamplingParams(temperature=0),
+        SamplingParams(stop=(chr(A + 0x21) + "never",), max_tokens=38),
+        SamplingParams(ignore_eos=True, max_tokens=33),
+        SamplingParams(stop_token_ids=(B + 5,), logprobs=1),
+        SamplingParams(temperature=0.7, repetition_penalty=1.1, min_tokens=9, logprobs=0),
+    ]
+    requests = [([7 + number] * rng.randrange(3, 20), each) for number, each in enumerate(params)]
+    model = ScriptedModel(scripts, tiny_tokenizer, [END], context_length=80)
+    plain = EngineConfig(model=model, block_size=16, kv_blocks=10)
+    expected, _, before = await replies(plain, requests)
+    assert before.preemptions > 0
+    assert [reply[2] for reply in expected] == [
+        "stop", "stop", "length", "context", "length", "length", "stop", "stop",
+    ]  # fmt: skip
+    drafter = ScriptedDrafter(dict(enumerate(scripts, 1)), rule, window, too_long=window == 3)
+    with_drafts = replace(plain, model=DraftedModel(model, drafter))
+    found, finals, after = await replies(with_drafts, requests)
+    assert found == expected
+    check(rule, finals)
+    assert after.steps < before.steps or rule == "wrong"
+    assert after.preemptions > 0 or rule != "wrong"
+
+
+@pytest.mark.parametrize("rule", RULES)
+async def test_a_pool_that_ends_inside_a_draft_ends_the_only_runner_at_the_same_token(
+    tiny_tokenizer: Path, audited: None, rule: str
+) -> None:
+    model = ScriptedModel([[A] * 200], tiny_tokenizer, [END])
+    plain = EngineConfig(model=model, block_size=16, kv_blocks=3)
+    drafter = ScriptedDrafter({1: [A] * 200}, rule, 5)
+    finals = []
+    for config in (plain, replace(plain, model=DraftedModel(model, drafter))):
+        async with AsyncEngine(config) as engine:
+            finals.append(await engine.generate([5] * 10).result())
+    assert [(final.reason, len(final.token_ids)) for final in finals] == [("capacity", 39)] * 2
+    check(rule, finals[1:])
+
+
+async def test_aborts_while_drafts_are_checked_leave_no_trace(tiny_tokenizer: Path, audited: None) -> None:
+    rng = random.Random(seed := random.randrange(10**9))
+    print("seed", seed)
+    scripts = [[rng.randrange(60, 200) for _ in range(60)] for _ in range(40)]
+    model = ScriptedModel(scripts, tiny_tokenizer, [END], step_seconds=0.0005)
+    drafter = ScriptedDrafter(dict(enumerate(scripts, 1)), "mixed", 4)
+    config = EngineConfig(model=DraftedModel(model, drafter), block_size=16, kv_blocks=40)
+    reasons: Counter[str] = Counter()
+    async with AsyncEngine(config) as engine:
+
+        async def one(stop_after: int | None) -> Finished:
+            stream = engine.generate([5] * rng.randrange(1, 40))
+            async for event in stream:
+                if isinstance(event, TextDelta) and stop_after is not None:
+                    stop_after -= len(event.token_ids)
+                    if stop_after <= 0:
+                        stream.abort()
+                        stop_after = None
+            final = await stream.result()
+            script = (*scripts[stream.id - 1], END)
+            assert final.token_ids == script[: len(final.token_ids)]
+            return final
+
+        waits = [rng.choice([None, 1, 7, 20]) for _ in scripts]
+        finals = await asyncio.gather(*(one(wait) for wait in waits))
+        reasons.update(final.reason for final in finals)
+        assert min(drafted(finals)) > 0
+        assert engine.snapshot().blocks_used == 0
+    assert set(reasons) == {"stop", "aborted"}, reasons
+
+
+TINY = ModelSpec("llama", (LayerSpec(),) * 2, 64, 4, 2, 16, 96, 258, 512, 1e-5)
+
+
+class TinyModel:
+    """A small random model on a backend."""
+
+    def __init__(self, backend: str, tokenizer: Path, context_length: int) -> None:
+        self._backend, self._tokenizer, self._context_length = backend, tokenizer, context_length
+
+    def load(self, config: EngineConfig) -> LoadedModel:
+        owner = open_backend(self._backend, BackendSettings(device="cpu"))
+        weights = place(TINY, RandomTensors(TINY, scale=0.4, spread=0, seed=5), owner)
+        assert config.kv_blocks is not None
+        owner.allocate_cache(CacheShape(2, config.kv_blocks, config.block_size, 2, 16, "float16"))
+        limits = Limits(config.max_batch_tokens, most_samples(8, 8), 8, config.kv_blocks)
+        program = owner.capture(lambda ops, batch: decoder(ops, TINY, weights, batch), limits)
+        return LoadedModel(
+            name="tiny",
+            runner=ModelRunner(owner, program, Traffic(1, 1), config.block_size),
+            tokenizer=load_tokenizer(self._tokenizer),
+            vocabulary=258,
+            context_length=self._context_length,
+            blocks=config.kv_blocks,
+            block_size=config.block_size,
+            end_ids=frozenset(),
+            chat_template=None,
+            defaults={},
+        )
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"temperature": 0},
+    {"temperature": 0.9, "top_p": 0.9, "seed": 3},
+    {"temperature": 0, "repetition_penalty": 1.3, "logprobs": 2},
+    {"temperature": 0.7, "frequency_penalty": 0.5, "presence_penalty": 0.3, "seed": 4, "max_tokens": 50},
+    {"temperature": 0.6, "min_tokens": 12, "stop_token_ids": range(0, 258, 6), "seed": 7},
+    {"temperature": 1.0, "min_p": 0.05, "top_k": 40, "seed": 5, "logit_bias": {84: 3.0, 28: -3.0}},
+    {"temperature": 0.5, "seed": 6, "stop": ("a", "e", "5", "x", "!")},
+    {"temperature": 0.8, "seed": 6, "max_tokens": 33},
+]
+
+
+@pytest.mark.parametrize(
+    ("backend", "count", "context", "blocks", "rules"),
+    [("native", 8, 70, 14, list(RULES)), ("reference", 3, 40, 6, ["mixed"])],
+)
+async def test_replies_of_a_model_are_the_same_with_drafts(
+    tiny_tokenizer: Path,
+    audited: None,
+    backend: Any,
+    count: int,
+    context: int,
+    blocks: int,
+    rules: list[str],
+) -> None:
+    rng = random.Random(seed := random.randrange(10**9))
+    print("seed", seed)
+    prompts = [[rng.randrange(256) for _ in range(rng.randrange(1, 16))] for _ in SETTINGS]
+    requests = [
+        (prompt, SamplingParams(**settings)) for prompt, settings in zip(prompts, SETTINGS, strict=True)
+    ][:count]
+    model = TinyModel(backend, tiny_tokenizer, context)
+    plain = EngineConfig(model=model, max_sequences=8, max_batch_tokens=96, block_size=16, kv_blocks=blocks)
+    expected, finals, before = await replies(plain, requests)
+    assert before.preemptions > 0
+    known = {number: final.token_ids for number, final in enumerate(finals, 1)}
+    for rule, window in zip(rules, (8, 1, 4, 5), strict=False):
+        drafter = ScriptedDrafter(known, rule, window)
+        found, finals, after = await replies(replace(plain, model=DraftedModel(model, drafter)), requests)
+        assert found == expected, rule
+        check(rule, finals)
+        assert rule == "wrong" or after.steps < before.steps
+
+
+async def test_replies_of_the_default_model_are_the_same_with_drafts(
+    default_model: Path, audited: None
+) -> None:
+    prompts = [list(range(400 * number, 400 * number + 9)) for number in range(1, 5)]
+    params = [SamplingParams(**settings, max_tokens=20, ignore_eos=True) for settings in SETTINGS[:3]]
+    requests = list(zip(prompts, params, strict=False))
+    plain = EngineConfig(model=default_model, backend="native", context_length=64)
+    expected, finals, _ = await replies(plain, requests)
+    known = {number: final.token_ids for number, final in enumerate(finals, 1)}
+    drafter = ScriptedDrafter(known, "mixed", 4)
+    found, finals, _ = await replies(replace(plain, model=DraftedModel(default_model, drafter)), requests)
+    assert found == expected
+    check("mixed", finals)

@@ -1,0 +1,145 @@
+"""Blocks as files store them, repacked by the library: the same bits and the same refusals as by numpy."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from kernels.native.library import STORED_NUMBERS
+from kernels.reference.quantized_backend import QuantizedBackend
+from kernels.stored import canonical
+from kernels.weights import BLOCKS, FORMATS, Packed, Stored, blocks_of_rows
+from stored_blocks import FLOATS, put, random_blocks
+
+PACKED = sorted(type for type, (_, _, format) in BLOCKS.items() if FORMATS[format].packed)
+COLUMNS = 512
+ODD = np.array([0, -0.0, 6e-8, -6e-7, 1e-5, 3e-4, -0.02, 0.3, 7, -40], np.float16)
+
+
+def with_numbers(stored: Stored, choose) -> Stored:
+    """The blocks with other float16 numbers: choose(rows, blocks) for each place."""
+    data = stored.data.reshape(stored.shape[0], -1, BLOCKS[stored.type].nbytes).copy()
+    for at in FLOATS.get(stored.type, ()):
+        put(data, at, choose(*data.shape[:2]))
+    return Stored(stored.type, stored.shape, data.reshape(stored.data.shape), stored.name)
+
+
+def values_and_products(backend, helpers, *parts):
+    """Every row as it is read, and its products with some rows."""
+    columns, rows = parts[0].shape[1], sum(part.shape[0] for part in parts)
+    matrix = backend.place_matrix(*parts)
+
+    def read(ops, inputs):
+        value = ops.embedding(matrix, inputs.tokens)
+        return ops.sample(ops.gather(value, inputs.sample_rows), inputs.sampling)
+
+    read_rows = helpers.step(backend, read, helpers.batch([(list(range(rows)), 0, [0] * 64)]))
+    x = np.random.default_rng(1).standard_normal((5, columns)).astype(np.float32)
+    return read_rows, helpers.compute(backend, x, lambda ops, v, _: ops.linear(v, matrix, planes=2))
+
+
+def check_equal(native, helpers, *parts, threads=2):
+    expected = values_and_products(QuantizedBackend(), helpers, *parts)
+    backend = native(threads=threads)
+    for got, want in zip(values_and_products(backend, helpers, *parts), expected, strict=True):
+        assert helpers.same_bits(got, want), [part.type for part in parts]
+    return backend
+
+
+@pytest.mark.parametrize("type", PACKED)
+def test_blocks_of_every_type_become_the_same_bits(native, helpers, type):
+    rng = np.random.default_rng(20)
+    for rows, columns in ((1, 256), (37, COLUMNS)):
+        stored = random_blocks(rng, type, rows, columns)
+        values, _ = values_and_products(native(), helpers, stored)
+        assert values.any(axis=1).all(), "these are cases where it matters"
+        check_equal(native, helpers, stored)
+
+
+@pytest.mark.parametrize("type", sorted(STORED_NUMBERS))
+def test_the_library_repacks_these_types_itself(native, helpers, type):
+    stored = random_blocks(np.random.default_rng(21), type, 20, COLUMNS)
+    for threads in (1, 2):
+        with mock.patch("kernels.native.backend.canonical", side_effect=canonical) as by_numpy:
+            check_equal(native, helpers, stored, threads=threads)
+        assert all(call.args[0] is not stored for call in by_numpy.call_args_list)
+
+
+@pytest.mark.parametrize("type", sorted(set(PACKED) & set(FLOATS)))
+def test_odd_scales_become_the_same_bits(native, helpers, type):
+    """Zeros, both signs, subnormal and large numbers, in a mixture and row by row."""
+    rng = np.random.default_rng(22)
+    for choose in (
+        lambda rows, blocks: rng.choice(ODD, (rows, blocks)),
+        lambda rows, blocks: np.repeat(rng.choice(ODD, (rows, 1)), blocks, axis=1),
+        lambda rows, blocks: np.zeros((rows, blocks)),
+    ):
+        check_equal(native, helpers, with_numbers(random_blocks(rng, type, 24, COLUMNS), choose))
+
+
+@pytest.mark.parametrize("exponents", [(0, 3), (110, 140)])
+def test_odd_powers_of_mxfp4_become_the_same_bits(native, helpers, exponents):
+    rng = np.random.default_rng(23)
+    stored = random_blocks(rng, "MXFP4", 24, COLUMNS)
+    stored.data.reshape(24, -1, 17)[..., 0] = rng.integers(*exponents, (24, COLUMNS // 32))
+    check_equal(native, helpers, stored)
+
+
+def test_rows_too_small_for_float16_scales_are_kept_as_they_are(native, helpers):
+    rng = np.random.default_rng(24)
+    tiny = np.full((24, 1), 0.01)
+    tiny[[3, 4, 17]] = 2.0**-24
+    stored = with_numbers(
+        random_blocks(rng, "Q6_K", 24, COLUMNS), lambda _, blocks: tiny.repeat(blocks, axis=1)
+    )
+    stored.data.reshape(24, -1, 210)[[3, 4, 17], :, 192:208] = 1  # six-bit scales
+    assert len(blocks_of_rows(canonical(stored))) == 5
+    check_equal(native, helpers, stored)
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q4_K"])
+def test_what_exceeds_float16_takes_another_format(native, helpers, type):
+    rng = np.random.default_rng(25)
+    large = {"Q4_0": 9000, "Q4_K": 1500}[type]
+    stored = with_numbers(random_blocks(rng, type, 24, COLUMNS), lambda *shape: np.full(shape, large))
+    packed = canonical(stored)
+    assert isinstance(packed, Packed)
+    assert packed.format == "q8"
+    check_equal(native, helpers, stored)
+
+
+def refusal(place, weight) -> str | None:
+    try:
+        place(weight)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("type", sorted({*STORED_NUMBERS, "IQ2_S"} & set(FLOATS) - {"Q5_0"}))
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 65504])
+def test_what_cannot_be_held_is_refused_with_the_same_sentence(native, helpers, type, number):
+    stored = random_blocks(np.random.default_rng(26), type, 40, COLUMNS)
+    blocks = stored.data.reshape(40, -1, BLOCKS[type].nbytes)
+    put(blocks[33:34, 1:2], FLOATS[type][0], np.array([[number]]))
+    backend = native()
+    sentence = refusal(canonical, stored)
+    assert refusal(backend.place_matrix, stored) == sentence
+    if sentence is None:  # 65504 times the integers of some types is not too large
+        assert np.isfinite(number)
+        check_equal(native, helpers, stored)
+    else:
+        assert sentence.startswith("tensor 'w': row 33"), sentence
+    # What is placed beside it is not harmed.
+    other = random_blocks(np.random.default_rng(27), "Q6_K", 24, COLUMNS)
+    expected = values_and_products(QuantizedBackend(), helpers, other)
+    assert helpers.same_bits(values_and_products(backend, helpers, other)[1], expected[1])
+
+
+def test_parts_of_different_types_form_one_matrix(native, helpers):
+    rng = np.random.default_rng(28)
+    parts = [random_blocks(rng, type, 11, COLUMNS) for type in ("Q4_K", "Q6_K", "IQ2_S", "Q4_K")]
+    parts.append(canonical(random_blocks(rng, "Q8_0", 5, COLUMNS)))
+    expected = values_and_products(QuantizedBackend(), helpers, *parts)
+    for got, want in zip(values_and_products(native(), helpers, *parts), expected, strict=True):
+        assert helpers.same_bits(got, want)
