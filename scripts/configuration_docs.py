@@ -13,13 +13,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from textual.theme import Theme
-
 from engine import EngineConfig, SamplingParams
 from termchat.registry_file import MODEL_KEYS, SOURCE_KEYS
 from termchat.sampling import FALLBACK
 from termchat.settings import ENGINE, OPTIONS, SAMPLING, allowed
-from termchat.themes import REQUIRED, TABLES, variable_defaults
+from termchat.themes import DERIVED, REQUIRED, TABLES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -89,15 +87,12 @@ def sources() -> str:
 
 def colours() -> str:
     """The tables of a theme, each key with the colour that it is when it is left out."""
-    named = {f"#{0x150F1B * number:06X}": name for number, name in enumerate(TABLES["colors"], 1)}
-    theme = Theme(name="", **{name: color for color, name in named.items()})
-    derived = variable_defaults(theme)
-    named[derived["chat-muted"]] = "a paler foreground"
 
     def entry(part: str, key: str) -> str:
-        other = named.get(derived.get(f"{part}-{key}", ""))
-        needed = " (must be there)" if part == "colors" and key in REQUIRED else ""
-        return code(key) + (f" ({other})" if other else needed)
+        other = DERIVED.get(part, {}).get(key)
+        if other is None:
+            return code(key) + (" (must be there)" if part == "colors" and key in REQUIRED else "")
+        return f"{code(key)} ({'a paler foreground' if other == 'muted' else other})"
 
     return table(
         ("table", "keys, and the colours that they are when they are left out"),

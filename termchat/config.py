@@ -15,15 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from .errors import UserError, did_you_mean, shown
 from .files import Text, TextError, locked, parse_toml, private_folder, read_text, read_toml, write_private
-from .settings import (
-    ENGINE,
-    OPTIONS,
-    SAMPLING,
-    Check,
-    accepted,
-    check_engine,
-    check_sampling,
-)
+from .settings import ENGINE, OPTIONS, SAMPLING, Check, accepted, check_engine, check_sampling
 
 Source = Literal["flag", "config", "registry", "model", "default"]
 

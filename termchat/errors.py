@@ -1,4 +1,4 @@
-"""The base of every error a user can act on, and the words in which mistakes are answered."""
+"""The base of every error a user can act on; what a name that nobody knows may have meant."""
 
 from __future__ import annotations
 

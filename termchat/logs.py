@@ -6,21 +6,18 @@ import logging
 import os
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from .files import PathError, open_private, private_folder
 from .sanitize import escape
 
-Level = Literal["debug", "info", "warning", "error"]
-
-LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
-
 _LARGEST, _OLDER = 1_000_000, 3  # bytes of one file, files kept beside it
 
 
-def start_logging(file: Path, level: Level = "warning") -> None:
+def start_logging(file: Path, level: str = "warning") -> None:
     """Send all log records and Python warnings of this process to `file`. Called once, before anything logs.
 
+    level: one of those of the setting log_level.
     PathError: the file cannot be written. Nothing is logged then, and still nothing reaches the terminal.
     """
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""Conversations and their messages as plain values, and as a prompt."""
+"""Conversations and their messages as plain values, and as a prompt; how a reply ended."""
 
 from __future__ import annotations
 

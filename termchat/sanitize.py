@@ -1,4 +1,4 @@
-"""Text from outside made safe to show: nothing in it can move, style or script the terminal.
+"""Escape codes in text from outside, taken out: nothing in it can move, style or script the terminal.
 
 This is done where text leaves for a terminal, and nowhere before: what is stored, copied and piped stays as
 it was. Each unsafe character is shown as one sign of its own, so an escape sequence is seen, inert and

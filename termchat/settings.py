@@ -1,4 +1,4 @@
-"""Which settings there are, and what they may be.
+"""Which settings there are, what they are for, and what they may be.
 
 `[sampling]` and `[engine]` hold fields of the engine's SamplingParams and EngineConfig and are checked by
 those, so that ranges stand in one place; the engine is imported only when such a setting is there.

@@ -33,12 +33,23 @@ _COLORS = (
     *("success", "warning", "error"),
 )
 _SYNTAX = (
-    *("keyword", "string", "number", "comment", "function", "type", "constant", "builtin", "decorator"),
-    *("operator", "inserted", "deleted", "background"),
+    *("keyword accent", "string success", "number warning", "comment muted", "function primary"),
+    *("type secondary", "constant warning", "builtin secondary", "decorator accent", "operator foreground"),
+    *("inserted success", "deleted error", "background surface"),
 )
-_CHAT = ("user", "assistant", "thinking", "muted", "code", "link", "heading", "marker")
-_PANEL = ("spark-low", "spark-high", "kv", "kv-shared", "kv-cached")
-TABLES = {"colors": _COLORS, "syntax": _SYNTAX, "chat": _CHAT, "panel": _PANEL}
+_CHAT = (
+    *("user secondary", "assistant primary", "thinking muted", "muted muted", "code accent", "link primary"),
+    *("heading primary", "marker accent"),
+)
+_PANEL = ("spark-low success", "spark-high error", "kv-shared foreground", "kv-cached muted")
+_PALETTES = {"panel": ("kv",)}
+DERIVED = {
+    table: dict(entry.split() for entry in entries)
+    for table, entries in (("syntax", _SYNTAX), ("chat", _CHAT), ("panel", _PANEL))
+}
+"""What may be left out, besides `panel.kv`, and the colour that it is then; `muted` is a paler foreground."""
+
+TABLES = {"colors": _COLORS} | {table: (*keys, *_PALETTES.get(table, ())) for table, keys in DERIVED.items()}
 
 
 class ThemeError(ValueError):
@@ -183,36 +194,17 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
     """
     foreground, muted = _foreground(theme)
     primary = theme.primary
-    secondary = theme.secondary or primary
-    accent = theme.accent or primary
-    success, warning, error = (color or primary for color in (theme.success, theme.warning, theme.error))
+    colors = {
+        "primary": primary,
+        "foreground": foreground,
+        "muted": muted,
+        "surface": theme.surface or theme.background or ("#1e1e1e" if theme.dark else "#f5f5f5"),
+    }
+    for name in ("secondary", "accent", "success", "warning", "error"):
+        colors[name] = getattr(theme, name) or primary
     palette = [f"ansi_{name}" for name in _KV_ANSI] if theme.ansi else _KV_RGB
     return {
-        "syntax-background": theme.surface or theme.background or ("#1e1e1e" if theme.dark else "#f5f5f5"),
-        "syntax-keyword": accent,
-        "syntax-string": success,
-        "syntax-number": warning,
-        "syntax-comment": muted,
-        "syntax-function": primary,
-        "syntax-type": secondary,
-        "syntax-constant": warning,
-        "syntax-builtin": secondary,
-        "syntax-decorator": accent,
-        "syntax-operator": foreground,
-        "syntax-inserted": success,
-        "syntax-deleted": error,
-        "chat-user": secondary,
-        "chat-assistant": primary,
-        "chat-thinking": muted,
-        "chat-muted": muted,
-        "chat-code": accent,
-        "chat-link": primary,
-        "chat-heading": primary,
-        "chat-marker": accent,
-        "panel-spark-low": success,
-        "panel-spark-high": error,
-        "panel-kv-shared": foreground,
-        "panel-kv-cached": muted,
+        **{f"{table}-{key}": colors[name] for table, keys in DERIVED.items() for key, name in keys.items()},
         **{f"panel-kv-{index}": color for index, color in enumerate(palette)},
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from .. import units
 from ..download.progress import Progress, format_progress
@@ -22,7 +22,7 @@ LINE_SECONDS = 5.0
 
 
 class ProgressLine:
-    """One line that changes on a terminal, else lines every few seconds."""
+    """One line that changes on a terminal, and is gone at the end; else lines every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._messages = console.messages
@@ -41,8 +41,10 @@ class ProgressLine:
         self._phase, self._shown = progress.phase, now
         self._messages.note(format_progress(progress))
 
-    def close(self) -> None:
-        """Leave the line."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
         if self._messages.is_terminal:
             self._messages.progress("")
 
@@ -71,12 +73,9 @@ def download(console: Console, registry: Registry, entry: ModelEntry) -> None:
     """Download a model, showing its progress. DownloadError, PathError, NotDownloadedError."""
     from ..download import ensure, origin_of
 
-    line = ProgressLine(console)
     console.messages.note(f"{described(entry)} comes to {registry.models / entry.name}")
-    try:
+    with ProgressLine(console) as line:
         path = ensure(registry, entry.name, line)
-    finally:
-        line.close()
     console.messages.note(f"{entry.name} is ready: {path}")
     origin = origin_of(path)
     if origin is not None and not origin.checked:
@@ -90,22 +89,16 @@ def check(console: Console, registry: Registry, name: str) -> Checked:
     """Read a model's file and compare it with what is known. NotDownloadedError, DownloadError."""
     from ..download import check
 
-    line = ProgressLine(console)
-    try:
+    with ProgressLine(console) as line:
         return check(registry, name, line if console.messages.is_terminal else None)
-    finally:
-        line.close()
 
 
 def repair(console: Console, registry: Registry, name: str) -> None:
     """Bring a damaged model again, showing the progress. DownloadError, PathError."""
     from ..download import repair
 
-    line = ProgressLine(console)
-    try:
+    with ProgressLine(console) as line:
         path = repair(registry, name, line)
-    finally:
-        line.close()
     console.messages.note(f"{name} is ready: {path}")
 
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import click
 
 from ..config import Config
 from ..files import PathError
-from ..logs import LEVELS, Level, start_logging
+from ..logs import start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
 from ..startup import resume_collector
 from ..store import checked_id
 from .console import Console
 from .errors import OK
+from .request import Request
 
 
-def screen(
-    console: Console, values: Mapping[str, Any], sampling: dict[str, Any], engine: dict[str, Any]
-) -> int:
-    """Run the interface until the user leaves; the exit code. values: of the prompt's command.
+def screen(console: Console, request: Request) -> int:
+    """Run the interface until the user leaves; the exit code.
 
     click.UsageError, ConversationIdError: before anything is drawn.
     """
@@ -30,30 +27,29 @@ def screen(
     from ..tui.run import run
     from ..tui.start import Options
 
-    if values["stats"]:
+    if request.stats:
         raise click.UsageError("--stats needs a prompt, or --plain; the full screen shows the figures itself")
-    for given, check in ((sampling, check_sampling), (engine, check_engine)):
+    for given, check in ((request.sampling, check_sampling), (request.engine, check_engine)):
         if given:
             try:
                 check(given)
             except ValueError as error:
                 raise click.UsageError(str(error)) from error
-    if values["cid"] is not None:
-        checked_id(values["cid"])
+    if request.conversation is not None:
+        checked_id(request.conversation)
     paths = Paths.default()
     config = Config.load(paths.config_file)
-    level: Level = next((level for level in LEVELS if level == config.options["log_level"]), "warning")
     with suppress(PathError):  # the interface says it when a conversation cannot be saved
-        start_logging(paths.log_file, level)
+        start_logging(paths.log_file, str(config.options["log_level"]))
     options = Options(
-        model=values["model"],
-        fetch=values["yes"],
-        system=values["system"] or "",
-        sampling=sampling,
-        engine=engine,
-        save=not values["no_save"],
-        newest=values["newest"],
-        conversation=values["cid"],
+        model=request.model,
+        fetch=request.yes,
+        system=request.system or "",
+        sampling=request.sampling,
+        engine=request.engine,
+        save=request.save,
+        newest=request.newest,
+        conversation=request.conversation,
     )
 
     def exit_code() -> int:

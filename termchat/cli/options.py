@@ -1,4 +1,4 @@
-"""Options that several commands share, in sections of the help text."""
+"""Options that several commands share, one entry each, in sections of the help text."""
 
 from __future__ import annotations
 

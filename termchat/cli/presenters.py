@@ -1,16 +1,20 @@
-"""A reply on standard output: as plain text, as one JSON object, or as JSON events, one a line."""
+"""A reply on standard output while it comes: as plain text, one JSON object, or JSON events, one a line."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from .console import Console, to_json
 from .errors import Failure
 from .result import Result
 
 
-class Presenter(Protocol):
-    """Shows a reply while it comes."""
+class Presenter:
+    """Shows a reply while it comes; this one nothing of it."""
+
+    def __init__(self, console: Console, *, stream: bool = True) -> None:
+        self._console = console
+        self._stream = stream
 
     async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
         """The request is about to be made."""
@@ -25,21 +29,17 @@ class Presenter(Protocol):
         """There will be no more; the message goes to standard error elsewhere."""
 
 
-class PlainPresenter:
+class PlainPresenter(Presenter):
     """The answer and one newline. Thinking goes to standard error.
 
     What the text has of controls is the streams' affair (see `output`).
     """
 
     def __init__(self, console: Console, *, stream: bool = True) -> None:
-        self._console = console
-        self._stream = stream
+        super().__init__(console, stream=stream)
         self._held: list[str] = []
         self._begun = False
         self._thinking = False
-
-    async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
-        """Nothing is shown yet."""
 
     async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
         """Show what is new, or keep it until the end."""
@@ -87,32 +87,16 @@ class PlainPresenter:
         return "\x1b[0m" if self._console.messages.colour else ""
 
 
-class JsonPresenter:
+class JsonPresenter(Presenter):
     """One object when all is known; nothing on standard output after an error."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
-        """Nothing yet."""
-
-    async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
-        """Nothing yet."""
 
     async def end(self, result: Result) -> None:
         """The object."""
         await self._console.output.send(to_json(result.as_dict()) + "\n", json=True)
 
-    def failed(self, failure: Failure) -> None:
-        """Nothing: an object on standard output is a reply."""
 
-
-class JsonLinesPresenter:
-    """Events, one a line: start, delta any number of times, then end or error."""
-
-    def __init__(self, console: Console, *, stream: bool = True) -> None:
-        self._console = console
-        self._stream = stream
+class JsonLinesPresenter(Presenter):
+    """Events, one a line: start, delta any number of times, then end (an error is written by `main`)."""
 
     async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
         """The start event."""
@@ -129,9 +113,6 @@ class JsonLinesPresenter:
     async def end(self, result: Result) -> None:
         """The end event, with the object of `--json`."""
         await self._send({"event": "end", **result.as_dict()})
-
-    def failed(self, failure: Failure) -> None:
-        """Nothing: the program's last event, whatever it failed in, is written at its end."""
 
     async def _send(self, event: dict[str, Any]) -> None:
         await self._console.output.send(to_json(event) + "\n", json=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
 from ..files import PathError
-from ..logs import LEVELS, Level, start_logging
+from ..logs import start_logging
 from ..registry import ResolvedModel
 from ..sampling import sampling_params
 from ..setup import Setup, engine_config
@@ -72,9 +72,8 @@ class Serving(NamedTuple):
 def load_setup(console: Console) -> Setup:
     """The user's settings and models; what is wrong in their files is said on standard error."""
     setup = Setup.load()
-    level: Level = next((level for level in LEVELS if level == setup.config.options["log_level"]), "warning")
     with suppress(PathError):  # a home that cannot be written is mentioned once, where the reply is saved
-        start_logging(setup.paths.log_file, level)
+        start_logging(setup.paths.log_file, str(setup.config.options["log_level"]))
     for warning in setup.warnings:
         console.messages.note(warning)
     return setup

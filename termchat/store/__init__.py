@@ -1,6 +1,6 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
-from ..messages import Role, Status, StoredConversation, StoredMessage, prompt_of
+from ..messages import StoredConversation, StoredMessage, prompt_of
 from .conversations import ConversationTable, checked_id
 from .database import Database
 from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
@@ -19,7 +19,6 @@ from .export import (
     document_of,
     export,
     export_file,
-    import_json,
     import_parsed,
     parse_export,
 )
@@ -38,8 +37,6 @@ __all__ = [
     "Hit",
     "NotFoundError",
     "ReplyWriter",
-    "Role",
-    "Status",
     "Store",
     "StoreBusyError",
     "StoreError",
@@ -52,7 +49,6 @@ __all__ = [
     "document_of",
     "export",
     "export_file",
-    "import_json",
     "import_parsed",
     "leave_draft",
     "parse_export",

@@ -51,14 +51,6 @@ def export_file(path: Path, document: str) -> None:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
 
-def import_json(store: Store, document: str) -> list[StoredConversation]:
-    """Add the conversations of an exported JSON document, all or none; one whose id is taken gets a new one.
-
-    StoreError: the document is not such an export; says what is wrong where.
-    """
-    return import_parsed(store, parse_export(document))
-
-
 def parse_export(document: str) -> Mapping[str, Any]:
     """The content of an exported JSON document. StoreError: it is none."""
     try:
@@ -71,7 +63,10 @@ def parse_export(document: str) -> Mapping[str, Any]:
 
 
 def import_parsed(store: Store, content: Mapping[str, Any]) -> list[StoredConversation]:
-    """Add the conversations of such a content. StoreError: says what is wrong where."""
+    """Add the conversations of such a content, all or none; one whose id is taken gets a new one.
+
+    StoreError: says what is wrong where.
+    """
     added = []
     with store.database.write():
         for index, item in enumerate(_list(content, "conversations", "the export")):

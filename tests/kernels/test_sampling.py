@@ -161,6 +161,7 @@ def test_large_vocabularies_equal_the_specification(vocabulary: int, seed: int):
     assert sample(logits, rules).tolist() == by_the_book(logits, rules)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_draws_from_a_whole_large_vocabulary_equal_the_specification(seed: int):
     rng = np.random.default_rng(seed)
@@ -248,6 +249,7 @@ def test_B053_the_smallest_temperatures_are_greedy(temperature: float):
     assert sample(logits, batch(2, temperature=temperature)).tolist() == [1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1e9, 3.4e38])
 def test_B053_a_huge_temperature_draws_uniformly(temperature: float):
     logits = np.random.default_rng(7).normal(0, 5, (1, 8)).astype(np.float32)
@@ -363,6 +365,7 @@ def test_no_rows_give_no_tokens():
     assert sample(np.zeros((0, 100), np.float32), batch(0)).tolist() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{}, {"temperature": 0.5}, {"top_k": 20}, {"top_p": 0.8}, {"min_p": 0.05}, {"top_p": 0.999}]
 )

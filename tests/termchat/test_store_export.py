@@ -16,8 +16,13 @@ from termchat.store import (
     conversation_as_dict,
     export,
     export_file,
-    import_json,
+    import_parsed,
+    parse_export,
 )
+
+
+def import_json(store, document):
+    return import_parsed(store, parse_export(document))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`termchat batch`: many prompts from a file, answered together."""
+"""The options of `termchat batch`."""
 
 from __future__ import annotations
 

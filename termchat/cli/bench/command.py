@@ -1,4 +1,4 @@
-"""`termchat bench`: how fast a model answers, alone and together with others."""
+"""The options of `termchat bench`."""
 
 from __future__ import annotations
 

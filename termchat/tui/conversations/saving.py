@@ -19,7 +19,6 @@ from ...errors import UserError
 from ...files import PathError, private_folder
 from ...store import (
     ReplyWriter,
-    Role,
     Store,
     StoredConversation,
     StoredMessage,
@@ -35,7 +34,7 @@ from .live_reply import LiveReply
 from .store_thread import StoreThread
 
 if TYPE_CHECKING:
-    from ...messages import Outcome
+    from ...messages import Outcome, Role
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,9 @@ import sys
 import click
 import pytest
 
-from termchat.cli.main import PROMPT_COMMAND, program, prompt
+from termchat.cli.commands import PROMPT_COMMAND
+from termchat.cli.main import program
+from termchat.cli.prompt import prompt
 from termchat.cli.request import Request
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from termchat.cli.main import prompt
 from termchat.cli.options import apart
+from termchat.cli.prompt import prompt
 from termchat.store import Store
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from termchat.cli.fullscreen import screen
+from termchat.cli.request import Request
 from termchat.errors import UserError
 
 
@@ -35,9 +36,8 @@ async def test_settings_hold_for_a_stored_conversation(open_app: Any, script: An
 
 @pytest.mark.parametrize("name", ["a b", "", "-x", "x" * 101, "a\nb"])
 def test_a_bad_id_is_refused_before_anything_is_drawn(name: str) -> None:
-    values = {"stats": False, "cid": name}
     with pytest.raises(UserError, match="a conversation's id has 1 to 100 characters"):
-        screen(None, values, {}, {})  # type: ignore[arg-type]
+        screen(None, Request("", conversation=name))  # type: ignore[arg-type]
 
 
 def test_the_current_folder_can_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

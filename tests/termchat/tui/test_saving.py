@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from termchat.store import Store, import_json
+from termchat.store import Store, import_parsed, parse_export
 from termchat.tui.background import ClosedError, Worker
 from termchat.tui.conversations import saving, store_thread
 
@@ -151,7 +151,7 @@ async def test_what_is_held_at_the_end_is_put_into_a_file(stage: Any, script: An
         assert str(file) in sentence
         assert file.stat().st_mode & 0o077 == 0
         with Store(s.database) as store:
-            (back,) = import_json(store, file.read_text())
+            (back,) = import_parsed(store, parse_export(file.read_text()))
             assert [message.text for message in store.tree(back.id)] == [LONG, "One."]
         assert s.conversations.saving.rescue([tmp_path / "file"]).endswith("no file could be written for it")
 
