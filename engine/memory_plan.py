@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels.interface import CacheShape
@@ -57,7 +57,7 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
                 f"the KV cache needs at least {one.nbytes:,} bytes for one block, "
                 f"but kv_memory is {memory:,} bytes",
             )
-    return CacheShape(len(spec.layers), blocks, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    return replace(one, blocks=blocks)
 
 
 def plan_memory(config: EngineConfig) -> MemoryPlan:

@@ -123,12 +123,11 @@ def _q4_k(stored: Stored) -> Packed | None:
     return Packed("q4", (rows, columns), codes, scales.astype(np.float16), minima.astype(np.float16))
 
 
-_EXACT: dict[str, Callable[[Stored], Packed | None]] = {
-    "Q4_0": _q4_0,
-    "Q4_1": _q4_1,
-    "Q5_0": _q5_0,
-    "Q8_0": _q8_0,
-}
+_Pack = Callable[[Stored], Packed | None]
+_VIEWS: dict[str, _Pack] = {"Q4_1": _q4_1, "Q8_0": _q8_0}
+_EXACT: dict[str, _Pack] = {**_VIEWS, "Q4_0": _q4_0, "Q5_0": _q5_0}
+_PACKERS: dict[str, _Pack] = {**_EXACT, "Q4_K": _q4_k}
+"""None: beyond float16, so it takes the way of all other types."""
 
 
 def read_rows(stored: Stored, rows: slice) -> Float32:
@@ -152,7 +151,7 @@ def view(stored: Stored) -> Canonical | None:
     """The matrix in its format without a copy, None for a type that does not stand in the file like that."""
     if not FORMATS[stored.format].packed:
         return plain_view(stored.type, stored.data, stored.shape)
-    return {"Q4_1": _q4_1, "Q8_0": _q8_0}[stored.type](stored) if stored.type in ("Q4_1", "Q8_0") else None
+    return _VIEWS[stored.type](stored) if stored.type in _VIEWS else None
 
 
 def quantized(stored: Stored, format: str) -> Packed:
@@ -170,11 +169,10 @@ def canonical(weight: Weight) -> Canonical:
     """
     if not isinstance(weight, Stored):
         return weight
-    result = view(weight)
-    if result is not None:
-        return result
-    packers = {**_EXACT, "Q4_K": _q4_k}
-    result = packers[weight.type](weight) if weight.type in packers else None
+    if not FORMATS[weight.format].packed:
+        return plain_view(weight.type, weight.data, weight.shape)
+    packer = _PACKERS.get(weight.type)
+    result = packer(weight) if packer else None
     if result is None:
         result = quantized(weight, "q8")
     if not np.may_share_memory(result.codes, weight.data):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
-from ..models.families import FAMILIES, family_of_folder, family_of_gguf
+from ..models.families import discover, family_of_folder, family_of_gguf
 from ..models.family import Family, Naming
 from ..models.spec import ModelSpec, RopeSpec
 from .fields import Fields, shown
@@ -66,7 +66,7 @@ def gguf_family(general: Fields) -> Family:
     name = general.string(key)
     family = family_of_gguf(name)
     if family is None:
-        _refuse(general, key, name, (known for each in FAMILIES.values() for known in each.architectures))
+        _refuse(general, key, name, (known for each in discover() for known in each.architectures))
     return family
 
 
@@ -75,7 +75,7 @@ def folder_family(config: Fields) -> Family:
     name = config.string("model_type")
     family = family_of_folder(name)
     if family is None:
-        known = (known for each in FAMILIES.values() for known in each.model_types)
+        known = (known for each in discover() for known in each.model_types)
         _refuse(config, "model_type", name, known)
     return family
 

@@ -105,12 +105,12 @@ def _layers(model: Fields, family: Family, rope: RopeSpec) -> tuple[LayerSpec, .
 
 def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
-    general = Fields(file.path, file.metadata)
+    general = file.fields()
     family = declared.gguf_family(general)
     architecture = general.string("general.architecture")
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:
         general.fail("split.count", f"is {parts}: this is only a part of the model")
-    model = Fields(file.path, file.metadata, f"{architecture}.")
+    model = file.fields(f"{architecture}.")
     _refuse_unsupported(model)
     width = model.integer("embedding_length", *declared.WIDTH)
     heads = model.integer("attention.head_count", *declared.HEADS)

@@ -108,13 +108,11 @@ class NativeBackend:
         part: its values can't be held.
         """
         blocks = [block for part in parts for block in _blocks(part)]
-        try:
-            matrix = self._place(blocks)
-            if any(isinstance(block, Stored) for block in blocks):
-                self.fill()
-            return matrix
-        except ValueError:  # the twin says what is wrong, or takes another format for it
-            return self._place([block for part in parts for block in blocks_of_rows(canonical(part))])
+        matrix = self._place(blocks)
+        now = self._pending_bytes > _LARGEST_PENDING or any(isinstance(block, Stored) for block in blocks)
+        if now and not self.fill():  # the twin says what is wrong, or takes another format for it
+            return self.place_matrix(*(canonical(part) for part in parts))
+        return matrix
 
     def _place(self, blocks: list[Weight]) -> Matrix:
         columns = blocks[0].shape[1]
@@ -128,8 +126,6 @@ class NativeBackend:
         self._pending_bytes += sum(
             block.nbytes for block, source in zip(blocks, sources, strict=True) if not source.mapped
         )
-        if self._pending_bytes > _LARGEST_PENDING:
-            self.fill()
         packed = [FORMATS[block.format].packed for block in blocks]
         return Matrix(
             address,
@@ -143,17 +139,20 @@ class NativeBackend:
             and blocks[0].shape[0] % GROUP == 0,
         )
 
-    def fill(self, spare: int = 0) -> None:
+    def fill(self, spare: int = 0) -> bool:
         """Repack all matrices that wait for it: one call, so that other threads run meanwhile.
 
-        spare: CPUs that are left to them. ValueError: stored blocks can't be held in their format.
+        spare: CPUs that are left to them. False: stored blocks can't be held in their format, their matrix is
+        gone.
         """
-        threads = max(1, self.threads - spare)
+        threads, held = max(1, self.threads - spare), True
         try:
             self._message.call("the weights can't be repacked", load().native_fill, self.address, threads)
-        finally:
-            self._pending.clear()
-            self._pending_bytes = 0
+        except ValueError:
+            held = False
+        self._pending.clear()
+        self._pending_bytes = 0
+        return held
 
     def place_vector(self, values: Float32) -> Float32:
         """The values, contiguous; whoever records with them keeps them alive."""

@@ -18,7 +18,7 @@ import pytest
 import safetensors.numpy
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.models.families import FAMILIES
+from engine.models.families import llama
 from engine.models.family import tensor_specs
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.quantization import dequantize, quantize
@@ -55,7 +55,7 @@ def random_values(spec: ModelSpec, naming: Any, skip: tuple[str, ...] = BIASES) 
     rng = np.random.default_rng(0)
     return {
         entry.stored_name: rng.standard_normal(entry.shape).astype(np.float32)
-        for entry in tensor_specs(FAMILIES["llama"], spec, naming)
+        for entry in tensor_specs(llama.FAMILY, spec, naming)
         if not entry.role.endswith(skip)
     }
 

@@ -19,7 +19,7 @@ from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
@@ -348,7 +348,7 @@ async def test_aborts_while_drafts_are_checked_leave_no_trace(tiny_tokenizer: Pa
     assert set(reasons) == {"stop", "aborted"}, reasons
 
 
-TINY = ModelSpec("llama", 2, 64, 4, 2, 16, 96, 258, 512, 1e-5)
+TINY = ModelSpec("llama", (LayerSpec(),) * 2, 64, 4, 2, 16, 96, 258, 512, 1e-5)
 
 
 class TinyModel:
@@ -372,7 +372,7 @@ class TinyModel:
             context_length=self._context_length,
             blocks=config.kv_blocks,
             block_size=config.block_size,
-            end_ids=frozenset({END}),
+            end_ids=frozenset(),
             chat_template=None,
             defaults={},
         )

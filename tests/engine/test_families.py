@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-from importlib import import_module
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,16 @@ import kernels
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models import families
 from engine.models.decoder import decoder
-from engine.models.families import FAMILIES
-from engine.models.family import HEAD_NORMS, MLP_BIASES, NAMES, Family, Option, Windows, tensor_specs
+from engine.models.family import (
+    ATTENTION_BIASES,
+    HEAD_NORMS,
+    MLP_BIASES,
+    NAMES,
+    Family,
+    Option,
+    Windows,
+    tensor_specs,
+)
 from engine.models.spec import LayerSpec, RopeSpec
 from engine.models.weights import place
 from engine.types import EngineError
@@ -102,7 +111,8 @@ METADATA = {
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FAMILIES, "everything", EVERYTHING)
+    real = families.discover
+    monkeypatch.setattr(families, "discover", lambda first="": iter((EVERYTHING, *real(first))))
 
 
 def write_folder(folder: Path, **changes: Any) -> Path:
@@ -160,7 +170,8 @@ def logits_of(backend: Backend, checkpoint: Checkpoint, kv: Any = "float16") -> 
         [(tokens[:40], 0, [5, 9]), (tokens[:3], 0, [11])],
         [(tokens[40:], 40, [5, 9]), (tokens[3:4], 3, [11])],
     ]
-    return np.concatenate([np.array(program.run(step(part), logits=True).logits) for part in parts])
+    launched = (program.launch(step(part), logits=True) for part in parts)
+    return np.concatenate([np.array(one.result().logits) for one in launched])
 
 
 def native(isa: str, threads: int = 2) -> Backend:
@@ -277,19 +288,26 @@ def test_a_new_file_in_the_folder_is_a_new_family(tmp_path: Path, monkeypatch: p
         "from engine.models.family import Family\nFAMILY = Family(('novel',), ('novel-file',))\n"
     )
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
-    found = families.discover()
-    assert found.keys() - FAMILIES.keys() == {"novel"}
-    monkeypatch.setattr(families, "FAMILIES", found)
-    assert families.family_of_folder("novel") is families.family_of_gguf("novel-file") is found["novel"]
+    novel = families.family_of_folder("novel")
+    assert novel is not None
+    assert novel is families.family_of_gguf("novel-file")
+    assert novel in families.discover()
+
+
+def test_only_the_file_of_a_model_s_own_family_is_imported() -> None:
+    script = (
+        "import sys; from engine.models.families import family_of_gguf; family_of_gguf('llama');"
+        "print([name for name in sys.modules if name.startswith('engine.models.families.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['engine.models.families.llama']"
 
 
 def test_every_family_is_well_formed() -> None:
     claimed: list[str] = []
-    for name in FAMILIES.keys() - {"everything"}:
-        family = import_module(f"engine.models.families.{name}").FAMILY
-        assert family is FAMILIES[name]
-        claimed += family.model_types
-        assert NAMES.keys() - family.names.keys() <= {"attention_norm", "mlp_norm"}
+    for family in families.discover():
+        claimed += (*family.model_types, *(f"{name} in GGUF" for name in family.architectures))
+        assert NAMES.keys() - family.names.keys() <= {"attention_norm", "mlp_norm", *ATTENTION_BIASES}
         assert {role for role in family.names if role.endswith("_bias")} >= {
             *family.biases,
             *(role for roles in family.bias_options.values() for role in roles),
@@ -299,7 +317,7 @@ def test_every_family_is_well_formed() -> None:
 
 def test_no_other_place_knows_a_family_by_its_name() -> None:
     """What is said about a family is said in its file: elsewhere nothing is compared with its names."""
-    names = {name for family in FAMILIES.values() for name in (*family.model_types, *family.architectures)}
+    names = {name for family in families.discover() for name in (*family.model_types, *family.architectures)}
     assert {"llama", "mistral", "qwen2", "qwen3"} <= names
     found = []
     for package in (engine, kernels):

@@ -61,7 +61,7 @@ MODELS = {
     "llama-mlp-biases": ("LlamaConfig", {"mlp_bias": True}),
     "gemma2": (
         "Gemma2Config",
-        {"head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 6, "attn_logit_softcapping": 5.0},
+        {"head_dim": 24, "query_pre_attn_scalar": 24, "sliding_window": 6, "attn_logit_softcapping": 5.0},
     ),
     "gemma2-no-caps": (
         "Gemma2Config",
@@ -71,6 +71,7 @@ MODELS = {
         "Gemma3TextConfig",
         {
             "head_dim": 16,
+            "query_pre_attn_scalar": 16,
             "num_hidden_layers": 7,
             "sliding_window": 6,
             "rope_parameters": {
@@ -247,6 +248,31 @@ def interleaved(rows: np.ndarray, heads: int) -> np.ndarray:
     return rows.reshape(heads, 2, size // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
+TURNED = ("llama", "granite", "smollm3")
+"""Architectures whose GGUF files hold queries and keys in another order than safetensors."""
+GGUF_OPTIONS: dict[str, dict[str, float | str]] = {
+    "gemma2": {
+        "attention.sliding_window": 6,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma3": {
+        "attention.sliding_window": 6,
+        "rope.freq_base_swa": 100.0,
+        "rope.scaling.type": "linear",
+        "rope.scaling.factor": 8.0,
+    },
+    "granite": {
+        "attention.scale": 0.1,
+        "embedding_scale": 3.0,
+        "residual_scale": 0.4,
+        "logit_scale": 0.5,
+    },
+    "phi3": {"attention.sliding_window": 9},
+    "glm4": {"rope.dimension_count": 8},
+}
+
+
 def write_gguf(
     path: Path, model: torch.nn.Module, architecture: str, factors: np.ndarray | None = None
 ) -> None:
@@ -261,8 +287,12 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_key_length(config.head_dim if hasattr(config, "head_dim") else 16)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    writer.add_key_length(getattr(config, "head_dim", 16))
+    for name, number in GGUF_OPTIONS.get(architecture, {}).items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(number)]
+        add(f"{architecture}.{name}", number)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
@@ -270,11 +300,12 @@ def write_gguf(
     for key, value in model.state_dict().items():
         values = value.numpy()
         for projection, count in heads.items():
-            if architecture == "llama" and projection in key:
+            if architecture in TURNED and projection in key:
                 values = interleaved(values, count)
         name = names.get_name(key, try_suffixes=(".weight", ".bias"))
         if not (key == "lm_head.weight" and config.tie_word_embeddings):
-            writer.add_tensor(name, np.ascontiguousarray(values))
+            kept = "norm" in key and architecture.startswith("gemma")
+            writer.add_tensor(name, np.ascontiguousarray(values) + np.float32(kept))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -282,7 +313,11 @@ def write_gguf(
 
 
 @pytest.mark.parametrize(
-    "kind", ["llama", "llama-mha-tied", "llama-biases", "llama-head-dim", "qwen2", "qwen3"]
+    "kind",
+    [
+        *("llama", "llama-mha-tied", "llama-biases", "llama-head-dim", "qwen2", "qwen3"),
+        *("gemma2", "gemma3", "granite", "phi3", "olmo2", "smollm3", "glm4"),
+    ],
 )
 def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     """Llama's GGUF rows are interleaved, Qwen's are not: each is read in its own order."""
@@ -290,7 +325,7 @@ def test_B089_gguf_files_equal_transformers(kind: str, tmp_path: Path) -> None:
     architecture = kind.partition("-")[0]
     write_gguf(tmp_path / "m.gguf", model, architecture)
     checkpoint = open_checkpoint(tmp_path / "m.gguf")
-    layout = "interleaved" if architecture == "llama" else "half"
+    layout = "interleaved" if architecture in (*TURNED, "glm4") else "half"
     assert checkpoint.spec.ropes[0].layout == layout
     check_against(model, checkpoint, kind)
 

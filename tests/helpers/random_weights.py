@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.models.families import FAMILIES
+from engine.models.families import llama
 from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
 from kernels.weights import FORMATS, Packed, Plain, Weight
@@ -45,7 +45,7 @@ class RandomTensors(dict[str, Weight]):
         spec: ModelSpec,
         forms: Sequence[str] = ("f32",),
         *,
-        family: Family = FAMILIES["llama"],
+        family: Family = llama.FAMILY,
         tied: bool = True,
         biases: bool = False,
         scale: float = 0.1,

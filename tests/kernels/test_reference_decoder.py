@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.models.decoder import decoder
-from engine.models.families import FAMILIES
+from engine.models.families import llama, qwen3
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.backends import open_backend
@@ -50,7 +50,7 @@ class Machine:
         self.spec, self.block_size = spec, block_size
         self.tensors = RandomTensors(
             spec,
-            family=FAMILIES["qwen3" if spec is QWEN else "llama"],
+            family=(qwen3 if spec is QWEN else llama).FAMILY,
             biases=spec is QWEN,
             scale=0.3,
             spread=1.0,

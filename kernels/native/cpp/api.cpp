@@ -111,8 +111,8 @@ EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int coun
 EXPORT int native_fill(Model* model, int threads, char* message, int size) {
     return guarded(message, size, [&] {
         auto& matrices = model->matrices;
-        auto held = [&](const auto& matrix) { return matrix->fill(threads); };
-        auto end = std::stable_partition(matrices.begin(), matrices.end(), held);
+        for (const auto& matrix : matrices) matrix->fill(threads);
+        auto end = std::remove_if(matrices.begin(), matrices.end(), [](const auto& matrix) { return !matrix->held(); });
         bool all = end == matrices.end();
         matrices.erase(end, matrices.end());
         return std::string(all ? "" : "a row can't be held in the format that its blocks become");

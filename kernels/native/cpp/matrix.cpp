@@ -142,14 +142,14 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
     }
 }
 
-bool Matrix::fill(int threads) {
-    if (sources_.empty()) return true;
+void Matrix::fill(int threads) {
+    if (sources_.empty()) return;
     Repack job(sources_, segments_, tiles_, columns_, threads);
     Team::instance().run(job, threads);
     for (const Source& source : sources_)
         if (source.mapped) give_back_codes(source, columns_);
     sources_.clear();
-    return job.held();
+    held_ = job.held();
 }
 
 void Matrix::row(int index, float* out) const {

@@ -36,8 +36,8 @@ public:
     // Room for `count` sources, one below the other, in tiles. They have to stay where they are until `fill`.
     Matrix(const Source* sources, int count, int columns, Arena& arena);
 
-    // Copies the sources, on the team; the first call alone. False: a row can't be held in the format, see convert_row.
-    bool fill(int threads);
+    void fill(int threads);                    // copies the sources, on the team; the first call alone
+    bool held() const { return held_; }        // false: a stored row could not be held in the format, see convert_row
 
     int columns() const { return columns_; }
     int tiles() const { return tiles_; }
@@ -48,6 +48,7 @@ private:
     int rows_ = 0, columns_, tiles_ = 0;
     std::vector<Segment> segments_;
     std::vector<Source> sources_;  // not copied yet
+    bool held_ = true;
 };
 
 }  // namespace native

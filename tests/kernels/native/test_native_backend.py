@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings, CacheFormat, Limits
 from kernels.native.library import Kind, load
 from kernels.native.lowering import lower
 from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
 from kernels.step import ArrayOfStep
-from kernels.weights import Plain
+from kernels.weights import BLOCKS, FORMATS, Plain
 
 KINDS = get_args(Kind)
 ROOT = Path(__file__).parents[3]
@@ -171,7 +171,16 @@ def test_C9_a_library_of_another_layout_is_refused(monkeypatch):
     ("name", "value"),
     [
         ("_FUNCTIONS", {"native_fill": (None, [ctypes.c_void_p])}),
-        ("FORMATS", {"q8": 0, "q4": 1}),
+        ("FORMATS", {"q8": dataclasses.replace(FORMATS["q8"], low=0)}),
+        ("FORMATS", {"q8": dataclasses.replace(FORMATS["q8"], group=16)}),
+        ("FORMATS", {"q4": dataclasses.replace(FORMATS["q4"], minima=False)}),
+        ("FORMATS", {"f16": dataclasses.replace(FORMATS["f16"], bits=32)}),
+        ("FORMATS", {"q5": dataclasses.replace(FORMATS["q4"], name="q5", bits=5)}),
+        ("CACHE_FORMATS", {"float16": CacheFormat("float16", np.float32)}),
+        ("CACHE_FORMATS", {"float16": CacheFormat("float16", np.float16, scale_bytes=4)}),
+        ("BLOCKS", {"Q6_K": BLOCKS["Q6_K"]._replace(nbytes=212)}),
+        ("BLOCKS", {"Q6_K": BLOCKS["Q6_K"]._replace(format="q4")}),
+        ("STORED_NUMBERS", {"Q4_0": 1, "Q5_0": 0}),
         ("KINDS", ("norm", "embedding")),
         ("ARRAYS", (ArrayOfStep("temperature", np.dtype(np.float64), ("samples",)),)),
         ("ARRAYS", (ArrayOfStep("temperature", np.dtype(np.float32), ("rows",)),)),
