@@ -57,7 +57,8 @@ def test_a_value_out_of_range_is_refused_with_field_value_and_range(field: str, 
     ],
 )
 def test_edges_of_the_ranges_are_allowed(values: dict[str, Any]) -> None:
-    SamplingParams(**values)
+    params = SamplingParams(**values)
+    assert {name: getattr(params, name) for name in values} == values
 
 
 @pytest.mark.parametrize("value", [10**5000, "x" * 10**6, [0] * 10**5], ids=["number", "text", "list"])

@@ -141,6 +141,7 @@ def test_lengths_around_the_edge_of_a_block(blocks, block_size):
         torch.testing.assert_close(found[sequence].double(), want, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize("seed", range(3))
 def test_bits_do_not_depend_on_company_chunks_order_or_threads(seed, window, torch_threads):

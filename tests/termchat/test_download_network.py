@@ -515,6 +515,7 @@ def test_the_usual_variables_name_whom_to_trust(
     with running(Site(tls=True)) as secure:
         monkeypatch.setenv(variable, place)
         get(secure.url, tmp_path / "f")
+        assert secure.asked
 
 
 def test_a_certificate_that_is_not_trusted_is_one_sentence(tmp_path: Path) -> None:

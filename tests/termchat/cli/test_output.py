@@ -150,6 +150,8 @@ def test_messages_are_one_harmless_line(text, shown):
 def test_messages_never_raise():
     read, write = os.pipe()
     os.close(read)
+    with pytest.raises(BrokenPipeError):
+        os.write(write, b"nor this")
     Messages(write).note("nobody hears this")
     os.close(write)
 
