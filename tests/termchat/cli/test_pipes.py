@@ -64,7 +64,7 @@ def test_B079_the_reply_alone_is_on_standard_output(environment, home):
         assert process.wait(SECONDS) == 0
     assert (home / "out").read_text() == COUNT_TEXT + "\n"
     assert quiet((home / "err").read_text())
-    assert messages(home) == [[("user", QUESTION, "done"), ("assistant", "done")]]
+    assert messages(home) == [[("user", QUESTION, "done"), ("assistant", COUNT_TEXT, "done")]]
 
 
 def test_B013_B075_B077_bad_bytes_through_pipes(environment, home):
