@@ -212,7 +212,7 @@ def draws(vocabulary: int, start: Open) -> Arrays:
         logits[1, -1], logits[2, -1], logits[3] = np.nan, np.inf, -np.inf
         settings = sampling(rng, samples, vocabulary)
         tokens, _ = table(start, Plain(logits, "f32"), settings)
-        if not np.array_equal(tokens, rules.sample(logits, settings)):
+        if not np.array_equal(tokens, rules.sample(logits, Step.of(**settings))):
             raise ValueError("not the tokens of kernels/sampling.py")
         yield tokens
 
