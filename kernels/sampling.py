@@ -36,6 +36,8 @@ Bool = NDArray[np.bool_]
 
 _GREEDY_BELOW = np.float32(1e-5)
 _FORBIDDEN = np.float32(-np.inf)
+_NOISE_SPAN = np.float32(26)
+"""More than the largest noise is above the smallest."""
 _AT_ONCE = 1 << 16
 """Scores that are worked on at a time: they stay in the cache."""
 
@@ -48,7 +50,7 @@ def sample(logits: Float32, step: Step) -> Int32:
         drawn = (step.temperature >= _GREEDY_BELOW) & (_limits(step, x.shape[1]) > 1) & np.isfinite(best)
         for rows in _pieces(np.flatnonzero(drawn), x.shape[1]):
             z, kept = _kept(x, best, step, rows)
-            row, ids = np.nonzero(kept)
+            row, ids = np.nonzero(kept & (z > -_NOISE_SPAN))  # what is further below can't beat the best
             keys = row_keys(step.seeds[rows], step.draw_positions[rows])
             noisy = np.full(z.shape, _FORBIDDEN)
             noisy[row, ids] = z[row, ids] + gumbel(hash32(keys[row], token_words(x.shape[1])[ids]))
