@@ -155,7 +155,7 @@ def with_interface(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         sampling = {"temperature": 0.0, "max_tokens": options.tokens}
         app = MeasuredApp(paths, Config.load(paths.config_file), Options(model=str(path), sampling=sampling))
         app.streams, app.profile = options.chats, options.profile
-        run(app, lambda leave: contextlib.nullcontext(), lambda: 0)
+        run(app, lambda leave, last: contextlib.nullcontext(), lambda: 0, print)
     assert app.result is not None, "it was measured"
     return app.result
 

@@ -94,7 +94,7 @@ class Request:
             reason = self._deliver(token, now, None if logits is None else logits[index])
             if reason is not None:
                 return reason
-        self.emit_delta()
+        self._emit_delta()
         return None
 
     def _deliver(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
@@ -123,7 +123,7 @@ class Request:
             self._text.append(text)
             self._new_text.append(text)
 
-    def emit_delta(self, *, everything: bool = False) -> None:
+    def _emit_delta(self, *, everything: bool = False) -> None:
         """Emit what is new, if there is text (everything: or tokens without text, at the end)."""
         if self._new_text or (everything and self._new_tokens):
             logprobs = tuple(self._new_logprobs) if self.params.logprobs is not None else None
@@ -153,7 +153,7 @@ class Request:
         except Exception as fault:  # then it stays held back; the end comes all the same
             log.exception("the end of a reply could not be decoded")
             reason, error = "error", error or own_fault(fault)
-        self.emit_delta(everything=True)
+        self._emit_delta(everything=True)
         output = tuple(sequence.tokens[sequence.prompt_length :][: len(self.token_times)])
         usage = Usage(
             sequence.prompt_length, sequence.cached, len(output), sequence.drafted, sequence.accepted

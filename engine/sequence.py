@@ -18,22 +18,6 @@ class Sequence:
     drafts: guesses at the tokens that come next, for one step; no part of `tokens` until they are accepted.
     """
 
-    __slots__ = (
-        "accepted",
-        "admitted",
-        "cached",
-        "computed",
-        "drafted",
-        "drafts",
-        "ends",
-        "id",
-        "prompt_length",
-        "sampler",
-        "score",
-        "table",
-        "tokens",
-    )
-
     def __init__(
         self,
         id: int,

@@ -185,11 +185,14 @@ def serve(
                     histories[i].append(max(0, token))
 
 
-def table(start: Open, weight: Plain, settings: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def counting(rows: int, settings: dict[str, np.ndarray]) -> Step:
+    """A step of the tokens 0, 1, 2 and so on."""
+    return Step.of(tokens=np.arange(rows), block_tables=[[0]], sample_rows=np.arange(rows), **settings)
+
+
+def table(start: Open, weight: Plain, step: Step) -> tuple[np.ndarray, np.ndarray]:
     """Tokens sampled with the rows of a weight as logits, and these logits as they are given out."""
     rows = weight.shape[0]
-    counting = np.arange(rows)
-    step = Step.of(tokens=counting, block_tables=[[0]], sample_rows=counting, **settings)
     with start() as backend:
         placed = backend.place_matrix(weight)
 
@@ -210,9 +213,9 @@ def draws(vocabulary: int, start: Open) -> Arrays:
         logits[::3] = np.rint(logits[::3])
         logits[rng.integers(0, 20, logits.shape) == 0] = -np.inf
         logits[1, -1], logits[2, -1], logits[3] = np.nan, np.inf, -np.inf
-        settings = sampling(rng, samples, vocabulary)
-        tokens, _ = table(start, Plain(logits, "f32"), settings)
-        if not np.array_equal(tokens, rules.sample(logits, Step.of(**settings))):
+        step = counting(samples, sampling(rng, samples, vocabulary))
+        tokens, _ = table(start, Plain(logits, "f32"), step)
+        if not np.array_equal(tokens, rules.sample(logits, step)):
             raise ValueError("not the tokens of kernels/sampling.py")
         yield tokens
 
@@ -221,7 +224,7 @@ def widened(form: Any, start: Open) -> Arrays:
     """All 65,536 values of a 16-bit format as float32."""
     bits = np.arange(1 << 16, dtype=np.uint16).reshape(256, 256)
     weight = Plain(bits.view(np.float16) if form == "f16" else bits, form)
-    yield from table(start, weight, sampling(np.random.default_rng(5), 256, 256))
+    yield from table(start, weight, counting(256, sampling(np.random.default_rng(5), 256, 256)))
 
 
 def noise(start: Open) -> Arrays:

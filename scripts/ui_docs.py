@@ -124,7 +124,7 @@ async def picture(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = Paths(*(Path(folder) / part for part in ("config", "data", "cache", "state")))
         paths = replace(paths, cache=Paths.default().cache)
-        options = Options(fetch=True, sampling={"max_tokens": 300, "seed": 7})
+        options = Options(download=True, sampling={"max_tokens": 300, "seed": 7})
         app = TermchatApp(paths, Config.load(paths.config_file), options)
         async with app.run_test(size=size):
             app.theme = theme

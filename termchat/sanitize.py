@@ -9,6 +9,7 @@ mean something (joiners, direction marks, variation selectors, the tags of a fla
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _CONTROL_PICTURES = 0x2400  # U+2400 SYMBOL FOR NULL, in the order of the C0 codes
 _DELETE_PICTURE = "\u2421"
@@ -31,20 +32,25 @@ _LONGEST_FLAG = 64
 _OPEN_FLAG = re.compile(f"(?:\U0001f3f4|{_FLAG})\\Z")
 
 
-def _sign(match: re.Match[str]) -> str:
-    code = ord(match.group()[0])
+def _sign(char: str) -> str:
+    code = ord(char)
     if code < 0x20:
         return chr(_CONTROL_PICTURES + code)
     if code == 0x7F:
         return _DELETE_PICTURE
-    if code == 0x1F3F4:
-        return match.group()
     return " " if code in (0x2028, 0x2029) else _REPLACEMENT
+
+
+def _written(text: str, how: Callable[[str], str]) -> str:
+    """Return text with each unsafe character written otherwise; the tags of a flag stay."""
+    if text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda match: match[1] or how(match[0]), text)
 
 
 def visible(text: str) -> str:
     """Return text of the same length in which unsafe characters, tab and newline aside, are signs."""
-    return text if text.isprintable() else _UNSAFE.sub(_sign, text)
+    return _written(text, _sign)
 
 
 def line_ends(text: str) -> str:
@@ -59,12 +65,7 @@ def sanitize(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return text from files and arguments as part of a message of one line: unsafe characters as codes."""
-
-    def code(match: re.Match[str]) -> str:
-        return match[1] or "".join(f"\\x{ord(char):02x}" for char in match.group())
-
-    text = _BLANK.sub(" ", text.strip())
-    return text if text.isprintable() else _UNSAFE.sub(code, text)
+    return _written(_BLANK.sub(" ", text.strip()), lambda char: f"\\x{ord(char):02x}")
 
 
 def without_controls(text: str) -> str:
@@ -77,28 +78,22 @@ def show_controls(text: str) -> str:
 
     What only reorders text stays, as it belongs to the text.
     """
-    return _CONTROL.sub(_sign, line_ends(text))
+    return _CONTROL.sub(lambda match: _sign(match[0]), line_ends(text))
 
 
 def escape_json(text: str) -> str:
     """Return a JSON text with the same value that a terminal may get: unsafe characters as escapes."""
 
-    def escaped(match: re.Match[str]) -> str:
-        if match[1]:
-            return match[1]
-        units = match.group().encode("utf-16-be", "surrogatepass").hex()
+    def escaped(char: str) -> str:
+        units = char.encode("utf-16-be", "surrogatepass").hex()
         return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
-    return text if text.isprintable() else _UNSAFE.sub(escaped, text)
+    return _written(text, escaped)
 
 
 def escape(text: str) -> str:
     """Return text for a log: unsafe characters, line ends aside, as Python writes them."""
-
-    def escaped(match: re.Match[str]) -> str:
-        return match[1] or match.group().encode("unicode_escape").decode()
-
-    return text if text.isprintable() else _UNSAFE.sub(escaped, text)
+    return _written(text, lambda char: char.encode("unicode_escape").decode())
 
 
 class LineEnds:

@@ -25,8 +25,10 @@ from .stored import StoredTensor
 
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
+ASKED = {"int8": "q8", "int4": "q4"}
+"""Formats by the words that ask for them."""
+
 _SENSITIVE = ("embedding", "head")
-_ASKED = {"int8": "q8", "int4": "q4"}
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
@@ -45,7 +47,7 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
         return "f32" if FORMATS[stored].packed else stored
     if quantization == "auto" or FORMATS[stored].bits == 4:
         return stored
-    return _ASKED["int8" if spec.role in _SENSITIVE else quantization]
+    return ASKED["int8" if spec.role in _SENSITIVE else quantization]
 
 
 class CheckpointTensors(NamedTuple):
@@ -97,7 +99,7 @@ class CheckpointTensors(NamedTuple):
                 format = planned_format(spec, tensor, self.quantization)
                 kept = format == BLOCKS[tensor.type].format
                 own = tensor.type if FORMATS[format].packed else tensor.type.lower()
-                asked = {format: word for word, format in _ASKED.items()}
+                asked = {format: word for word, format in ASKED.items()}
                 sizes[own if kept else asked.get(format, format)] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
 

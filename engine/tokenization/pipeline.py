@@ -214,11 +214,6 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def expression(pattern: str) -> tokenizers.Regex:
-    """A regular expression as the library compiles it."""
-    return tokenizers.Regex(pattern)
-
-
 def guarded(make: Callable[[], T]) -> T:
     """What the library makes. ValueError: it fails, by an error or by a panic, which is no Exception."""
     try:

@@ -43,7 +43,7 @@ def screen(console: Console, request: Request) -> int:
         start_logging(paths.log_file, str(config.options["log_level"]))
     options = Options(
         model=request.model,
-        fetch=request.yes,
+        download=request.yes,
         system=request.system or "",
         sampling=request.sampling,
         engine=request.engine,

@@ -13,10 +13,10 @@ from .ui import Ui
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asked for. sampling, engine: only what was given. fetch: an absent model."""
+    """What the command line asked for. sampling, engine: only what was given. download: an absent model."""
 
     model: str | None = None
-    fetch: bool = False
+    download: bool = False
     system: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +43,7 @@ async def start(ui: Ui, options: Options, warnings: Iterable[str]) -> None:
     else:
         ui.conversation_changed(ui.conversation)
     first = conversation.model if conversation is not None and options.model is None else ""
-    await app.engines.start(options.model, fetch=options.fetch, first=first)
+    await app.engines.start(options.model, download=options.download, first=first)
     if conversation is not None and options.model is not None and app.engines.default.reference:
         await app.conversations.set_model(conversation, app.engines.default.reference)
 

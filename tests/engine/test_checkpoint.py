@@ -10,20 +10,25 @@ import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gguf
 import numpy as np
 import pytest
 import safetensors.numpy
 
+from engine.config import EngineConfig, KVDtype, Quantization
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.loading.gguf import read_gguf
+from engine.loading.tensors import ASKED
+from engine.model import load_model
 from engine.models.families import llama
 from engine.models.family import tensor_specs
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.quantization import dequantize, quantize
 from engine.types import EngineError
-from kernels.weights import Packed, Plain, Weight
+from kernels.interface import CACHE_FORMATS
+from kernels.weights import FORMATS, Packed, Plain, Weight
 
 SPEC = ModelSpec(
     architecture="llama",
@@ -128,6 +133,28 @@ def test_default_model(default_model: Path) -> None:
     norm = get(checkpoint, "29.mlp_norm")
     assert isinstance(norm, Plain)
     assert (norm.format, norm.shape) == ("f32", (576,))
+
+
+def test_what_can_be_asked_for_is_in_the_tables_of_formats() -> None:
+    assert set(get_args(Quantization)) == {"auto", "none", *ASKED}
+    assert all(FORMATS[format].packed for format in ASKED.values())
+    assert set(get_args(KVDtype)) == {"auto", *CACHE_FORMATS}
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_values_that_are_not_finite_are_refused_by_file_and_tensor(tmp_path: Path, backend: Any) -> None:
+    """The backend finds them, since it reads the blocks."""
+    path = write_gguf(tmp_path / "broken.gguf", "Q5_1")
+    tensor = read_gguf(path).tensors["blk.1.ffn_up.weight"]
+    content = bytearray(path.read_bytes())
+    row = content.find(tensor.data.tobytes()) + 3 * tensor.data.size // tensor.shape[0]
+    content[row : row + 2] = np.float16(np.nan).tobytes()
+    path.write_bytes(content)
+    with pytest.raises(EngineError) as caught:
+        load_model(EngineConfig(model=str(path), backend=backend))
+    assert caught.value.code == "model_invalid"
+    sentence = "tensor 'blk.1.ffn_up.weight': row 3 holds a value that is not finite"
+    assert caught.value.message == f"{path}: {sentence}"
 
 
 def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:

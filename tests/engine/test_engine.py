@@ -309,9 +309,10 @@ async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path)
         for _ in range(200):
             prompt = [rng.randrange(20, 40000) for _ in range(rng.choice([1, 20, 150]))]
             keep = [
-                engine.generate([5], SamplingParams(max_tokens=200)) for _ in range(rng.choice([0, 0, 3, 8]))
+                engine.generate([5], SamplingParams(temperature=0, max_tokens=200))
+                for _ in range(rng.choice([0, 0, 3, 8]))
             ]
-            stream = engine.generate(prompt, SamplingParams(max_tokens=rng.choice([1, 100])))
+            stream = engine.generate(prompt, SamplingParams(temperature=0, max_tokens=rng.choice([1, 100])))
             for _ in range(rng.randint(0, 4)):
                 await asyncio.sleep(rng.choice([0, 0, 0.001, 0.003]))
             kinds.add(state_of(engine, stream))
@@ -328,7 +329,7 @@ async def test_B033_aborts_at_random_moments_leave_no_trace(default_model: Path)
         assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total == 40
         assert snapshot.running == snapshot.waiting == 0
         assert kinds >= {"waiting", "prefill", "decode", "done or not yet submitted"}, kinds
-        _, final = await read(engine.generate([5], SamplingParams(max_tokens=20)))
+        _, final = await read(engine.generate([5], SamplingParams(temperature=0, max_tokens=20)))
         assert final.reason in ("length", "stop")
 
 

@@ -26,7 +26,8 @@ import pytest
 
 MODULES = (
     "blocks", "chunking", "commands", "core", "logprobs", "metrics", "outbox", "preparation", "prompt",
-    "request", "sampling", "scheduler", "sequence", "service", "snapshot", "stream",
+    "request", "sampler", "sampling", "scheduler", "sequence", "service", "snapshot",
+    "speculative.acceptance", "stream",
 )  # fmt: skip
 THREADS = ("engine", "prompt", "outbox")
 REQUESTS = 64
@@ -114,10 +115,10 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: object = None
     ) -> ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
+        package, _, name = fullname.partition(".")
         if package != "engine" or name not in MODULES or path is None:
             return None
-        loader = Loader(fullname, str(Path(path[0]) / f"{name}.py"))
+        loader = Loader(fullname, str(Path(path[0]) / f"{name.rpartition('.')[2]}.py"))
         loader.sites = self._sites
         return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
 

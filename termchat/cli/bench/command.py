@@ -45,8 +45,11 @@ def bench(console: Console, /, **values: Any) -> int:
     between a reply's tokens, both as distributions over requests; tokens a second per user (reply / its whole
     time) and of the system (all replies / span from the first request to the last reply).
     """
+    from ..serving import choose, load_setup
     from .run import Load, run_bench
 
+    name, flags = values["model"], given(values, ENGINE_OPTIONS)
+    choice = choose(console, load_setup(console), name, yes=values["yes"], flags=flags)
     load = Load(
         concurrency=values["concurrency"],
         prompt_tokens=values["prompt_tokens"],
@@ -54,12 +57,5 @@ def bench(console: Console, /, **values: Any) -> int:
         requests=values["requests"] or 2 * values["concurrency"],
     )
     return run_bench(
-        console,
-        load,
-        model=values["model"],
-        yes=values["yes"],
-        engine=given(values, ENGINE_OPTIONS),
-        baseline=values["baseline"],
-        sweep=values["sweep"],
-        as_json=values["as_json"],
+        console, choice, load, values["baseline"], sweep=values["sweep"], as_json=values["as_json"]
     )

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,10 +17,11 @@ from engine.metrics import percentile
 from ..console import Console
 from ..errors import OK, CliError
 from ..result import finite
-from ..serving import Serving, choose, load_setup, serving, sized
+from ..serving import Choice, Serving, serving, sized
 from .report import plot, table
 
 Mode = Literal["continuous", "sequential", "static"]
+Baseline = Literal["sequential", "static"] | None
 
 SAMPLE_SECONDS = 0.02
 """How often the use of the KV cache is looked at."""
@@ -39,19 +40,9 @@ class Load:
 
 
 def run_bench(
-    console: Console,
-    load: Load,
-    *,
-    model: str | None,
-    yes: bool,
-    engine: Mapping[str, Any],
-    baseline: Literal["sequential", "static"] | None,
-    sweep: bool,
-    as_json: bool,
+    console: Console, choice: Choice, load: Load, baseline: Baseline, *, sweep: bool, as_json: bool
 ) -> int:
     """Measure and print; the exit code. UserError: the load does not fit, or the engine failed."""
-    setup = load_setup(console)
-    choice = choose(console, setup, model, yes=yes, flags=engine)
     choice = sized(choice, max(load.concurrency, choice.config.sequences))
 
     async def run() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Before a turn: the conversation's model is loaded, fetched, or replaced, by what the user answers."""
+"""Before a turn: the conversation's model is loaded, downloaded, or replaced, by what the user answers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ async def model_answers(ui: Ui, conversation: Conversation) -> bool:
     if (slot.state == "absent" and conversation.messages) or gone:
         entry = slot.entry
         facts = [size(entry.size) if entry.size else "", entry.licence] if entry is not None else []
-        fetch: list[Answer] = [("download it", lambda: _download(slot))] if entry is not None else []
+        download: list[Answer] = [("download it", lambda: _download(slot))] if entry is not None else []
         return await _ask(
             ui,
             f"{slot.title} is not on this machine",
             ", ".join(fact for fact in facts if fact) or slot.error,
-            [*fetch, *_others(ui, conversation, slot)],
+            [*download, *_others(ui, conversation, slot)],
         )
     return await load(ui, slot, _others(ui, conversation, slot))
 

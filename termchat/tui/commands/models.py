@@ -17,7 +17,7 @@ from .loading import load, replies, unload, using
 
 
 async def choose(ui: Ui, argument: str) -> None:
-    """Go on with another model in this conversation and in new ones, fetching it first if it is not here."""
+    """Go on with another model, here and in new conversations; it is downloaded first if it is not here."""
     engines, conversation = ui.app.engines, ui.conversation
     name = argument or await _picked(ui)
     if not name:

@@ -1,4 +1,4 @@
-"""One model inside the application: found, fetched, loaded in the background, unloaded.
+"""One model inside the application: found, downloaded, loaded in the background, unloaded.
 
 The engine's package (numpy, tokenizers) is imported by the background thread, after the first frame.
 """
@@ -93,7 +93,7 @@ class ModelSlot:
         return self.engine.info.context_length if self.engine is not None else None
 
     @property
-    def fetched_share(self) -> float | None:
+    def downloaded_share(self) -> float | None:
         """How much of a download is here; None while that is not known."""
         progress = self.progress
         return progress.done / progress.total if progress is not None and progress.total else None
@@ -257,7 +257,7 @@ class ModelSlot:
                 self._become("absent", summary, AGAIN)
                 self.details = str(error)
             return
-        if stop.is_set() and self.state != "absent":  # closed, or fetched anew by now
+        if stop.is_set() and self.state != "absent":  # closed, or downloaded anew by now
             return
         self.model = self.loader.resolve(entry.name)
         if stop.is_set():  # it had all come already

@@ -45,10 +45,10 @@ class EnginePool:
         """One for each model that some conversation asked for."""
         return list(self._slots)
 
-    async def start(self, name: str | None, *, fetch: bool = False, first: str = "") -> None:
+    async def start(self, name: str | None, *, download: bool = False, first: str = "") -> None:
         """Read the registry and load the default model, or instead of it the `first` conversation's.
 
-        name: the default from now on. fetch: bring what is absent.
+        name: the default from now on. download: bring what is absent.
         """
         self.default.name = name
         try:
@@ -61,7 +61,7 @@ class EnginePool:
         slot = self.of(first)
         registry, entry = self._loader.registry, slot.entry
         slot.load()
-        if fetch and registry is not None and entry is not None and registry.target(entry) is not None:
+        if download and registry is not None and entry is not None and registry.target(entry) is not None:
             slot.download()
 
     def of(self, model: str) -> ModelSlot:

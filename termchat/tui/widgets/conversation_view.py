@@ -290,7 +290,7 @@ class ConversationView(Stack):
             stop = self._hint("reply.stop")
             return f"{slot.error}: enter fetches it, {stop} stops waiting"
         if slot.state == "downloading":
-            share = slot.fetched_share
+            share = slot.downloaded_share
             return f"fetching {slot.title}" + (f", {percent(share)}" if share is not None else "")
         words = {"starting": "loading the model", "loading": f"loading {slot.title}"}
         words["waiting"] = f"{slot.title} waits until there is memory for it"

@@ -1,4 +1,4 @@
-"""What an empty conversation shows: how the engine is doing; on the first run the offer to fetch a model."""
+"""What an empty conversation shows: how the engine is doing; at first, the offer of a model."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Welcome(Static):
         return [
             Content.assemble("fetching ", (name, "bold")),
             Content(""),
-            bar(slot.fetched_share, min(BAR_CELLS, self.content_size.width), self._glyphs),
+            bar(slot.downloaded_share, min(BAR_CELLS, self.content_size.width), self._glyphs),
             *(Content.styled(row, MUTED) for row in self._rows(parts, "  ")),
             Content(""),
             *(Content.styled(row, MUTED) for row in self._rows(hints, "   ")),

@@ -1,4 +1,4 @@
-"""A scripted engine behind the real bridge, store and conversations; no widgets."""
+"""A scripted engine behind the real model slots, store and conversations; no widgets."""
 
 import asyncio
 import functools
