@@ -7,7 +7,6 @@ Sarathi-Serve, arXiv 2403.02310).
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from dataclasses import replace
 
@@ -95,7 +94,7 @@ class Scheduler:
                 sequence.drafted += run.count - 1
                 sequence.accepted += max(0, len(tokens) - 1)
             rejected = 0 if sequence.score else run.samples - len(tokens)
-            sequence.drafts = array("i")
+            del sequence.drafts[:]
             for token in tokens:
                 sequence.append(token)
             sequence.computed = run.end - rejected
@@ -224,7 +223,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Take a sequence's blocks away; it comes back first and finds what is left of its own prefix."""
         self.pool.release(sequence.table)
-        sequence.drafts = array("i")
+        del sequence.drafts[:]
         sequence.computed = 0
         self.waiting.appendleft(sequence)
         self.preemptions += 1

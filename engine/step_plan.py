@@ -37,7 +37,8 @@ class Run:
     def tokens(self) -> array[int]:
         """What its rows compute; before the step is committed."""
         known = self.sequence.tokens[self.start : self.end]
-        return known + self.sequence.drafts[: self.count - len(known)]
+        guessed = self.count - len(known)
+        return known + self.sequence.drafts[:guessed] if guessed else known
 
     @property
     def decoding(self) -> bool:
@@ -55,7 +56,8 @@ class Sample(NamedTuple):
     @property
     def sampler(self) -> SamplerState:
         """What this draw depends on: the row has seen the drafts before it."""
-        return self.sequence.sampler.ahead(self.sequence.drafts[: self.position - len(self.sequence.tokens)])
+        sequence, ahead = self.sequence, self.position - len(self.sequence.tokens)
+        return sequence.sampler.ahead(sequence.drafts[:ahead]) if ahead > 0 else sequence.sampler
 
 
 @dataclass(slots=True)
