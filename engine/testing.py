@@ -17,8 +17,8 @@ from .config import EngineConfig
 from .model import LoadedModel
 from .roofline import Traffic
 from .runner import StepResult
-from .scheduler import StepPlan
 from .step_builder import StepBuilder
+from .step_plan import StepPlan
 from .tokenization import load_tokenizer
 
 SURE = np.float32(1e6)
