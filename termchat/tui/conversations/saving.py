@@ -59,6 +59,7 @@ class Saving:
         self._settling = asyncio.Lock()
         self._held: set[Conversation] = set()
         self._retry: asyncio.Task[None] | None = None
+        self._ended = False  # a try after the last one would find the store closed
 
     async def add(
         self, conversation: Conversation, text: str, model: str
@@ -191,6 +192,7 @@ class Saving:
 
     def post_held(self) -> None:
         """Try for the last time, when the program ends."""
+        self._ended = True
 
         def write(conversation: Conversation, store: Store) -> None:
             _write(conversation, conversation.held, conversation.unfinished, store)
@@ -267,10 +269,11 @@ class Saving:
             self._retry = asyncio.create_task(self._settle_later())
 
     async def _settle_later(self) -> None:
-        while self._held:
-            await asyncio.sleep(RETRY_SECONDS)
-            for conversation in [conversation for conversation in self._held if not conversation.busy]:
+        await asyncio.sleep(RETRY_SECONDS)
+        while self._held and not self._ended:
+            for conversation in [each for each in self._held if not each.busy]:
                 await self.settle(conversation)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 def _write(

@@ -146,6 +146,7 @@ async def test_what_is_held_at_the_end_is_put_into_a_file(stage: Any, script: An
         await s.ask(LONG, chat)
         s.conversations.saving.post_held()
         await asyncio.to_thread(s.store.close)
+        await asyncio.sleep(3 * saving.RETRY_SECONDS)  # nothing is tried any more: the store is closed
         sentence = s.conversations.saving.rescue([tmp_path / "file", tmp_path / "rescued"])
         (file,) = (tmp_path / "rescued").iterdir()
         assert str(file) in sentence
