@@ -12,8 +12,8 @@ from .commands import Answer, Outcome, Submit
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
 from .sampler import SamplerState
-from .scheduler import Run
 from .sequence import Sequence
+from .step_plan import Run
 from .tokenization import StopMatcher, StreamDecoder
 from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, Usage
 

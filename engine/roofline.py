@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .models.spec import ModelSpec
-from .scheduler import StepPlan
+from .step_plan import StepPlan
 
 
 class Traffic(NamedTuple):

@@ -11,8 +11,8 @@ from kernels.native.mapped import MappedFiles
 
 from .models.rope import Rotations
 from .roofline import Traffic
-from .scheduler import StepPlan
 from .step_builder import StepBuilder
+from .step_plan import StepPlan
 from .types import EngineError
 
 LOST = "the model's file was cut short or replaced in place while it was in use; restart termchat"

@@ -7,20 +7,13 @@ Sarathi-Serve, arXiv 2403.02310).
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
-
-from kernels.interface import Float32
+from dataclasses import replace
 
 from .blocks import BlockPool, BlockTable, Key
 from .chunking import ChunkBudget
-from .sampler import SamplerState
 from .sequence import Sequence
-
-_Rows = TypeVar("_Rows", list[int], Float32)
+from .step_plan import Run, StepPlan
 
 SCORED_ROWS = 64
 """Rows a step whose logits `score` may ask for: bounds the logits in memory."""
@@ -29,88 +22,6 @@ SCORED_ROWS = 64
 def most_samples(sequences: int, drafts: int = 0) -> int:
     """Sample rows of a step at most: the last token and the drafts of every sequence, and scored rows."""
     return sequences * (1 + drafts) + SCORED_ROWS
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run of tokens of one sequence in a step: positions start to start + count - 1.
-
-    Each token is a row of the step; drafts are behind the sequence's last token. samples: how many of the
-    last rows need logits: from the sequence's last token on, or all if they are to be scored.
-    """
-
-    sequence: Sequence
-    start: int
-    count: int
-    samples: int
-
-    @property
-    def end(self) -> int:
-        """The position after its last."""
-        return self.start + self.count
-
-    @property
-    def tokens(self) -> array[int]:
-        """What its rows compute; before the step is committed."""
-        known = self.sequence.tokens[self.start : self.end]
-        return known + self.sequence.drafts[: self.count - len(known)]
-
-    @property
-    def decoding(self) -> bool:
-        """Whether all its rows are sampled: it goes on with a reply, by a token or more."""
-        return self.count == self.samples and not self.sequence.score
-
-
-class Sample(NamedTuple):
-    """A row whose next token is wanted: its index in the step, and the position of the token to be drawn."""
-
-    row: int
-    sequence: Sequence
-    position: int
-
-    @property
-    def sampler(self) -> SamplerState:
-        """What this draw depends on: the row has seen the drafts before it."""
-        return self.sequence.sampler.ahead(self.sequence.drafts[: self.position - len(self.sequence.tokens)])
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """What one step computes. copies: (source, target) blocks to copy first, in order.
-
-    exhausted: sequences that ran alone and still could not get a block; they end with reason capacity.
-    """
-
-    runs: list[Run] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
-    exhausted: list[Sequence] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> int:
-        """Rows of the step."""
-        return sum(run.count for run in self.runs)
-
-    def samples(self) -> list[Sample]:
-        """The sample rows of the step, in order."""
-        found: list[Sample] = []
-        end = 0
-        for run in self.runs:
-            end += run.count
-            after = run.end + 1
-            found.extend(Sample(end - back, run.sequence, after - back) for back in range(run.samples, 0, -1))
-        return found
-
-    def by_run(self, values: _Rows) -> Iterator[_Rows]:
-        """What there is for each sample row, cut into the shares of the runs."""
-        end = 0
-        for run in self.runs:
-            end += run.samples
-            yield values[end - run.samples : end]
-
-    @property
-    def prefill_tokens(self) -> int:
-        """Rows of prompts, and of what is computed again."""
-        return sum(run.count for run in self.runs if not run.decoding)
 
 
 class Scheduler:
@@ -183,7 +94,7 @@ class Scheduler:
                 sequence.drafted += run.count - 1
                 sequence.accepted += max(0, len(tokens) - 1)
             rejected = 0 if sequence.score else run.samples - len(tokens)
-            sequence.drafts = array("i")
+            del sequence.drafts[:]
             for token in tokens:
                 sequence.append(token)
             sequence.computed = run.end - rejected
@@ -312,7 +223,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Take a sequence's blocks away; it comes back first and finds what is left of its own prefix."""
         self.pool.release(sequence.table)
-        sequence.drafts = array("i")
+        del sequence.drafts[:]
         sequence.computed = 0
         self.waiting.appendleft(sequence)
         self.preemptions += 1

@@ -22,9 +22,10 @@ from .model import LoadedModel
 from .prompt import too_long
 from .request import Request, own_fault
 from .sampler import check_params
-from .scheduler import Run, Scheduler, StepPlan
+from .scheduler import Scheduler
 from .snapshot import State, take_snapshot
 from .speculative.acceptance import accept
+from .step_plan import Run, StepPlan
 from .types import EngineError, EngineSnapshot, FinishReason
 
 log = logging.getLogger(__name__)

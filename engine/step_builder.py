@@ -12,7 +12,7 @@ from kernels.interface import Int32
 from kernels.step import Counts, Step, size_of
 
 from .sampler import Pairs, SamplerState
-from .scheduler import StepPlan
+from .step_plan import StepPlan
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WORD = 2**64 - 1

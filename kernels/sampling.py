@@ -36,6 +36,8 @@ Bool = NDArray[np.bool_]
 
 _GREEDY_BELOW = np.float32(1e-5)
 _FORBIDDEN = np.float32(-np.inf)
+_NOISE_SPAN = np.float32(26)
+"""More than the largest noise is above the smallest."""
 _AT_ONCE = 1 << 16
 """Scores that are worked on at a time: they stay in the cache."""
 
@@ -43,12 +45,14 @@ _AT_ONCE = 1 << 16
 def sample(logits: Float32, step: Step) -> Int32:
     """The next token of each row of logits [samples, vocabulary], which are not changed; -1 for a bad row."""
     with np.errstate(all="ignore"):  # broken logits are reported as -1
-        x, best = _adjusted(logits, step)
-        tokens = np.where(np.isfinite(best), x.argmax(axis=1), -1).astype(np.int32)
+        x = _adjusted(logits, step)
+        first = x.argmax(axis=1)
+        best = x[np.arange(len(x)), first]
+        tokens = np.where(np.isfinite(best), first, -1).astype(np.int32)
         drawn = (step.temperature >= _GREEDY_BELOW) & (_limits(step, x.shape[1]) > 1) & np.isfinite(best)
         for rows in _pieces(np.flatnonzero(drawn), x.shape[1]):
             z, kept = _kept(x, best, step, rows)
-            row, ids = np.nonzero(kept)
+            row, ids = np.nonzero(kept & (z > -_NOISE_SPAN))  # what is further below can't beat the best
             keys = row_keys(step.seeds[rows], step.draw_positions[rows])
             noisy = np.full(z.shape, _FORBIDDEN)
             noisy[row, ids] = z[row, ids] + gumbel(hash32(keys[row], token_words(x.shape[1])[ids]))
@@ -62,7 +66,8 @@ def process(logits: Float32, step: Step) -> Float32:
     -inf where a token was removed. A greedy temperature counts as 1. A bad row loses no tokens to rule 6.
     """
     with np.errstate(all="ignore"):
-        x, best = _adjusted(logits, step)
+        x = _adjusted(logits, step)
+        best = x.max(axis=1)
         result = x / _temperatures(step)[:, None]
         for rows in _pieces(np.flatnonzero(np.isfinite(best)), x.shape[1]):
             _, kept = _kept(x, best, step, rows)
@@ -70,8 +75,10 @@ def process(logits: Float32, step: Step) -> Float32:
     return result
 
 
-def _adjusted(logits: Float32, step: Step) -> tuple[Float32, Float32]:
-    """The x of all tokens, after mask, penalties and bias, and the best of each row."""
+def _adjusted(logits: Float32, step: Step) -> Float32:
+    """The x of all tokens, after mask, penalties and bias; the logits themselves where no row has any."""
+    if not (step.counts.mask_words or step.seen_offsets[-1] or step.bias_offsets[-1]):
+        return np.asarray(logits, np.float32)
     x = np.array(logits, np.float32)
     if step.counts.mask_words:
         bits = np.unpackbits(step.mask.astype("<u4").view(np.uint8), axis=1, bitorder="little")
@@ -85,7 +92,7 @@ def _adjusted(logits: Float32, step: Step) -> tuple[Float32, Float32]:
     x[row, ids] = seen - step.frequency[row] * counts.astype(np.float32)
     row, count = np.repeat(every, np.diff(step.bias_offsets)), step.bias_offsets[-1]
     x[row, step.bias_ids[:count]] += step.bias_values[:count]
-    return x, x.max(axis=1, initial=_FORBIDDEN)
+    return x
 
 
 def _temperatures(step: Step) -> Float32:

@@ -40,9 +40,3 @@ def default_model() -> Path:
     from termchat.registry import Registry
 
     return ensure(Registry.load(Paths.default()), "smollm2-135m")
-
-
-@pytest.fixture(scope="session")
-def count_text() -> str:
-    """Anchor A1: the first 51 greedy tokens of the default model on `Count from 1 to 10.`"""
-    return "\n".join(f"{i}. {i}" for i in range(1, 11))

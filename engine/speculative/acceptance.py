@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..scheduler import Run, StepPlan
 from ..sequence import Sequence
+from ..step_plan import Run, StepPlan
 
 
 class Drafter(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from anchors import COUNT_IDS, FACES, FACES_IDS
+from anchors import COUNT_IDS, COUNT_TEXT, FACES, FACES_IDS
 from engine import AsyncEngine, EngineConfig, Finished, Message, SamplingParams, TextDelta, as_dict
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,11 +40,9 @@ async def test_B013_prompt_ids_hold_one_start_token_each_turn(engine: AsyncEngin
     assert await engine.tokenize(COUNT) == COUNT_IDS
 
 
-async def test_B015_B089_the_files_template_and_row_order_give_the_anchor(
-    engine: AsyncEngine, count_text: str
-) -> None:
+async def test_B015_B089_the_files_template_and_row_order_give_the_anchor(engine: AsyncEngine) -> None:
     final = await run(engine, COUNT, GREEDY)
-    assert final.text == count_text
+    assert final.text == COUNT_TEXT
     assert final.token_ids[:10] == (33, 30, 216, 33, 198, 34, 30, 216, 34, 198)
     assert (final.usage.prompt_tokens, final.usage.completion_tokens, final.reason) == (39, 51, "length")
 
@@ -143,11 +141,9 @@ async def test_seeded_replies_do_not_depend_on_the_batch(engine: AsyncEngine) ->
 
 
 @pytest.mark.parametrize("temperature", [0, 1e-6, 1e-38])
-async def test_B053_temperatures_near_zero_are_greedy(
-    engine: AsyncEngine, temperature: float, count_text: str
-) -> None:
+async def test_B053_temperatures_near_zero_are_greedy(engine: AsyncEngine, temperature: float) -> None:
     final = await run(engine, COUNT, SamplingParams(temperature=temperature, max_tokens=51, seed=1))
-    assert final.text == count_text
+    assert final.text == COUNT_TEXT
 
 
 async def test_B053_a_huge_temperature_finishes(engine: AsyncEngine) -> None:
@@ -204,10 +200,10 @@ async def test_logprobs_are_those_of_score(engine: AsyncEngine) -> None:
     np.testing.assert_allclose(np.exp(full.astype(np.float64)).sum(axis=1), 1, atol=1e-4)
 
 
-async def test_continue_final_goes_on_with_the_last_message(engine: AsyncEngine, count_text: str) -> None:
+async def test_continue_final_goes_on_with_the_last_message(engine: AsyncEngine) -> None:
     begun = [*COUNT, Message("assistant", "1. 1\n2. 2\n")]
     stream = engine.generate(begun, SamplingParams(temperature=0, max_tokens=41), continue_final=True)
-    assert "1. 1\n2. 2\n" + (await stream.result()).text == count_text
+    assert "1. 1\n2. 2\n" + (await stream.result()).text == COUNT_TEXT
 
 
 async def test_replies_to_one_prompt_share_its_blocks(engine: AsyncEngine) -> None:
@@ -218,9 +214,7 @@ async def test_replies_to_one_prompt_share_its_blocks(engine: AsyncEngine) -> No
 
 
 @pytest.mark.slow
-async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
-    engine: AsyncEngine, count_text: str
-) -> None:
+async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(engine: AsyncEngine) -> None:
     seed = random.randrange(10**9)
     print("seed", seed)
     rng = random.Random(seed)
@@ -238,7 +232,7 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(
     snapshot = engine.snapshot()
     assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total
     assert (snapshot.running, snapshot.waiting) == (0, 0)
-    assert (await run(engine, COUNT, GREEDY)).text == count_text
+    assert (await run(engine, COUNT, GREEDY)).text == COUNT_TEXT
 
 
 @pytest.mark.slow

@@ -24,10 +24,11 @@ from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.sampler import SamplerState
-from engine.scheduler import Run, Scheduler, StepPlan, most_samples
+from engine.scheduler import Scheduler, most_samples
 from engine.sequence import Sequence
 from engine.service import Service
 from engine.speculative.acceptance import accept
+from engine.step_plan import Run, StepPlan
 from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from kernels.backends import open_backend

@@ -27,7 +27,7 @@ import pytest
 MODULES = (
     "blocks", "chunking", "commands", "core", "logprobs", "metrics", "outbox", "preparation", "prompt",
     "request", "sampler", "sampling", "scheduler", "sequence", "service", "snapshot",
-    "speculative.acceptance", "stream",
+    "speculative.acceptance", "step_plan", "stream",
 )  # fmt: skip
 THREADS = ("engine", "prompt", "outbox")
 REQUESTS = 64

@@ -15,7 +15,7 @@ import pytest
 from engine import AsyncEngine, EngineConfig, SamplingParams
 from engine.model import LoadedModel, load_model
 from engine.runner import StepResult
-from engine.scheduler import StepPlan
+from engine.step_plan import StepPlan
 from kernels.native import available, unavailable_reason
 
 pytestmark = pytest.mark.slow

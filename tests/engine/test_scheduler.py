@@ -17,9 +17,10 @@ import pytest
 
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
-from engine.scheduler import Scheduler, StepPlan
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
+from engine.step_plan import StepPlan
 
 
 class NoSampler:

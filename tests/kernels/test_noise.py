@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernels import sampling
 from kernels.noise import (
     gumbel,
     hash32,
@@ -97,6 +98,7 @@ def test_noise_of_the_extreme_hashes_is_finite_and_right():
     assert np.all(np.isfinite(noise))
     assert noise.max() == pytest.approx(-np.log(0.5 * 2.0**-32), abs=3e-6)
     assert noise.min() == pytest.approx(-np.log(24 * np.log(2)), abs=3e-6)  # u is at most 1 - 2^-24
+    assert noise.max() - noise.min() < sampling._NOISE_SPAN - 0.1
 
 
 def test_noise_is_finite_and_precise_over_many_hashes():

@@ -17,6 +17,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from anchors import COUNT_TEXT
 from termchat.store import Store
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,7 @@ def quiet(text: str) -> bool:
     return "Traceback" not in text and "Exception ignored" not in text
 
 
-def test_B079_the_reply_alone_is_on_standard_output(environment, home, count_text):
+def test_B079_the_reply_alone_is_on_standard_output(environment, home):
     log = home / "config" / "termchat" / "config.toml"
     log.parent.mkdir(parents=True)
     log.write_text('log_level = "debug"\n')
@@ -61,9 +62,9 @@ def test_B079_the_reply_alone_is_on_standard_output(environment, home, count_tex
             environment, "-t", "0", "-n", "51", QUESTION, stdin=subprocess.DEVNULL, stdout=out, stderr=err
         )
         assert process.wait(SECONDS) == 0
-    assert (home / "out").read_text() == count_text + "\n"
+    assert (home / "out").read_text() == COUNT_TEXT + "\n"
     assert quiet((home / "err").read_text())
-    assert messages(home) == [[("user", QUESTION, "done"), ("assistant", count_text, "done")]]
+    assert messages(home) == [[("user", QUESTION, "done"), ("assistant", COUNT_TEXT, "done")]]
 
 
 def test_B013_B075_B077_bad_bytes_through_pipes(environment, home):
@@ -248,7 +249,7 @@ def test_B081_several_at_once_with_no_database_yet(environment, home):
     assert sqlite3.connect(database(home)).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_batch_gives_each_line_its_own_reply(environment, home, count_text):
+def test_a_batch_gives_each_line_its_own_reply(environment, home):
     lines = [
         {"id": "count", "prompt": QUESTION, "max_tokens": 51},
         {"prompt": " "},
@@ -264,7 +265,7 @@ def test_a_batch_gives_each_line_its_own_reply(environment, home, count_text):
     )
     assert done.returncode == 1, done.stderr  # one of the lines failed
     found = {record["id"]: record for record in map(json.loads, done.stdout.splitlines())}
-    assert found["count"]["text"] == count_text
+    assert found["count"]["text"] == COUNT_TEXT
     assert found["count"]["usage"]["prompt_tokens"] == 39
     assert found[1]["error"]["code"] == "empty_prompt"
     assert found[2]["usage"]["completion_tokens"] == 3

@@ -11,7 +11,7 @@ import pytest
 from engine import EngineConfig
 from engine.model import LoadedModel
 from engine.runner import StepResult
-from engine.scheduler import StepPlan
+from engine.step_plan import StepPlan
 from engine.testing import ScriptedModel
 from termchat.registry import Registry
 from termchat.registry_file import HuggingFaceSource, ModelEntry
