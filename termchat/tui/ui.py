@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ..config import Config
-from ..store import StoredMessage
+from ..messages import StoredMessage
 from .conversations.collection import Conversations
 from .conversations.conversation import Conversation
 from .conversations.listener import Listener

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import UserError
-from ...store import prompt_of
+from ...messages import prompt_of
 from ...units import size
 from ..background import in_background
 from ..command import is_command

@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ...messages import Ending, ending_of
-from ...settings import SAMPLING
-from ...store import StoredConversation, StoredMessage
+from ...messages import (
+    Ending,
+    StoredConversation,
+    StoredMessage,
+    branch_of,
+    ending_of,
+    newest_leaf,
+)
 from .live_reply import PHASES, LiveReply
 from .origin import all_from
 
@@ -111,8 +116,7 @@ class Conversation:
     @property
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings, under those of the command line."""
-        settings = {**self.row.params, **self.given}
-        return {key: value for key, value in settings.items() if key in SAMPLING}
+        return {**self.row.sampling, **self.given}
 
     @property
     def leaf_id(self) -> int | None:
@@ -130,13 +134,7 @@ class Conversation:
 
     def branch(self, leaf: int | None) -> list[StoredMessage]:
         """The messages from the root to `leaf`."""
-        known = dict(self.tree or {})
-        found: list[StoredMessage] = []
-        while leaf in known:  # each message once, so that a damaged database cannot lead in a circle
-            message = known.pop(leaf)
-            found.append(message)
-            leaf = message.parent_id
-        return found[::-1]
+        return branch_of((self.tree or {}).values(), leaf)
 
     @property
     def unsent(self) -> str:
@@ -173,13 +171,9 @@ class Conversation:
 
     def leaf_below(self, message_id: int) -> int:
         """The leaf of the newest branch through a message."""
-        newest: dict[int, int] = {}
-        for message in sorted((self.tree or {}).values(), key=lambda message: message.id):
-            if message.parent_id is not None:
-                newest[message.parent_id] = message.id
-        while message_id in newest:
-            message_id = newest.pop(message_id)
-        return message_id
+        leaf = newest_leaf((self.tree or {}).values(), message_id)
+        assert leaf is not None, "it is below a message"
+        return leaf
 
     def put(self, message: StoredMessage) -> None:
         """Add a message; it ends the branch shown."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ...store import ConversationBusyError, NotFoundError, StoredMessage, prompt_of
+from ...messages import StoredMessage, prompt_of
+from ...store import ConversationBusyError, NotFoundError
 from ...thinking import OPEN, ThinkingSplitter
 from ..engines.model_slot import ModelSlot
 from ..engines.pool import EnginePool

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.binding import BindingsMap
 
-from ...store import StoredMessage
+from ...messages import StoredMessage
 from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit

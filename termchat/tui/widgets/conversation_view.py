@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
+from ...messages import StoredMessage
 from ...registry import model_title
-from ...store import StoredMessage
 from ...units import count, milliseconds, percent, rate
 from ..conversations.context_full import summary_in
 from ..conversations.conversation import Conversation
