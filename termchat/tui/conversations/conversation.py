@@ -61,7 +61,7 @@ class Conversation:
     engine said that the context has no room; warned: the user was told that this is near. cut: the last turn
     was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
     unread: a reply came while another conversation was shown. news:
-    another window has added to it; gone: it was deleted there. draft: what was typed and not sent, sources:
+    another window has added to it; gone: it was deleted there. draft: what was typed and not sent, origins:
     where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
     message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
     it. unfinished: how replies ended that the store could not take. given: sampling settings of the
@@ -85,7 +85,7 @@ class Conversation:
     news: bool = False
     gone: bool = False
     draft: str = ""
-    sources: bytes = b""
+    origins: bytes = b""
     refused: str = ""
     editing: StoredMessage | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -142,14 +142,14 @@ class Conversation:
         waiting = [*self.preparing, *self.queue]
         return "\n\n".join([*waiting, self.draft] if self.draft.strip() else waiting)
 
-    def take_back(self, text: str, sources: bytes = b"") -> None:
-        """A text that is not sent after all, before what is typed. sources: of its characters, if known."""
-        known = sources if len(sources) == len(text) else all_from("back", len(text))
+    def take_back(self, text: str, origins: bytes = b"") -> None:
+        """A text that is not sent after all, before what is typed. origins: of its characters, if known."""
+        known = origins if len(origins) == len(text) else all_from("back", len(text))
         if self.draft.strip():
-            whole = len(self.sources) == len(self.draft)
-            known = known + all_from("typed", 2) + self.sources if whole else b""
+            whole = len(self.origins) == len(self.draft)
+            known = known + all_from("typed", 2) + self.origins if whole else b""
             text = f"{text}\n\n{self.draft}"
-        self.draft, self.sources = text, known
+        self.draft, self.origins = text, known
 
     @property
     def held(self) -> list[StoredMessage]:
