@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dequantize import dequantize
 from .interface import Float32
 from .quantize import quantize_rows, row_pieces
-from .weights import BLOCKS, FORMATS, Canonical, Packed, Plain, Stored, Weight
+from .weights import BLOCKS, FORMATS, Canonical, Packed, Plain, Stored, Weight, dequantize
 
 _LARGEST = float(np.finfo(np.float16).max)
 

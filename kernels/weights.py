@@ -1,5 +1,5 @@
-"""The formats of weights, and weights in them: numpy views, often straight into a memory-mapped file, never
-copied by making one.
+"""The formats of weights, weights in them, and what those mean: numpy views, often straight into a
+memory-mapped file, never copied by making one.
 
 A matrix is [rows, columns] = [outputs, inputs]. Groups of columns share a scale; where they do not divide the
 columns, the last group is filled up with codes that are worth nothing.
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
 
 GROUP = 32
 """Columns that share one scale, and that backends with integer products quantize together."""
@@ -90,39 +92,43 @@ FORMATS = {
 
 
 class BlockType(NamedTuple):
-    """A type of blocks in a file: values of a block, its bytes, and the format that it is computed in."""
+    """A type of blocks in a file: values of a block, its bytes, and the format that it is computed in.
+
+    number: of the type in GGUF files (ggml.h).
+    """
 
     values: int
     nbytes: int
     format: str
+    number: int
 
 
 BLOCKS = {
-    "F32": BlockType(1, 4, "f32"),
-    "F16": BlockType(1, 2, "f16"),
-    "BF16": BlockType(1, 2, "bf16"),
-    "Q4_0": BlockType(32, 18, "q4"),
-    "Q4_1": BlockType(32, 20, "q4"),
-    "Q5_0": BlockType(32, 22, "q8"),
-    "Q5_1": BlockType(32, 24, "q8"),
-    "Q8_0": BlockType(32, 34, "q8"),
-    "Q2_K": BlockType(256, 84, "q8"),
-    "Q3_K": BlockType(256, 110, "q8"),
-    "Q4_K": BlockType(256, 144, "q4"),
-    "Q5_K": BlockType(256, 176, "q8"),
-    "Q6_K": BlockType(256, 210, "q8"),
-    "IQ1_S": BlockType(256, 50, "q8"),
-    "IQ1_M": BlockType(256, 56, "q8"),
-    "IQ2_XXS": BlockType(256, 66, "q8"),
-    "IQ2_XS": BlockType(256, 74, "q8"),
-    "IQ2_S": BlockType(256, 82, "q8"),
-    "IQ3_XXS": BlockType(256, 98, "q8"),
-    "IQ3_S": BlockType(256, 110, "q8"),
-    "IQ4_NL": BlockType(32, 18, "q8"),
-    "IQ4_XS": BlockType(256, 136, "q8"),
-    "TQ1_0": BlockType(256, 54, "q8"),
-    "TQ2_0": BlockType(256, 66, "q8"),
-    "MXFP4": BlockType(32, 17, "q8"),
+    "F32": BlockType(1, 4, "f32", 0),
+    "F16": BlockType(1, 2, "f16", 1),
+    "BF16": BlockType(1, 2, "bf16", 30),
+    "Q4_0": BlockType(32, 18, "q4", 2),
+    "Q4_1": BlockType(32, 20, "q4", 3),
+    "Q5_0": BlockType(32, 22, "q8", 6),
+    "Q5_1": BlockType(32, 24, "q8", 7),
+    "Q8_0": BlockType(32, 34, "q8", 8),
+    "Q2_K": BlockType(256, 84, "q8", 10),
+    "Q3_K": BlockType(256, 110, "q8", 11),
+    "Q4_K": BlockType(256, 144, "q4", 12),
+    "Q5_K": BlockType(256, 176, "q8", 13),
+    "Q6_K": BlockType(256, 210, "q8", 14),
+    "IQ1_S": BlockType(256, 50, "q8", 19),
+    "IQ1_M": BlockType(256, 56, "q8", 29),
+    "IQ2_XXS": BlockType(256, 66, "q8", 16),
+    "IQ2_XS": BlockType(256, 74, "q8", 17),
+    "IQ2_S": BlockType(256, 82, "q8", 22),
+    "IQ3_XXS": BlockType(256, 98, "q8", 18),
+    "IQ3_S": BlockType(256, 110, "q8", 21),
+    "IQ4_NL": BlockType(32, 18, "q8", 20),
+    "IQ4_XS": BlockType(256, 136, "q8", 23),
+    "TQ1_0": BlockType(256, 54, "q8", 34),
+    "TQ2_0": BlockType(256, 66, "q8", 35),
+    "MXFP4": BlockType(32, 17, "q8", 39),
 }
 """Every type that can be computed with, by ggml's name (ggml-common.h)."""
 
@@ -219,7 +225,7 @@ class Stored:
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
-        values, nbytes, _ = BLOCKS[self.type]
+        values, nbytes, *_ = BLOCKS[self.type]
         assert columns % values == 0, (self.type, self.shape)
         assert self.data.shape == (rows, columns // values * nbytes), (self.data.shape, self.shape)
 
@@ -235,6 +241,35 @@ class Stored:
 
 
 Weight = Plain | Packed | Stored
+
+
+def _plain(weight: Plain, rows: slice) -> Float32:
+    values = weight.values[rows]
+    if weight.format == "bf16":
+        # bfloat16 is the upper half of a float32.
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32)
+
+
+def _packed(weight: Packed, rows: slice) -> Float32:
+    values = weight.integers(rows) * weight.scales[rows].astype(np.float32)[..., None]
+    if weight.minima is not None:
+        values += weight.minima[rows].astype(np.float32)[..., None]
+    result: Float32 = values.reshape(len(values), -1)[:, : weight.shape[1]]
+    if weight.kept is not None:
+        start, stop, _ = rows.indices(weight.shape[0])
+        first, last = np.searchsorted(weight.kept.rows, (start, stop))
+        result[weight.kept.rows[first:last] - start] = weight.kept.values[first:last]
+    return result
+
+
+def dequantize(weight: Canonical, start: int = 0, stop: int | None = None) -> Float32:
+    """Rows start to stop (all by default) of a matrix, or values of a vector, as a new float32 array.
+
+    f16 and bf16 widen exactly; a product of code and scale is exact, with a minimum it is rounded once.
+    """
+    rows = slice(start, stop)
+    return _plain(weight, rows) if isinstance(weight, Plain) else _packed(weight, rows)
 
 
 def blocks_of_rows(weight: Canonical) -> list[Canonical]:

@@ -129,7 +129,7 @@ def folder_model(*, sentencepiece: bool) -> Files:
     import safetensors.numpy
 
     from engine.loading.fields import Fields
-    from engine.loading.hf_config import read_config
+    from engine.loading.folder_spec import read_config
     from engine.models.family import tensor_specs
 
     tokens = PIECES if sentencepiece else WORDS

@@ -86,7 +86,7 @@ def _of_gguf(path: Path, quantization: Quantization) -> Checkpoint:
 
 
 def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
-    from .hf_config import read_config  # a GGUF file starts without
+    from .folder_spec import read_config  # a GGUF file starts without
     from .safetensors import INDEX, SINGLE, read_folder
 
     stored = read_folder(folder)

@@ -24,10 +24,14 @@ from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
-from .stored import GGUF_TYPES, StoredTensor, type_name
+from .stored import StoredTensor
 
 MAX_ALIGNMENT = 1 << 16
 MAX_DIMENSIONS = 4
+
+_TYPES = {block.number: name for name, block in BLOCKS.items()}
+_UNSUPPORTED = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
+_UNSUPPORTED |= {40: "NVFP4", 41: "Q1_0", 42: "Q2_0"}
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 _MAX_PARTS = 1 << 10
@@ -93,12 +97,13 @@ def _entry(cursor: Cursor, index: int, metadata: dict[str, Any]) -> _Entry:
         cursor.fail(f"tensor {shown(name)} has a zero dimension: {shape}")
     number = cursor.number("<I", f"the type of tensor {shown(name)}")
     offset = cursor.number("<Q", f"the offset of tensor {shown(name)}")
-    if number not in GGUF_TYPES:
+    if number not in _TYPES:
         if "general.architecture" in metadata:  # a model that is not supported anyway is refused as such
             gguf_family(Fields(cursor.path, metadata))
-        cursor.fail(f"tensor {shown(name)} has the type {type_name(number)}, which is not supported")
-    kind = GGUF_TYPES[number]
-    block, width, _ = BLOCKS[kind]
+        known = f" ({_UNSUPPORTED[number]})" if number in _UNSUPPORTED else ""
+        cursor.fail(f"tensor {shown(name)} has the type number {number}{known}, which is not supported")
+    kind = _TYPES[number]
+    block, width, *_ = BLOCKS[kind]
     values = math.prod(shape)
     if values >= 1 << 63:
         cursor.fail(f"tensor {shown(name)} has dimensions {shape}, whose product exceeds 2^63")

@@ -10,10 +10,10 @@ from ..models.family import Family
 from ..models.rope import attention_factor
 from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared
-from .convert import to_vector
 from .declared import Declared
 from .fields import Fields, shown
 from .gguf import GGUFFile
+from .stored import to_vector
 
 ROPE_FACTORS = "rope_freqs.weight"
 

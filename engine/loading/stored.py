@@ -1,4 +1,4 @@
-"""A tensor as a file stores it, and the types it may have."""
+"""A tensor as a file stores it, and the weight that it becomes, in that format or another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kernels.interface import Float32
+from kernels.quantize import row_pieces
+from kernels.stored import plain_view, quantized, read_rows, release, view
+from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
+
+from .fields import shown
 
 
 class StoredTensor(NamedTuple):
@@ -17,49 +24,36 @@ class StoredTensor(NamedTuple):
     data: NDArray[np.uint8]
 
 
-GGUF_TYPES = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    6: "Q5_0",
-    7: "Q5_1",
-    8: "Q8_0",
-    10: "Q2_K",
-    11: "Q3_K",
-    12: "Q4_K",
-    13: "Q5_K",
-    14: "Q6_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    29: "IQ1_M",
-    30: "BF16",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
-}
-"""Names of the type numbers in a GGUF file (ggml.h)."""
-_UNSUPPORTED = {
-    9: "Q8_1",
-    15: "Q8_K",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    40: "NVFP4",
-    41: "Q1_0",
-    42: "Q2_0",
-}
+def _matrix(tensor: StoredTensor) -> Stored:
+    rows, columns = tensor.shape
+    return Stored(tensor.type, (rows, columns), tensor.data.reshape(rows, -1), f"tensor {shown(tensor.name)}")
 
 
-def type_name(number: int) -> str:
-    """A type of ggml's that no format here stands for, by its number and, where it is known, its name."""
-    name = _UNSUPPORTED.get(number)
-    return f"number {number}" if name is None else f"number {number} ({name})"
+def _values(stored: Stored) -> Float32:
+    values = np.empty(stored.shape, np.float32)
+    for rows in row_pieces(*stored.shape):
+        values[rows] = read_rows(stored, rows)
+    return values
+
+
+def to_weight(tensor: StoredTensor, format: str) -> Weight:
+    """A matrix in a format of `kernels.weights`. In its type's own it is a view of the file, or its blocks as
+    they are.
+
+    Other packed formats are made here; f32 holds the values that are meant. ValueError, naming the tensor:
+    values that can't be held.
+    """
+    stored = _matrix(tensor)
+    if format == BLOCKS[tensor.type].format:
+        return view(stored) or stored
+    weight = quantized(stored, format) if FORMATS[format].packed else Plain(_values(stored), "f32")
+    release(tensor.data)  # or the file would stay in memory beside what was made of it
+    return weight
+
+
+def to_vector(tensor: StoredTensor) -> Plain:
+    """A one-dimensional tensor of any type as float32."""
+    if tensor.type == "F32":
+        return plain_view(tensor.type, tensor.data, tensor.shape)
+    matrix = StoredTensor(tensor.name, (1, *tensor.shape), tensor.type, tensor.data)
+    return Plain(_values(_matrix(matrix))[0], "f32")

@@ -17,11 +17,10 @@ from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
 from ..types import EngineError
-from .convert import to_vector, to_weight
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
-from .stored import StoredTensor
+from .stored import StoredTensor, to_vector, to_weight
 
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.dequantize import dequantize
 from kernels.quantize import quantize_rows
-from kernels.weights import FORMATS, Packed
+from kernels.weights import FORMATS, Packed, dequantize
 
 from ..arrays import as_array
 

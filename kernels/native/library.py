@@ -189,7 +189,7 @@ def _interface() -> str:
     for number, cached in enumerate(CACHE_FORMATS.values()):
         lines.append(f"CacheFormat.{cached.name} {number} {cached.value_bytes} {cached.scale_bytes}\n")
     for type, number in STORED_NUMBERS.items():
-        values, nbytes, format = BLOCKS[type]
+        values, nbytes, format, _ = BLOCKS[type]
         lines.append(f"Stored.{type} {number} {values} {nbytes} {FORMAT_NUMBERS[format]}\n")
     return "".join(lines)
 

@@ -8,7 +8,6 @@ import time
 import torch
 from torch import Tensor
 
-from ..dequantize import dequantize
 from ..interface import (
     BackendSettings,
     CacheShape,
@@ -22,7 +21,7 @@ from ..interface import (
 from ..machine import usable_cpus
 from ..step import Step
 from ..stored import canonical
-from ..weights import Weight
+from ..weights import Weight, dequantize
 from .cache import PagedCache
 from .device import find_device, free_bytes
 from .operations import ReferenceOperations, Rotation, Sampled

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
-from ..dequantize import dequantize
 from ..interface import Float32, Int32
-from ..weights import GROUP, Canonical, Packed, group_count
+from ..weights import GROUP, Canonical, Packed, dequantize, group_count
 
 LANES = 16
 SPAN = 256

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
-from ..dequantize import dequantize
 from ..interface import (
     CACHE_FORMATS,
     CacheShape,
@@ -26,7 +25,7 @@ from ..interface import (
 from ..machine import free_memory
 from ..step import Step
 from ..stored import canonical
-from ..weights import Canonical, Weight, blocks_of_rows
+from ..weights import Canonical, Weight, blocks_of_rows, dequantize
 from .quantized import attend, lane_sum, product
 
 Cache = NDArray[Any]

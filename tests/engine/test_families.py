@@ -133,7 +133,7 @@ def write_folder(folder: Path, **changes: Any) -> Path:
 
 def declared_spec(folder: Path) -> Any:
     from engine.loading.fields import Fields
-    from engine.loading.hf_config import read_config
+    from engine.loading.folder_spec import read_config
 
     path = folder / "config.json"
     return read_config(Fields(path, json.loads(path.read_text()))).spec

@@ -6,10 +6,9 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.loading import convert
-from engine.loading.convert import to_vector
+from engine.loading import stored as loading
 from engine.loading.gguf import read_gguf
-from engine.loading.stored import GGUF_TYPES, StoredTensor
+from engine.loading.stored import StoredTensor, to_vector
 from engine.quantization import dequantize
 from kernels import stored
 from kernels.stored import canonical
@@ -21,11 +20,11 @@ ROWS, COLUMNS = 6, 512
 
 def to_weight(tensor: StoredTensor) -> Canonical:
     """In its own format, as a backend without a way of its own makes it."""
-    return canonical(convert.to_weight(tensor, BLOCKS[tensor.type].format))
+    return canonical(loading.to_weight(tensor, BLOCKS[tensor.type].format))
 
 
 def to_float32(tensor: StoredTensor) -> Plain:
-    weight = convert.to_weight(tensor, "f32")
+    weight = loading.to_weight(tensor, "f32")
     assert isinstance(weight, Plain)
     return weight
 
@@ -53,11 +52,10 @@ def library_values(tensor: StoredTensor) -> np.ndarray:
 
 
 def test_block_sizes_are_those_of_the_gguf_package() -> None:
-    for number, name in GGUF_TYPES.items():
-        kind = gguf.GGMLQuantizationType(number)
+    for name, block in BLOCKS.items():
+        kind = gguf.GGMLQuantizationType(block.number)
         assert kind.name == name
-        assert gguf.GGML_QUANT_SIZES[kind] == BLOCKS[name][:2]
-    assert set(BLOCKS) == set(GGUF_TYPES.values())
+        assert gguf.GGML_QUANT_SIZES[kind] == block[:2]
 
 
 @pytest.mark.parametrize("type", EXACT)
@@ -168,10 +166,10 @@ def test_wide_matrices_are_converted_in_pieces_like_whole_ones() -> None:
     values = rng.standard_normal((40, 8192)).astype(np.float32)
     tensor = StoredTensor("w", values.shape, "F32", values.reshape(-1).view(np.uint8))
     for format in ("q8", "q4"):
-        whole = convert.to_weight(tensor, format)
+        whole = loading.to_weight(tensor, format)
         for row in (0, 15, 16, 39):
             one = StoredTensor("w", (1, 8192), "F32", values[row].view(np.uint8))
-            piece = convert.to_weight(one, format)
+            piece = loading.to_weight(one, format)
             assert np.array_equal(piece.codes[0], whole.codes[row])
             assert np.array_equal(piece.scales[0], whole.scales[row])
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from engine.quantization import dequantize, quantize
-from kernels.dequantize import dequantize as kernels_dequantize
 from kernels.interface import BackendSettings, Limits
 from kernels.native.backend import NativeBackend
 from kernels.reference.quantized import product
 from kernels.step import Step
 from kernels.weights import Packed, Plain, blocks_of_rows
+from kernels.weights import dequantize as kernels_dequantize
 
 FORMATS = ("q8", "q4")
 

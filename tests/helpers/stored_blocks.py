@@ -33,7 +33,7 @@ FLOATS = {
 
 def random_blocks(rng: np.random.Generator, type: str, rows: int, columns: int) -> Stored:
     """Random bytes as blocks, with sane float16 numbers where there are any."""
-    values, width, _ = BLOCKS[type]
+    values, width, *_ = BLOCKS[type]
     data = rng.integers(0, 256, (rows, columns // values, width), np.uint8)
     for at in FLOATS.get(type, ()):
         put(data, at, rng.standard_normal(data.shape[:2]) * 0.01)

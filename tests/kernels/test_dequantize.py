@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.dequantize import dequantize
-from kernels.weights import Packed, Plain, group_count
+from kernels.weights import Packed, Plain, dequantize, group_count
 
 
 def random_packed(form: str, rows: int, columns: int, seed: int) -> Packed:

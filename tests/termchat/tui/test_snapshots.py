@@ -105,7 +105,7 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
         )
         slot = app.engines.default
 
-        async def start(name: str | None = None, fetch: bool = False, first: str = "") -> None:
+        async def start(name: str | None = None, download: bool = False, first: str = "") -> None:
             app.loader.registry = registry
             slot.state = state  # type: ignore[assignment]
             if state == "ready":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.loading.fields import Fields
-from engine.loading.hf_config import read_config
+from engine.loading.folder_spec import read_config
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.types import EngineError
 
