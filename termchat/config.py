@@ -97,7 +97,7 @@ def set_value(file: Path, key: str, value: Any) -> None:
         with locked(file.parent / ".config.lock"):
             wanted = _parse(file)
             _check(key, value, wanted)
-            before = read_text(file) if os.path.exists(file) else Text("", "utf-8")
+            before = read_text(file) if os.path.exists(file) else Text("")
             document: Any = tomlkit.parse(before.text)
             for tree, new in ((wanted, dict), (document, tomlkit.table)):
                 _put(tree, key, value, new)
@@ -106,7 +106,7 @@ def set_value(file: Path, key: str, value: Any) -> None:
                 text = re.sub(r"\r?\n", "\r\n", text)
             if parse_toml(text) != wanted:
                 raise ConfigError(f"{key} cannot be set in {file} without changing more; set it by hand")
-            write_private(file, text, before.encoding)
+            write_private(file, before._replace(text=text))
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigError(f"{file} cannot be edited: {reason}; set {key} by hand") from error

@@ -18,6 +18,12 @@ def shown(value: object) -> str:
     return _brief.repr(value)
 
 
+def fault(error: BaseException, log: object = "the log") -> str:
+    """The sentence on an error that nobody has foreseen. log: where its details are."""
+    text = " ".join(str(error).split())[:500]
+    return f"termchat has a fault: {type(error).__name__}: {text}; {log} has the details"
+
+
 def did_you_mean(
     name: str, known: Iterable[str], form: str = "{!r}", *, most: int = 1, like: float = 0.0
 ) -> str:

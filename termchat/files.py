@@ -24,13 +24,15 @@ from .errors import UserError
 LARGEST_TEXT = 1 << 20
 """Bytes of a file that a person writes by hand, such as the settings."""
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like the next one
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins like the next one
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+"""Byte order marks, which Windows' editors and shells put in front of a text, and what they say."""
+
 _NOT_OFFERED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 """How file systems say that they cannot do a thing."""
 
@@ -54,10 +56,11 @@ class TomlError(TextError):
 
 
 class Text(NamedTuple):
-    """What a file says, and the encoding that gives its bytes again, a byte order mark included."""
+    """What a file says, how it is encoded, and the byte order mark in front of it."""
 
     text: str
-    encoding: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
 
 
 def expanded(name: str) -> Path:
@@ -103,13 +106,14 @@ def open_private(path: Path | str, flags: int, *, create: bool = True) -> int:
     return fd
 
 
-def write_private(path: Path, text: str, encoding: str = "utf-8") -> None:
+def write_private(path: Path, text: str | Text) -> None:
     """Replace a file by `text` in one step, mode 0600; a link stays a link, a device a device.
 
     The owner stays too, for one who edits another's file as root.
     """
     target = Path(os.path.realpath(path))
-    data = text.encode(encoding)
+    text, encoding, mark = text if isinstance(text, Text) else Text(text)
+    data = mark + text.encode(encoding)
     if os.path.exists(target) and not os.path.isfile(target):
         with open(open_private(target, os.O_WRONLY, create=False), "wb") as device:
             device.write(data)
@@ -155,17 +159,24 @@ def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
 
 def decode(data: bytes) -> Text:
     """Bytes as text: UTF-8, or what the byte order mark at their beginning says. TextError."""
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
-    if len(data) == 2:  # two bytes that say nothing are as likely no text at all
-        encoding = "utf-8"
+    encoding, mark = encoding_of(data) if len(data) != 2 else ("utf-8", b"")  # as likely no text at all
+    body = data[len(mark) :]
     try:
-        return Text(data.decode(encoding), encoding)
+        return Text(body.decode(encoding), encoding, mark)
     except UnicodeDecodeError as error:
-        name = "UTF-8" if encoding == "utf-8-sig" else encoding.upper()
-        seen = bytes(error.object)  # without the mark
-        before = seen[: error.start].decode(encoding.removesuffix("-sig"), "replace")
-        line, wrong = before.count("\n") + 1, seen[error.start]
-        raise TextError(f"is not {name}: wrong byte 0x{wrong:02x} in line {line}") from error
+        line = body[: error.start].decode(encoding, "replace").count("\n") + 1
+        wrong = f"wrong byte 0x{body[error.start]:02x} in line {line}"
+        raise TextError(f"is not {name_of(encoding)}: {wrong}") from error
+
+
+def encoding_of(data: bytes) -> tuple[str, bytes]:
+    """What the mark at the head of a text says, and the mark; UTF-8 and b"" without one."""
+    return next(((name, mark) for mark, name in MARKS if data.startswith(mark)), ("utf-8", b""))
+
+
+def name_of(encoding: str) -> str:
+    """An encoding, for people."""
+    return encoding.removesuffix("-le").removesuffix("-be").upper()
 
 
 def read_text(path: Path, largest: int = LARGEST_TEXT) -> Text:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+from .settings import SAMPLING
+
 if TYPE_CHECKING:
     from engine import Finished, Message
 
@@ -19,7 +21,7 @@ STATUSES: tuple[Status, ...] = ("streaming", "done", "interrupted", "error")
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """One chat. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
+    """A conversation. leaf_id: last message of the branch shown; created, updated: seconds since 1970.
 
     params: its own sampling settings; forked_from: the conversation it was copied from; messages: how many it
     has on all branches; unread: a reply was not seen yet; ending: what the branch shown lacks.
@@ -38,6 +40,11 @@ class StoredConversation:
     messages: int
     unread: bool = False
     ending: Ending = ""
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Those of its own settings that this version knows."""
+        return {key: value for key, value in self.params.items() if key in SAMPLING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,24 @@ def ending_of(role: str, status: str) -> Ending:
     if role == "user":
         return "unanswered"
     return cast(Ending, status) if status in ("interrupted", "error", "streaming") else ""
+
+
+def branch_of(messages: Iterable[StoredMessage], leaf_id: int | None) -> list[StoredMessage]:
+    """Those of the messages that lead from a root to a leaf, the root first."""
+    known = {message.id: message for message in messages}
+    branch: list[StoredMessage] = []
+    while leaf_id in known:  # each message once, so that a damaged database cannot lead in a circle
+        branch.append(message := known.pop(leaf_id))
+        leaf_id = message.parent_id
+    return branch[::-1]
+
+
+def newest_leaf(messages: Iterable[StoredMessage], message_id: int | None) -> int | None:
+    """Down from a message (None: from above the roots) to a leaf, taking the newest child each time."""
+    newest = {each.parent_id: each.id for each in sorted(messages, key=lambda each: each.id)}
+    while message_id in newest:
+        message_id = newest.pop(message_id)
+    return message_id
 
 
 def prompt_of(messages: Iterable[StoredMessage], system: str = "") -> list[Message]:

@@ -79,6 +79,55 @@ class ThinkingSplitter:
         return thinking[: len(thinking) - keep]
 
 
+class ReplyText:
+    """The two parts of a reply as it comes. splitter: None if all of it is the answer."""
+
+    def __init__(self, splitter: ThinkingSplitter | None, text: str = "", thinking: str = "") -> None:
+        """text, thinking: what was there before."""
+        self._splitter = splitter
+        self._text, self._thinking = [text], [thinking]
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        self._text = ["".join(self._text)]
+        return self._text[0]
+
+    @property
+    def thinking(self) -> str:
+        """The thinking so far."""
+        self._thinking = ["".join(self._thinking)]
+        return self._thinking[0]
+
+    @property
+    def mistaken(self) -> bool:
+        """After `finish`: what was taken for thinking is text, all of it."""
+        return self._splitter is not None and self._splitter.mistaken
+
+    @property
+    def only_thought(self) -> bool:
+        """Whether the reply, as far as it has come, ends before its answer begins."""
+        return self._splitter is not None and self._splitter.unfinished and bool(self.thinking)
+
+    def push(self, text: str) -> tuple[str, str]:
+        """Take in new text; what is new of the answer and of the thinking."""
+        return self._add(*(self._splitter.push(text) if self._splitter is not None else ("", text)))
+
+    def finish(self) -> tuple[str, str]:
+        """What was held back, at the end."""
+        thinking, answer = self._splitter.finish() if self._splitter is not None else ("", "")
+        if self.mistaken:
+            self._thinking.clear()
+        return self._add(thinking, answer)
+
+    def _add(self, thinking: str, answer: str) -> tuple[str, str]:
+        if answer:
+            self._text.append(answer)
+        if thinking:
+            self._thinking.append(thinking)
+        return answer, thinking
+
+
 class ThinkingStyle(NamedTuple):
     """How a model with its chat template thinks: as for `ThinkingSplitter`."""
 
@@ -96,11 +145,10 @@ class ThinkingStyle(NamedTuple):
 
 def split_thinking(text: str, *, inside: bool = False, known: bool = True) -> tuple[str, str]:
     """The thinking part and the answer of a whole reply."""
-    splitter = ThinkingSplitter(inside=inside, known=known)
-    pieces = (splitter.push(text), splitter.finish())
-    if splitter.mistaken:
-        return "", text
-    return "".join(thinking for thinking, _ in pieces), "".join(answer for _, answer in pieces)
+    reply = ReplyText(ThinkingSplitter(inside=inside, known=known))
+    reply.push(text)
+    reply.finish()
+    return reply.thinking, reply.text
 
 
 async def thinking_style(engine: Engine, variables: Mapping[str, Any]) -> ThinkingStyle:

@@ -9,12 +9,13 @@ import signal
 import sys
 
 from ..errors import UserError
+from ..messages import StoredConversation
 from ..sanitize import one_line
 from .console import Console
 from .errors import OK, failure_of
 from .presenters import PlainPresenter
 from .recording import Recording
-from .request import Past, Request, model_of, open_recording
+from .request import Request, model_of, open_recording
 from .serving import Serving, check_flags, choose, load_setup, serving, warn_if_slow
 from .signals import Interrupted
 from .stdin import decode
@@ -63,7 +64,7 @@ class _Chat:
         console: Console,
         request: Request,
         recording: Recording,
-        past: Past,
+        past: StoredConversation | None,
         served: Serving,
         runner: asyncio.Runner,
     ) -> None:
@@ -73,7 +74,7 @@ class _Chat:
         self._served = served
         self._runner = runner
         self._system = request.system
-        self._params = served.params({**past.params, **request.sampling})
+        self._params = served.params(request.sampling_over(past))
 
     def run(self) -> None:
         """Read lines and answer them."""

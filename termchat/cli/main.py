@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import UserError
+from ..errors import UserError, fault
 from .commands import COMMANDS, PROMPT_COMMAND, command_of
 from .console import Console, to_json
 from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
@@ -89,8 +89,7 @@ def _run(arguments: Sequence[str], console: Console) -> int:
         log = _log_fault()
         if (sentence := refused(error)) is not None:
             raise CliError("limits", sentence) from error
-        message = f"termchat has a fault: {type(error).__name__}: {error}; {log} has the details"
-        raise CliError("internal", message) from error
+        raise CliError("internal", fault(error, log)) from error
     return code if isinstance(code, int) else OK
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from engine import reserve_memory
 
 from ..errors import UserError
+from ..messages import StoredConversation
 from .console import Console
 from .errors import OK, failure_of
 from .presenters import JsonLinesPresenter, JsonPresenter, PlainPresenter, Presenter
 from .recording import Recording
-from .request import Past, Request, model_of, open_recording
+from .request import Request, model_of, open_recording
 from .serving import Choice, check_flags, choose, load_setup, serving, warn_if_slow
 
 
@@ -34,7 +35,12 @@ def answer(console: Console, request: Request) -> int:
 
 
 async def _answer(
-    console: Console, request: Request, presenter: Presenter, choice: Choice, recording: Recording, past: Past
+    console: Console,
+    request: Request,
+    presenter: Presenter,
+    choice: Choice,
+    recording: Recording,
+    past: StoredConversation | None,
 ) -> int:
     from .turn import Turn, take_turn
 
@@ -42,7 +48,7 @@ async def _answer(
         warn_if_slow(console, served)
         turn = Turn(
             said=request.text,
-            params=served.params({**past.params, **request.sampling}),
+            params=served.params(request.sampling_over(past)),
             system=request.system,
             raw=request.raw,
             measure=request.stats or request.form != "plain",

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ..errors import UserError
 from ..messages import StoredConversation
 from ..registry import Registry, RegistryError
-from ..settings import SAMPLING
 from .console import Console
 from .recording import Recording
 
@@ -37,27 +36,21 @@ class Request:
     newest: bool = False
     conversation: str | None = None
 
-
-class Past(NamedTuple):
-    """The conversation that goes on, as it was when the program started."""
-
-    conversation: StoredConversation | None = None
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """Its own sampling settings."""
-        known = self.conversation.params if self.conversation is not None else {}
-        return {key: value for key, value in known.items() if key in SAMPLING}
+    def sampling_over(self, past: StoredConversation | None) -> dict[str, Any]:
+        """What was given, over the conversation's own settings."""
+        return {**(past.sampling if past is not None else {}), **self.sampling}
 
 
-def open_recording(console: Console, database: Path, request: Request) -> tuple[Recording, Past]:
-    """Where the conversation is saved, and what is known of it.
+def open_recording(
+    console: Console, database: Path, request: Request
+) -> tuple[Recording, StoredConversation | None]:
+    """Where the conversation is saved; the one that goes on, as it is now.
 
     UserError: a conversation was to go on, and it cannot be read; its id is none.
     """
     note = console.messages.note
     if not request.save:
-        return Recording(None, note), Past()
+        return Recording(None, note), None
     from ..store import NotFoundError, Store, checked_id
 
     name = checked_id(request.conversation) if request.conversation is not None else None
@@ -67,7 +60,7 @@ def open_recording(console: Console, database: Path, request: Request) -> tuple[
         if request.newest or name is not None:
             raise
         note(f"the conversation is not saved: {error}")
-        return Recording(None, note), Past()
+        return Recording(None, note), None
     conversation = None
     if request.newest:
         conversation = store.newest()
@@ -77,16 +70,18 @@ def open_recording(console: Console, database: Path, request: Request) -> tuple[
         with suppress(NotFoundError):
             conversation = store.conversation(name)
     messages = store.path(conversation.id) if conversation is not None else ()
-    return Recording(store, note, conversation, messages, name=name), Past(conversation)
+    return Recording(store, note, conversation, messages, name=name), conversation
 
 
-def model_of(console: Console, registry: Registry, request: Request, past: Past) -> str | None:
+def model_of(
+    console: Console, registry: Registry, request: Request, past: StoredConversation | None
+) -> str | None:
     """The model that was asked for, else the one the conversation was held with, if it is still there."""
-    if request.model is not None or past.conversation is None or not past.conversation.model:
+    if request.model is not None or past is None or not past.model:
         return request.model
     try:
-        registry.resolve(past.conversation.model)
+        registry.resolve(past.model)
     except RegistryError as error:
         console.messages.note(f"{error}; the conversation goes on with the default model")
         return None
-    return past.conversation.model
+    return past.model

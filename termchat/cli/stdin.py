@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable
 from typing import Literal
 
+from ..files import MARKS, encoding_of, name_of
 from .errors import CliError
 
 PATIENCE_MS = 1000
@@ -21,15 +22,6 @@ LIMIT_BYTES = 64 << 20
 PIECE = 1 << 16
 
 Kind = Literal["terminal", "data", "device", "closed"]
-
-MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark its own begins with
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-"""Byte order marks, which Windows' editors and shells put in front of a text, and what they say."""
 
 
 def kind_of(fd: int, closed: frozenset[int] = frozenset()) -> Kind:
@@ -95,10 +87,10 @@ class Input(io.RawIOBase):
         while piece and _could_be_mark(head):
             piece = read_some(self._fd)
             head += piece
-        encoding, length = _encoding_of(head)
+        encoding, mark = encoding_of(head)
         if encoding != "utf-8":
             self._decoder = codecs.getincrementaldecoder(encoding)("replace")
-        self._held = self._as_utf8(head[length:], ended=not piece)
+        self._held = self._as_utf8(head[len(mark) :], ended=not piece)
         self._begun = True
 
     def _as_utf8(self, piece: bytes, ended: bool) -> bytes:
@@ -136,13 +128,14 @@ def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
 
     UTF-8, unless a mark says that it is UTF-16 or UTF-32.
     """
-    encoding, length = _encoding_of(data)
+    encoding, mark = encoding_of(data)
+    body = data[len(mark) :]
     try:
-        text = data[length:].decode(encoding)
+        text = body.decode(encoding)
     except UnicodeDecodeError as error:
-        kind, at = encoding.removesuffix("-le").removesuffix("-be").upper(), error.start + length
-        note(f"{name} is not valid {kind} at byte offset {at}; such bytes are replaced by U+FFFD")
-        text = data[length:].decode(encoding, "replace")
+        where = f"{name_of(encoding)} at byte offset {error.start + len(mark)}"
+        note(f"{name} is not valid {where}; such bytes are replaced by U+FFFD")
+        text = body.decode(encoding, "replace")
     return text.lstrip("\ufeff")
 
 
@@ -163,11 +156,6 @@ def without_line_end(text: str) -> str:
 def joined(prompt: str | None, data: str | None) -> str:
     """Instruction first, data second, a blank line between; either can be missing."""
     return "\n\n".join(part for part in (prompt, data) if part)
-
-
-def _encoding_of(data: bytes) -> tuple[str, int]:
-    """What the mark at the head says, and its length; UTF-8 and 0 without one."""
-    return next(((name, len(mark)) for mark, name in MARKS if data.startswith(mark)), ("utf-8", 0))
 
 
 def _could_be_mark(head: bytes) -> bool:

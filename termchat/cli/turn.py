@@ -12,6 +12,7 @@ from engine import EngineError, Finished, Message, SamplingParams, TextDelta
 
 from ..messages import outcome_of, prompt_of, said_now
 from ..sampling import seeded
+from ..thinking import ReplyText
 from .console import Console
 from .errors import engine_failure
 from .presenters import Presenter
@@ -44,49 +45,6 @@ class Turn(NamedTuple):
     measure: bool = False
 
 
-class _Parts:
-    """Collects what was shown: the answer and the thinking part."""
-
-    def __init__(self, turn: Turn, served: Serving) -> None:
-        self.splitter = None if turn.raw else served.thinking.splitter()
-        self._answer: list[str] = []
-        self._thinking: list[str] = []
-
-    @property
-    def answer(self) -> str:
-        """All of the answer so far."""
-        return "".join(self._answer)
-
-    @property
-    def thinking(self) -> str:
-        """All of the thinking part so far."""
-        return "".join(self._thinking)
-
-    @property
-    def ended_thinking(self) -> bool:
-        """Whether the reply ended before its answer began."""
-        return self.splitter is not None and self.splitter.unfinished and bool(self.thinking)
-
-    def push(self, text: str) -> tuple[str, str]:
-        """New answer and new thinking."""
-        thinking, answer = self.splitter.push(text) if self.splitter is not None else ("", text)
-        return self._add(answer, thinking)
-
-    def finish(self) -> tuple[str, str]:
-        """What was held back; all of the reply, if what looked like thinking was none."""
-        if self.splitter is None:
-            return "", ""
-        thinking, answer = self.splitter.finish()
-        if self.splitter.mistaken:
-            self._thinking.clear()
-        return self._add(answer, thinking)
-
-    def _add(self, answer: str, thinking: str) -> tuple[str, str]:
-        self._answer.append(answer)
-        self._thinking.append(thinking)
-        return answer, thinking
-
-
 async def take_turn(
     console: Console, served: Serving, presenter: Presenter, recording: Recording, turn: Turn
 ) -> Result:
@@ -97,7 +55,8 @@ async def take_turn(
     """
     params = seeded(turn.params)
     assert params.seed is not None
-    name, loop, parts = served.choice.model.name, asyncio.get_running_loop(), _Parts(turn, served)
+    name, loop = served.choice.model.name, asyncio.get_running_loop()
+    reply = ReplyText(None if turn.raw else served.thinking.splitter())
     await _refuse_early(served, turn)
     said = await recording.begin(turn.said, model=served.choice.reference, system=turn.system)
     prompt = turn.said if turn.raw else prompt_of([*said.branch, said_now(turn.said)], said.system)
@@ -118,25 +77,25 @@ async def take_turn(
         conversation, complete = recording.conversation_id, False
         try:
             await presenter.start(reply_id, conversation, name, params.seed)
-            await _relay(stream, parts, presenter, recording)
+            await _relay(stream, reply, presenter, recording)
             complete = True
         finally:
             await stream.aclose()
             finished = await stream.result()
             if not complete and finished.error is None:  # the engine may have been done before its reader
                 finished = replace(finished, reason="aborted")
-            _save(recording, parts, finished)
+            _save(recording, reply, finished)
         if finished.error is not None:
             raise engine_failure(finished.error, name)
         stopped = finished.reason == "aborted"
         peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
-        reply = Result(
+        result = Result(
             id=reply_id,
             conversation=conversation,
             model=name,
-            text=parts.answer,
-            thinking=parts.thinking,
+            text=reply.text,
+            thinking=reply.thinking,
             finished=finished,
             load_ms=served.load_ms,
             peak=peak,
@@ -145,10 +104,10 @@ async def take_turn(
             backend=snapshot.backend,
         )
         console.output.check()
-        await presenter.end(reply)
-        if parts.ended_thinking and not stopped:
+        await presenter.end(result)
+        if reply.only_thought and not stopped:
             console.messages.note(_only_thought(finished, params))
-    return reply
+    return result
 
 
 async def _refuse_early(served: Serving, turn: Turn) -> None:
@@ -161,14 +120,16 @@ async def _refuse_early(served: Serving, turn: Turn) -> None:
             raise engine_failure(error, served.choice.model.name) from error
 
 
-async def _relay(stream: ResponseStream, parts: _Parts, presenter: Presenter, recording: Recording) -> None:
+async def _relay(
+    stream: ResponseStream, reply: ReplyText, presenter: Presenter, recording: Recording
+) -> None:
     async for event in stream:
         if isinstance(event, TextDelta):
-            answer, thinking = parts.push(event.text)
+            answer, thinking = reply.push(event.text)
             recording.append(answer, thinking)
             await presenter.delta(answer, thinking, event.token_ids)
-    answer, thinking = parts.finish()
-    if parts.splitter is not None and parts.splitter.mistaken:
+    answer, thinking = reply.finish()
+    if reply.mistaken:
         recording.replace(answer, "")
     elif answer or thinking:
         recording.append(answer, thinking)
@@ -176,11 +137,11 @@ async def _relay(stream: ResponseStream, parts: _Parts, presenter: Presenter, re
         await presenter.delta(answer, thinking, ())
 
 
-def _save(recording: Recording, parts: _Parts, finished: Finished) -> None:
+def _save(recording: Recording, reply: ReplyText, finished: Finished) -> None:
     if finished.error is not None and finished.error.code in REFUSALS and not finished.token_ids:
         recording.take_back()
     else:
-        recording.finish(outcome_of(finished, empty=not (parts.answer or parts.thinking)))
+        recording.finish(outcome_of(finished, empty=not (reply.text or reply.thinking)))
 
 
 def _only_thought(finished: Finished, params: SamplingParams) -> str:

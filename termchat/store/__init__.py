@@ -1,6 +1,5 @@
 """The conversation store: SQLite, safe against crashes, other processes and newer versions of itself."""
 
-from ..messages import StoredConversation, StoredMessage, prompt_of
 from .conversations import ConversationTable, checked_id
 from .database import Database
 from .drafts import Draft, leave_draft, save_draft, take_draft, take_drafts
@@ -42,8 +41,6 @@ __all__ = [
     "StoreError",
     "StoreReadOnlyError",
     "StoreUnavailableError",
-    "StoredConversation",
-    "StoredMessage",
     "checked_id",
     "conversation_as_dict",
     "document_of",
@@ -52,7 +49,6 @@ __all__ = [
     "import_parsed",
     "leave_draft",
     "parse_export",
-    "prompt_of",
     "save_draft",
     "search",
     "take_draft",

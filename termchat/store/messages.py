@@ -10,7 +10,7 @@ import json
 import sqlite3
 from contextlib import suppress
 
-from ..messages import ROLES, Role, StoredConversation, StoredMessage
+from ..messages import ROLES, Role, StoredConversation, StoredMessage, branch_of, newest_leaf
 from .conversations import ConversationTable
 from .errors import NotFoundError, StoreDamagedError, StoreError
 from .values import clean, message_of, title_of
@@ -59,13 +59,7 @@ class MessageTable(ConversationTable):
         """The branch that ends in `leaf_id`, or in the conversation's own leaf: first message first."""
         if leaf_id is None:
             leaf_id = self.conversation(conversation_id).leaf_id
-        known = {message.id: message for message in self.tree(conversation_id)}
-        branch: list[StoredMessage] = []
-        while leaf_id in known:  # each message once, so that a damaged database cannot lead in a circle
-            message = known.pop(leaf_id)
-            branch.append(message)
-            leaf_id = message.parent_id
-        return branch[::-1]
+        return branch_of(self.tree(conversation_id), leaf_id)
 
     def siblings(self, message_id: int) -> list[int]:
         """The ids of a message and its alternatives, the oldest first."""
@@ -81,7 +75,7 @@ class MessageTable(ConversationTable):
         """Show the branch that runs through this message; the leaf it ends in."""
         with self.database.write() as db:
             message = self.message(message_id)
-            leaf = self._newest_leaf(message.conversation_id, message_id)
+            leaf = newest_leaf(self.tree(message.conversation_id), message_id)
             db.execute("UPDATE conversation SET leaf_id = ? WHERE id = ?", (leaf, message.conversation_id))
         assert leaf is not None
         return leaf
@@ -100,7 +94,7 @@ class MessageTable(ConversationTable):
             if self.database.query("SELECT 1 FROM message WHERE parent_id = ? LIMIT 1", message_id):
                 return
             db.execute("DELETE FROM message WHERE id = ?", (message_id,))
-            leaf = self._newest_leaf(reply.conversation_id, reply.parent_id)
+            leaf = newest_leaf(self.tree(reply.conversation_id), reply.parent_id)
             db.execute(
                 "UPDATE conversation SET leaf_id = ? WHERE id = ? AND leaf_id = ?",
                 (leaf, reply.conversation_id, message_id),
@@ -190,15 +184,6 @@ class MessageTable(ConversationTable):
             assert new is not None
             _touch(db, conversation, new, now, model, text if role == "user" else "")
         return self.message(new)
-
-    def _newest_leaf(self, conversation_id: str, message_id: int | None) -> int | None:
-        """Down from a message (None: from above the roots) to a leaf, taking the newest child each time."""
-        newest: dict[int | None, int] = {}
-        for message in self.tree(conversation_id):
-            newest[message.parent_id] = message.id
-        while message_id in newest:
-            message_id = newest.pop(message_id)
-        return message_id
 
 
 def _touch(

@@ -19,6 +19,7 @@ from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
 from ..config import Config
+from ..errors import fault
 from ..paths import Paths, data_file
 from ..peaks import Peaks
 from .command import CommandError
@@ -221,8 +222,7 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
             return await super()._dispatch_action(namespace, action_name, params)
         except Exception as error:
             log.exception("the action %s failed", action_name)
-            fault = f"termchat has a fault: {type(error).__name__}: {error}"
-            self._main.notify_user(f"{fault}; the log has the details", error=True)
+            self._main.notify_user(fault(error), error=True)
             return True
 
     def _handle_exception(self, error: Exception) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from ..errors import UserError
+from ..errors import UserError, fault
 from .command import Command, find
 from .terminal.typeahead import LONGEST_SECONDS
 from .ui import Ui
@@ -34,8 +34,7 @@ class CommandRunner:
                 self._ui.notify_user(str(error), error=True)
             except Exception as error:
                 log.exception("the command %s failed", command.id)
-                fault = f"{command.title}: termchat has a fault: {type(error).__name__}: {error}"
-                self._ui.notify_user(f"{fault}; the log has the details", error=True)
+                self._ui.notify_user(f"{command.title}: {fault(error)}", error=True)
             finally:
                 self._acting.discard(begun)
                 self._acted.set()

@@ -82,7 +82,7 @@ class Keys:
             name = _named(key)
             if name is None:
                 self.warnings.append(f"[keys] {id}: there is no key {key[:40]!r}")
-            elif "+" not in name and _types(name) and not _on_message(id):
+            elif "+" not in name and _types(name) and not on_message(id):
                 self.warnings.append(
                     f"[keys] {id}: {key} is needed for typing; add ctrl+ or alt+, or take F1 to F12"
                 )
@@ -96,7 +96,7 @@ class Keys:
         for id in sorted(self._keys, key=lambda id: id not in self.given):
             lost = []
             for key in self._keys[id]:
-                owner = taken.setdefault((key, _on_message(id)), id)
+                owner = taken.setdefault((key, on_message(id)), id)
                 if owner != id:
                     lost.append((key, owner))
             before = self._keys[id]
@@ -148,6 +148,6 @@ def _types(name: str) -> bool:
     return len(name) == 1 or _is_sign(name) or name in ("space", "enter", "backspace")
 
 
-def _on_message(id: str) -> bool:
+def on_message(id: str) -> bool:
     """Whether a command's keys hold only while they are at a message."""
     return id.startswith("message.") and id not in ("message.previous", "message.next")

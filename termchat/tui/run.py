@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
-from ..errors import UserError
+from ..errors import UserError, fault
 from ..startup import settle_collector
 from .app import TermchatApp
 from .engines.model_slot import ModelSlot
@@ -63,7 +63,8 @@ def run(
 
     def give_up() -> None:
         restore()
-        _say_fault(app, say)
+        if app.fault is not None:
+            say(fault(app.fault, app.log_file))
         os._exit(FAILED)
 
     def fault_began() -> None:
@@ -111,7 +112,7 @@ def run(
                 restore()
             if app.fault is not None:
                 _close_store(app, say)
-                _say_fault(app, say)
+                say(fault(app.fault, app.log_file))
                 sys.stdout.flush()
                 os._exit(FAILED)  # what is left of the tasks may wait for what is closed
         settled.cancel()
@@ -134,11 +135,6 @@ def _close_store(app: TermchatApp, say: Callable[[str], object]) -> None:
     app.store.close()
     if unsaved := app.conversations.saving.rescue(app.folders_of_last_resort):
         say(unsaved)
-
-
-def _say_fault(app: TermchatApp, say: Callable[[str], object]) -> None:
-    kind, text = type(app.fault).__name__, " ".join(str(app.fault).split())
-    say(f"termchat has a fault: {kind}: {text[:500]}; {app.log_file} has the details")
 
 
 def _log_thread(failed: threading.ExceptHookArgs) -> None:

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ..config import Config
-from ..store import StoredMessage
+from ..messages import StoredMessage
 from .conversations.collection import Conversations
 from .conversations.conversation import Conversation
 from .conversations.listener import Listener
@@ -142,8 +142,8 @@ class Ui(Listener, Protocol):
     def keep_draft(self) -> None:
         """Note what is typed as the draft of the conversation on screen."""
 
-    def give_back(self, conversation: Conversation, texts: Sequence[str], sources: bytes = b"") -> None:
-        """Put texts that are not sent where they can be edited. sources: of a single one's characters."""
+    def give_back(self, conversation: Conversation, texts: Sequence[str], origins: bytes = b"") -> None:
+        """Put texts that are not sent where they can be edited. origins: of a single one's characters."""
 
     def edit_message(self, message: StoredMessage) -> None:
         """Put a message of the user into the prompt; sent, it becomes a new version."""

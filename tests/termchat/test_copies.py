@@ -8,7 +8,7 @@ from textual.selection import Selection
 
 from termchat.render import Document
 from termchat.sanitize import visible
-from termchat.tui.widgets.message import LINES, Message
+from termchat.tui.widgets.message_rows import LINES, MessageRows
 
 TEXTS = [
     "ශ්\u200dරී ලංකා",
@@ -47,7 +47,7 @@ def test_N026_copies_are_equal_character_for_character(text: str, markdown: bool
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_N026_messages_and_code_are_copied_as_written(role: str) -> None:
     text = "א\u2067ב\u2069 \x1b[2J\n\n```\ncode\u202e\x1b\ttab\n```"
-    message = Message("1", role, text)  # type: ignore[arg-type]
+    message = MessageRows("1", role, text)  # type: ignore[arg-type]
     message.layout(40)
     message.place(0)
     assert message.text == text == message.selected(Selection(None, None))

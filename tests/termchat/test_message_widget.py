@@ -17,7 +17,7 @@ from textual.selection import SELECT_ALL, Selection
 from textual.strip import Strip
 
 from termchat.themes import load_themes, variable_defaults
-from termchat.tui.widgets.message import LINES, Message
+from termchat.tui.widgets.message_rows import LINES, MessageRows
 from termchat.tui.widgets.transcript import Transcript
 
 THEMES = Path(__file__).parents[2] / "themes"
@@ -57,11 +57,11 @@ def everything(transcript: Transcript) -> str:
     return "\n".join(text_of(transcript))
 
 
-def turns(count: int, text: str = LONG) -> list[Message]:
+def turns(count: int, text: str = LONG) -> list[MessageRows]:
     found = []
     for index in range(count):
-        found.append(Message(f"q{index}", "user", f"Question {index}?"))
-        found.append(Message(f"a{index}", "assistant", f"Answer {index}.\n\n{text}", label="model"))
+        found.append(MessageRows(f"q{index}", "user", f"Question {index}?"))
+        found.append(MessageRows(f"a{index}", "assistant", f"Answer {index}.\n\n{text}", label="model"))
     return found
 
 
@@ -70,8 +70,8 @@ def turns(count: int, text: str = LONG) -> list[Message]:
 )
 async def test_B065_markup_is_shown_as_it_is(text: str) -> None:
     async with screen() as (pilot, transcript):
-        reply = Message("r", "assistant", complete=False, label=text)
-        transcript.show([Message("u", "user", text, label=text), reply])
+        reply = MessageRows("r", "assistant", complete=False, label=text)
+        transcript.show([MessageRows("u", "user", text, label=text), reply])
         for character in text:
             reply.append(character)
             transcript.flush()
@@ -79,12 +79,25 @@ async def test_B065_markup_is_shown_as_it_is(text: str) -> None:
         reply.finish()
         reply.note = (text,)
         transcript.flush()
-        transcript.add(Message("e", "error", text))
+        transcript.add(MessageRows("e", "system", text))
         await pilot.pause()
         lines = [line.strip() for line in text_of(transcript)]
         assert lines.count(text) == 4
         assert f"◆ {text}" in lines
         assert f"❯ {text}" in lines
+
+
+async def test_the_cursor_can_move_before_anything_is_laid_out() -> None:
+    async with screen() as (pilot, transcript):
+        transcript.display = False
+        await pilot.pause()
+        transcript.show(turns(1))
+        transcript.move_cursor(-1)
+        assert transcript.cursor == 1
+        transcript.display = True
+        await pilot.pause()
+        transcript.flush()
+        assert "◆ model" in everything(transcript)
 
 
 SEQUENCES = re.compile(r"\x1b\[[\d;]*m")
@@ -96,9 +109,9 @@ async def test_only_colours_reach_the_terminal() -> None:
     async with screen() as (pilot, transcript):
         transcript.show(
             [
-                Message("u", "user", hostile, label=hostile, note=(hostile,)),
-                Message("a", "assistant", hostile + "\n```\n" + hostile + "\n```", thinking=hostile),
-                Message("e", "error", hostile),
+                MessageRows("u", "user", hostile, label=hostile, note=(hostile,)),
+                MessageRows("a", "assistant", hostile + "\n```\n" + hostile + "\n```", thinking=hostile),
+                MessageRows("e", "system", hostile),
             ]
         )
         await pilot.pause()
@@ -110,8 +123,8 @@ async def test_only_colours_reach_the_terminal() -> None:
 
 async def test_text_streams_in_and_stays_at_the_bottom() -> None:
     async with screen(40, 10) as (pilot, transcript):
-        reply = Message("a", "assistant", complete=False)
-        transcript.show([Message("q", "user", "Tell me."), reply])
+        reply = MessageRows("a", "assistant", complete=False)
+        transcript.show([MessageRows("q", "user", "Tell me."), reply])
         for index in range(40):
             reply.append(f"- item {index}\n")
             transcript.flush()
@@ -122,7 +135,7 @@ async def test_text_streams_in_and_stays_at_the_bottom() -> None:
 
 async def test_appending_alone_renders_nothing() -> None:
     async with screen() as (pilot, transcript):
-        reply = Message("a", "assistant", complete=False)
+        reply = MessageRows("a", "assistant", complete=False)
         transcript.show([reply])
         await pilot.pause()
         reply.append("hidden until flush")
@@ -134,7 +147,7 @@ async def test_appending_alone_renders_nothing() -> None:
 
 async def test_scrolled_up_the_view_stays_while_text_comes() -> None:
     async with screen(60, 12) as (pilot, transcript):
-        reply = Message("a", "assistant", complete=False)
+        reply = MessageRows("a", "assistant", complete=False)
         transcript.show([*turns(5), reply])
         await pilot.pause()
         transcript.action_page_up()
@@ -208,7 +221,7 @@ async def test_a_theme_switch_recolours_what_is_on_screen() -> None:
 async def test_B071_any_size_while_text_comes() -> None:
     rng = random.Random(71)
     async with screen(80, 24) as (pilot, transcript):
-        reply = Message("a", "assistant", thinking="hm", complete=False)
+        reply = MessageRows("a", "assistant", thinking="hm", complete=False)
         transcript.show([*turns(3, CODE), reply])
         parts = []
         sizes = [(200, 60), (20, 5), (6, 3), (1, 1), (3, 1), (1, 30)]
@@ -228,7 +241,7 @@ async def test_B071_any_size_while_text_comes() -> None:
         transcript.follow()
         await pilot.pause()
         assert f"Row {len(sizes) - 1} of it 漢字" in everything(transcript)
-        fresh = Message("a", "assistant", "".join(parts), thinking="hm")
+        fresh = MessageRows("a", "assistant", "".join(parts), thinking="hm")
         fresh.layout(transcript.scrollable_content_region.width - 2)
         reply.layout(transcript.scrollable_content_region.width - 2)
         assert [reply.row(y)[1].text for y in range(reply.height)] == [
@@ -251,7 +264,7 @@ async def test_resizing_keeps_the_place() -> None:
 
 async def test_thinking_is_open_while_it_goes_on_and_folds_with_the_answer() -> None:
     async with screen(60, 20) as (pilot, transcript):
-        reply = Message("a", "assistant", complete=False)
+        reply = MessageRows("a", "assistant", complete=False)
         transcript.show([reply])
         for index in range(20):
             reply.append(thinking=f"thought {index}\n\n")
@@ -292,7 +305,7 @@ async def test_the_cursor_walks_the_messages() -> None:
 async def test_a_selection_by_mouse_copies_without_wrapping() -> None:
     async with screen(40, 12) as (pilot, transcript):
         transcript.show(
-            [Message("a", "assistant", "one two **three** four five six seven eight nine ten eleven")]
+            [MessageRows("a", "assistant", "one two **three** four five six seven eight nine ten eleven")]
         )
         await pilot.pause()
         assert text_of(transcript)[2].strip().startswith("eight")
@@ -311,9 +324,9 @@ async def test_selections_over_messages_copy_source() -> None:
     async with screen(60, 40) as (pilot, transcript):
         transcript.show(
             [
-                Message("q", "user", "what?"),
-                Message("a", "assistant", CODE, thinking="not this"),
-                Message("z", "user", "thanks *a lot*"),
+                MessageRows("q", "user", "what?"),
+                MessageRows("a", "assistant", CODE, thinking="not this"),
+                MessageRows("z", "user", "thanks *a lot*"),
             ]
         )
         await pilot.pause()
@@ -330,8 +343,8 @@ async def test_selections_over_messages_copy_source() -> None:
 
 
 async def test_code_blocks_of_a_message() -> None:
-    assert Message("a", "assistant", CODE).code_blocks() == ["def f():\n\treturn 1"]
-    assert Message("u", "user", CODE).code_blocks() == []
+    assert MessageRows("a", "assistant", CODE).code_blocks() == ["def f():\n\treturn 1"]
+    assert MessageRows("u", "user", CODE).code_blocks() == []
 
 
 async def test_every_row_fills_the_width() -> None:
@@ -362,7 +375,7 @@ async def test_plain_characters() -> None:
         await app.query_one(Transcript).remove()
         await app.mount(transcript)
         text = "- a • b\n  1. c\n\n> d\n\n---\n\n```\ne │\n```\n\n| f |\n|---|\n| g |"
-        transcript.show([Message("a", "assistant", text, thinking="h"), Message("u", "user", "i ◆")])
+        transcript.show([MessageRows("a", "assistant", text, thinking="h"), MessageRows("u", "user", "i ◆")])
         transcript.cursor = 0
         await pilot.pause()
         shown = everything(transcript)

@@ -14,6 +14,9 @@ PLACES = {
     "names that are like another": ("difflib", {"errors.py"}),
     "numbers with decimals": (r":\.[\d{]\S*f\}", {"units.py"}),
     "ranges of control characters": (r"x7f-\\x9f", {"sanitize.py", "tui/terminal/input.py"}),
+    "byte order marks": ("BOM_UTF", {"files.py"}),
+    "the sentence on a fault": ("has a fault", {"errors.py"}),
+    "the way up a tree of messages": ("lead in a circle", {"messages.py"}),
     "TOML": (r"^\s*import tomllib", {"files.py"}),
     "exit codes": (r"^[A-Z_]+ = [1-9]\d*$.*EXIT_CODES", {"cli/errors.py"}),
 }

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from termchat.themes import variable_defaults
-from termchat.tui.widgets.kv_map import ASCII_SIGNS, KvMap, Share, allot
+from termchat.tui.widgets.kv_map import ASCII_SIGNS, KvMap, Owner, allot
 from termchat.tui.widgets.spark import ASCII_STEPS, STEPS, Spark, column, peaks
 
 W = TypeVar("W", bound=Widget)
@@ -135,15 +135,15 @@ def test_allotment(seed: int) -> None:
         assert sum(shares) == cells, f"seed {seed}: a full cache has no free cell"
 
 
-def shares(*blocks: int) -> list[Share]:
-    return [Share(f"chat{i}", f"Chat {i}", str(i + 1), count) for i, count in enumerate(blocks)]
+def shares(*blocks: int) -> list[Owner]:
+    return [Owner(f"chat{i}", f"Chat {i}", count) for i, count in enumerate(blocks)]
 
 
 async def test_the_map_shows_kinds_by_their_signs() -> None:
     async with drawn(KvMap(), 10, 4) as (pilot, block_map):
         block_map.show(80, shares(20, 10), shared=8, cached=12)
         await pilot.pause()
-        assert "".join(rows(block_map)) == "1■■■■■■■■■" + "2■■■■" + "▨▨▨▨" + "▪▪▪▪▪▪" + "·" * 15
+        assert "".join(rows(block_map)) == "■" * 15 + "▨▨▨▨" + "▪▪▪▪▪▪" + "·" * 15
         block_map.show(80, [], 0, 80)
         await pilot.pause()
         assert "".join(rows(block_map)) == "▪" * 40
@@ -156,7 +156,7 @@ async def test_the_map_in_ascii() -> None:
     async with drawn(KvMap(signs=ASCII_SIGNS), 10, 1) as (pilot, block_map):
         block_map.show(100, shares(30), 20, 20)
         await pilot.pause()
-        assert rows(block_map) == ["1##%%++..."]
+        assert rows(block_map) == ["###%%++..."]
 
 
 async def test_a_conversation_keeps_its_colour() -> None:
@@ -167,7 +167,7 @@ async def test_a_conversation_keeps_its_colour() -> None:
         block_map.show(30, shares(10, 10, 10)[1:])
         await pilot.pause()
         assert [segment.style for segment in block_map.render_line(0)][:2] == colours[1:3]
-        block_map.show(30, [*shares(10, 10, 10)[1:], Share("new", "New", "4", 10)])
+        block_map.show(30, [*shares(10, 10, 10)[1:], Owner("new", "New", 10)])
         await pilot.pause()
         assert block_map.render_line(0)._segments[-1].style == colours[0], "the colour that was free"
         assert len({str(style) for style in colours}) == 3
@@ -175,9 +175,9 @@ async def test_a_conversation_keeps_its_colour() -> None:
 
 async def test_B065_a_title_in_the_map_is_literal() -> None:
     async with drawn(KvMap(), 10, 1) as (pilot, block_map):
-        block_map.show(10, [Share("a", "[red]x[/] [/INST]\x1b[31m", "[", 10)])
+        block_map.show(10, [Owner("a", "[red]x[/] [/INST]\x1b[31m", 10)])
         await pilot.pause()
-        assert rows(block_map) == ["[■■■■■■■■■"]
+        assert rows(block_map) == ["■■■■■■■■■■"]
         await pilot.hover(KvMap, offset=(3, 0))
         await pilot.pause()
         assert str(block_map.tooltip) == "[red]x[/] [/INST]␛[31m: 10 blocks"

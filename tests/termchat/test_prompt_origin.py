@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.events import Paste
 
 from termchat.themes import variable_defaults
-from termchat.tui.conversations.origin import Origin, source_at
+from termchat.tui.conversations.origin import Origins, origin_at
 from termchat.tui.widgets.prompt import Prompt
 
 TEXTS = st.text(alphabet="ab@\n", max_size=8)
@@ -18,12 +18,12 @@ TEXTS = st.text(alphabet="ab@\n", max_size=8)
 
 @given(st.lists(st.tuples(TEXTS, st.sampled_from(["typed", "pasted", "back"])), max_size=8))
 def test_each_character_has_a_source(changes: list[tuple[str, Any]]) -> None:
-    origin = Origin()
-    for text, source in changes:
-        before = origin.sources
-        origin.update(text, source)
-        assert len(origin.sources) == len(text)
-        assert set(origin.sources) <= set(before) | {ord(source[0])}
+    origins = Origins()
+    for text, origin in changes:
+        before = origins.codes
+        origins.update(text, origin)
+        assert len(origins.codes) == len(text)
+        assert set(origins.codes) <= set(before) | {ord(origin[0])}
 
 
 class Host(App[None]):
@@ -34,14 +34,14 @@ class Host(App[None]):
         yield Prompt()
 
 
-async def sources(act: Callable[[Prompt, Any], Any]) -> tuple[str, str]:
+async def origins(act: Callable[[Prompt, Any], Any]) -> tuple[str, str]:
     async with Host().run_test() as pilot:
         prompt = pilot.app.query_one(Prompt)
         prompt.focus()
         await act(prompt, pilot)
         await pilot.pause()
-        assert len(prompt.sources) == len(prompt.value)
-        return prompt.value, prompt.sources.decode()
+        assert len(prompt.origins) == len(prompt.value)
+        return prompt.value, prompt.origins.decode()
 
 
 async def test_N018_what_is_pasted_is_told_from_what_is_typed() -> None:
@@ -51,7 +51,7 @@ async def test_N018_what_is_pasted_is_told_from_what_is_typed() -> None:
         await pilot.pause()
         await pilot.press("home", "@")
 
-    assert await sources(act) == ("@a@xb", "ttppt")
+    assert await origins(act) == ("@a@xb", "ttppt")
 
 
 async def test_N018_a_folded_paste_stays_a_paste() -> None:
@@ -61,7 +61,7 @@ async def test_N018_a_folded_paste_stays_a_paste() -> None:
         await pilot.pause()
         await pilot.press("!")
 
-    assert await sources(act) == ("so: " + "@x\n" * 20 + "!", "bbbb" + "p" * 60 + "t")
+    assert await origins(act) == ("so: " + "@x\n" * 20 + "!", "bbbb" + "p" * 60 + "t")
 
 
 @pytest.mark.parametrize("keys", [("ctrl+z",), ("ctrl+z", "ctrl+y")])
@@ -73,7 +73,7 @@ async def test_N018_what_an_undo_brings_back_is_not_typed(keys: tuple[str, ...])
         prompt.action_delete_left()
         await pilot.press(*keys)
 
-    value, found = await sources(act)
+    value, found = await origins(act)
     assert (value, found) == (("@x ", "bbb") if len(keys) == 1 else ("", ""))
 
 
@@ -82,8 +82,8 @@ async def test_going_through_earlier_prompts_keeps_the_sources_of_what_was_typed
         prompt.earlier = ["older @y"]
         await pilot.press("@", "x", "up")
         await pilot.pause()
-        assert (prompt.value, prompt.sources) == ("older @y", b"b" * 8)
+        assert (prompt.value, prompt.origins) == ("older @y", b"b" * 8)
         await pilot.press("down")
 
-    assert await sources(act) == ("@x", "tt")
-    assert source_at(b"tpb", 1) == "pasted"
+    assert await origins(act) == ("@x", "tt")
+    assert origin_at(b"tpb", 1) == "pasted"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from termchat.store import NotFoundError, Store, StoredMessage, StoreError, prompt_of
+from termchat.messages import StoredMessage, prompt_of
+from termchat.store import NotFoundError, Store, StoreError
 from termchat.store.values import title_of
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from termchat.messages import StoredConversation
 from termchat.store import (
     NotFoundError,
     Store,
-    StoredConversation,
     StoreError,
     conversation_as_dict,
     export,

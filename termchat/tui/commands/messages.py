@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...store import StoredMessage
+from ...messages import StoredMessage
 from ..command import Command, CommandError
 from ..ui import Ui
 from .conversations import fork

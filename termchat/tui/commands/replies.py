@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...store import StoredMessage
+from ...messages import StoredMessage
 from ..command import Command, CommandError
 from ..ui import Ui
 from .loading import model_answers

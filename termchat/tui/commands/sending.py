@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import UserError
-from ...store import prompt_of
+from ...messages import prompt_of
 from ...units import size
 from ..background import in_background
 from ..command import is_command
@@ -17,8 +17,8 @@ UNSURE = ("absent", "failed", "unloaded")
 """States of a model in which the user may have to be asked before a message is sent."""
 
 
-def submit(ui: Ui, text: str, sources: bytes = b"") -> None:
-    """Send what was typed, or carry it out. sources: of its characters; without them it was put back."""
+def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
+    """Send what was typed, or carry it out. origins: of its characters; without them it was put back."""
     conversation, slot = ui.conversation, ui.slot
     if not is_command(text) and slot.state == "absent" and (conversation.busy or not conversation.messages):
         slot.download()  # it is said on the screen that Enter does
@@ -33,22 +33,22 @@ def submit(ui: Ui, text: str, sources: bytes = b"") -> None:
     ui.prompt.load("")
     ui.keep_draft()
     ui.prompt.earlier = [*ui.prompt.earlier, text]
-    if len(sources) != len(text):
-        sources = all_from("back", len(text))
+    if len(origins) != len(text):
+        origins = all_from("back", len(text))
     if text.startswith("//"):
-        text, sources = text[1:], sources[1:]
+        text, origins = text[1:], origins[1:]
     if "@" in text or slot.state in UNSURE or ui.sending.locked():
         conversation.preparing.append(text)
-        ui.run_worker(_prepare(ui, conversation, text, sources))
+        ui.run_worker(_prepare(ui, conversation, text, origins))
     else:  # at once, so that no key that follows can come before
         _send(ui, conversation, text)
 
 
-async def _prepare(ui: Ui, conversation: Conversation, text: str, sources: bytes) -> None:
+async def _prepare(ui: Ui, conversation: Conversation, text: str, origins: bytes) -> None:
     """Send a text that needs files or a question about the model; one after another, as they were typed."""
     try:
         async with ui.sending:
-            files = await in_background(lambda: gather(text, sources, ui.app.folder))
+            files = await in_background(lambda: gather(text, origins, ui.app.folder))
             refused = "" if text == conversation.refused else await _refusal(ui, conversation, text, files)
             conversation.refused = text if refused else ""
             if not refused and await model_answers(ui, conversation):
@@ -60,7 +60,7 @@ async def _prepare(ui: Ui, conversation: Conversation, text: str, sources: bytes
     except UserError as error:
         refused = str(error)
     conversation.preparing.remove(text)
-    ui.give_back(conversation, [text], sources)
+    ui.give_back(conversation, [text], origins)
     if refused:
         ui.notify_user(refused, error=True)
 

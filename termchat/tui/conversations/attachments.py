@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import UserError
 from ...files import TextError, decode, expanded
 from ...store.values import clean
-from .origin import Source, source_at
+from .origin import Origin, origin_at
 
 LARGEST = 1_000_000
 """Bytes of one file; more would not fit any model's context."""
@@ -50,7 +50,7 @@ class Mention:
 
     name: str
     path: Path | None
-    source: Source
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ class Attachment:
     odd: bool = False
 
 
-def mentions(text: str, sources: bytes, folder: Path) -> list[Mention]:
+def mentions(text: str, origins: bytes, folder: Path) -> list[Mention]:
     """What a text mentions with @, each once: what is there, or looks like a path. Looks at the disk.
 
-    sources: of its characters, as `conversations.origin` has them.
+    origins: of its characters, as `conversations.origin` has them.
     """
-    found: dict[tuple[str, Source], Mention] = {}
+    found: dict[tuple[str, Origin], Mention] = {}
     at = 0
     while (at := text.find("@", at)) >= 0:
-        source = source_at(sources, at)
-        mention, at = _read(text, at, source, folder) if _begins(text, at) else (None, at + 1)
+        origin = origin_at(origins, at)
+        mention, at = _read(text, at, origin, folder) if _begins(text, at) else (None, at + 1)
         if mention is not None:
-            found.setdefault((mention.name, source), mention)
+            found.setdefault((mention.name, origin), mention)
     return list(found.values())
 
 
@@ -84,7 +84,7 @@ def _begins(text: str, at: int) -> bool:
     return wide or not (before.isalnum() or before in "._%+-/@\\")
 
 
-def _read(text: str, at: int, source: Source, folder: Path) -> tuple[Mention | None, int]:
+def _read(text: str, at: int, origin: Origin, folder: Path) -> tuple[Mention | None, int]:
     """The mention that begins at a sign, if it is one; and where to read on."""
     begin = at + 1
     before, quote = text[at - 1] if at else "", text[begin : begin + 1]
@@ -94,7 +94,7 @@ def _read(text: str, at: int, source: Source, folder: Path) -> tuple[Mention | N
         if name and "\n" not in name:
             path = _there(name, folder)
             if path is not None or start > begin:
-                return Mention(name, path, source), end + 1
+                return Mention(name, path, origin), end + 1
     word = re.compile(r"(?:\\\s|\S)*").match(text, begin, begin + _LONGEST)
     whole = word[0] if word is not None else ""
     for name in _readings(whole):
@@ -102,10 +102,10 @@ def _read(text: str, at: int, source: Source, folder: Path) -> tuple[Mention | N
             _there(re.sub(r"\\(.)", r"\1", name), folder) if "\\" in name else None
         )
         if path is not None:
-            return Mention(name, path, source), begin + len(name)
+            return Mention(name, path, origin), begin + len(name)
     for name in (whole.rstrip(_PUNCTUATION), *_readings(whole)):
         if _is_pathlike(name, folder):
-            return Mention(name, None, source), begin + len(name)
+            return Mention(name, None, origin), begin + len(name)
     return None, begin
 
 
@@ -208,17 +208,17 @@ class Files:
         return "\n\n".join([text, *(block(attachment) for attachment in self.going)])
 
 
-def gather(text: str, sources: bytes, folder: Path) -> Files:
+def gather(text: str, origins: bytes, folder: Path) -> Files:
     """Read the files that a text mentions. Blocks."""
     files = Files([], [], [], [])
     done: set[Path] = set()
-    order: tuple[Source, ...] = ("typed", "back", "pasted")
-    for mention in sorted(mentions(text, sources, folder), key=lambda each: order.index(each.source)):
+    order: tuple[Origin, ...] = ("typed", "back", "pasted")
+    for mention in sorted(mentions(text, origins, folder), key=lambda each: order.index(each.origin)):
         path = mention.path or folder / mention.name
-        if path in done or (mention.source == "back" and carries(text, path)):
+        if path in done or (mention.origin == "back" and carries(text, path)):
             continue
         done.add(path)
-        if mention.source == "pasted":
+        if mention.origin == "pasted":
             if mention.path is not None and os.path.isfile(path):
                 files.notes.append(
                     f"@{mention.name} stands in pasted text, so the file does not go along; "
@@ -235,7 +235,7 @@ def gather(text: str, sources: bytes, folder: Path) -> Files:
             files.problems.append(str(error))
             continue
         files.going.append(attachment)
-        if mention.source == "back":
+        if mention.origin == "back":
             files.asked.append(attachment.name)
         if attachment.odd:
             files.notes.append(f"{attachment.name} is no UTF-8: some of its characters went as \ufffd")

@@ -10,14 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...errors import UserError
-from ...store import (
-    NotFoundError,
-    Store,
-    StoredConversation,
-    StoredMessage,
-    leave_draft,
-    save_draft,
-)
+from ...messages import StoredConversation, StoredMessage
+from ...store import NotFoundError, Store, leave_draft, save_draft
 from .conversation import HELD, Conversation, unstored
 from .listener import Listener
 from .other_windows import ADDED, OtherWindows

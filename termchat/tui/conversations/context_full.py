@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from ...store import Store, StoredConversation, StoredMessage, prompt_of
+from ...messages import StoredConversation, StoredMessage, prompt_of
+from ...store import Store
 from ...store.values import TITLE_LENGTH
 from ..engines.model_slot import ModelSlot
 from .collection import Conversations

@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ...messages import Ending, ending_of
-from ...settings import SAMPLING
-from ...store import StoredConversation, StoredMessage
+from ...messages import (
+    Ending,
+    StoredConversation,
+    StoredMessage,
+    branch_of,
+    ending_of,
+    newest_leaf,
+)
 from .live_reply import PHASES, LiveReply
 from .origin import all_from
 
@@ -56,7 +61,7 @@ class Conversation:
     engine said that the context has no room; warned: the user was told that this is near. cut: the last turn
     was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
     unread: a reply came while another conversation was shown. news:
-    another window has added to it; gone: it was deleted there. draft: what was typed and not sent, sources:
+    another window has added to it; gone: it was deleted there. draft: what was typed and not sent, origins:
     where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
     message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
     it. unfinished: how replies ended that the store could not take. given: sampling settings of the
@@ -80,7 +85,7 @@ class Conversation:
     news: bool = False
     gone: bool = False
     draft: str = ""
-    sources: bytes = b""
+    origins: bytes = b""
     refused: str = ""
     editing: StoredMessage | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -111,8 +116,7 @@ class Conversation:
     @property
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings, under those of the command line."""
-        settings = {**self.row.params, **self.given}
-        return {key: value for key, value in settings.items() if key in SAMPLING}
+        return {**self.row.sampling, **self.given}
 
     @property
     def leaf_id(self) -> int | None:
@@ -130,13 +134,7 @@ class Conversation:
 
     def branch(self, leaf: int | None) -> list[StoredMessage]:
         """The messages from the root to `leaf`."""
-        known = dict(self.tree or {})
-        found: list[StoredMessage] = []
-        while leaf in known:  # each message once, so that a damaged database cannot lead in a circle
-            message = known.pop(leaf)
-            found.append(message)
-            leaf = message.parent_id
-        return found[::-1]
+        return branch_of((self.tree or {}).values(), leaf)
 
     @property
     def unsent(self) -> str:
@@ -144,14 +142,14 @@ class Conversation:
         waiting = [*self.preparing, *self.queue]
         return "\n\n".join([*waiting, self.draft] if self.draft.strip() else waiting)
 
-    def take_back(self, text: str, sources: bytes = b"") -> None:
-        """A text that is not sent after all, before what is typed. sources: of its characters, if known."""
-        known = sources if len(sources) == len(text) else all_from("back", len(text))
+    def take_back(self, text: str, origins: bytes = b"") -> None:
+        """A text that is not sent after all, before what is typed. origins: of its characters, if known."""
+        known = origins if len(origins) == len(text) else all_from("back", len(text))
         if self.draft.strip():
-            whole = len(self.sources) == len(self.draft)
-            known = known + all_from("typed", 2) + self.sources if whole else b""
+            whole = len(self.origins) == len(self.draft)
+            known = known + all_from("typed", 2) + self.origins if whole else b""
             text = f"{text}\n\n{self.draft}"
-        self.draft, self.sources = text, known
+        self.draft, self.origins = text, known
 
     @property
     def held(self) -> list[StoredMessage]:
@@ -173,13 +171,9 @@ class Conversation:
 
     def leaf_below(self, message_id: int) -> int:
         """The leaf of the newest branch through a message."""
-        newest: dict[int, int] = {}
-        for message in sorted((self.tree or {}).values(), key=lambda message: message.id):
-            if message.parent_id is not None:
-                newest[message.parent_id] = message.id
-        while message_id in newest:
-            message_id = newest.pop(message_id)
-        return message_id
+        leaf = newest_leaf((self.tree or {}).values(), message_id)
+        assert leaf is not None, "it is below a message"
+        return leaf
 
     def put(self, message: StoredMessage) -> None:
         """Add a message; it ends the branch shown."""

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from typing import Literal
 
-Source = Literal["typed", "pasted", "back"]
+Origin = Literal["typed", "pasted", "back"]
 
-_CODES: dict[Source, bytes] = {"typed": b"t", "pasted": b"p", "back": b"b"}
-
-
-def all_from(source: Source, length: int) -> bytes:
-    """The sources of so many characters that came together."""
-    return _CODES[source] * length
+_CODES: dict[Origin, bytes] = {"typed": b"t", "pasted": b"p", "back": b"b"}
 
 
-def source_at(sources: bytes, place: int) -> Source:
-    """The source of one character."""
-    code = sources[place : place + 1]
-    return next(source for source, its in _CODES.items() if its == code)
+def all_from(origin: Origin, length: int) -> bytes:
+    """The origins of so many characters that came together."""
+    return _CODES[origin] * length
 
 
-class Origin:
-    """Follows a text through its changes. sources: one code for each of its characters."""
+def origin_at(origins: bytes, place: int) -> Origin:
+    """The origin of one character."""
+    code = origins[place : place + 1]
+    return next(origin for origin, its in _CODES.items() if its == code)
+
+
+class Origins:
+    """Follows a text through its changes. codes: one for each of its characters."""
 
     def __init__(self) -> None:
         self._text = ""
-        self.sources = b""
+        self.codes = b""
 
-    def reset(self, text: str, sources: bytes) -> None:
-        """Another text, with its sources."""
-        assert len(sources) == len(text), "each character has one"
-        self._text, self.sources = text, sources
+    def reset(self, text: str, origins: bytes) -> None:
+        """Another text, with its origins."""
+        assert len(origins) == len(text), "each character has one"
+        self._text, self.codes = text, origins
 
-    def update(self, text: str, source: Source) -> None:
-        """The text as it is after one change; what is new in it came from `source`."""
+    def update(self, text: str, origin: Origin) -> None:
+        """The text as it is after one change; what is new in it came from `origin`."""
         before = self._text
         if text == before:
             return
         start = _shared(before, text, min(len(before), len(text)))
         end = _shared(before[::-1], text[::-1], min(len(before), len(text)) - start)
-        new = all_from(source, len(text) - start - end)
-        self.sources = self.sources[:start] + new + self.sources[len(before) - end :]
+        new = all_from(origin, len(text) - start - end)
+        self.codes = self.codes[:start] + new + self.codes[len(before) - end :]
         self._text = text
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from ...errors import UserError
-from ...store import NotFoundError, Store, StoredConversation, StoredMessage
+from ...messages import StoredConversation, StoredMessage
+from ...store import NotFoundError, Store
 from .conversation import Conversation
 from .listener import Listener
 from .store_thread import StoreThread

@@ -17,16 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ...errors import UserError
 from ...files import PathError, private_folder
-from ...store import (
-    ReplyWriter,
-    Store,
-    StoredConversation,
-    StoredMessage,
-    StoreUnavailableError,
-    document_of,
-    export_file,
-    save_draft,
-)
+from ...messages import StoredConversation, StoredMessage
+from ...store import ReplyWriter, Store, StoreUnavailableError, document_of, export_file, save_draft
 from ...store.values import title_of
 from .conversation import HELD, Conversation
 from .listener import Listener

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UserError
-from ...store import ConversationBusyError, NotFoundError, StoredMessage, prompt_of
+from ...errors import UserError, fault
+from ...messages import StoredMessage, prompt_of
+from ...store import ConversationBusyError, NotFoundError
 from ...thinking import OPEN, ThinkingSplitter
 from ..engines.model_slot import ModelSlot
 from ..engines.pool import EnginePool
@@ -169,8 +170,7 @@ class Turns:
             conversation.error = str(error)
         except Exception as error:
             log.exception("a turn failed")
-            fault = f"termchat has a fault: {type(error).__name__}: {error}"
-            conversation.error = f"{fault}; the log has the details"
+            conversation.error = fault(error)
         finally:
             conversation.sending = conversation.stopping = False
             self._listener.conversation_changed(conversation)

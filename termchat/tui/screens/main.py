@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.binding import BindingsMap
 
-from ...store import StoredMessage
+from ...messages import StoredMessage
 from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit
@@ -16,7 +16,7 @@ from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
-from ..keymap import Keys
+from ..keymap import Keys, on_message
 from ..terminal.typeahead import is_text
 from ..widgets.conversation_list import ConversationList
 from ..widgets.engine_panel import EngineLine, EnginePanel
@@ -241,7 +241,7 @@ class MainScreen(FoldingScreen):
         prompt's where it has more rows than it shows.
         """
         id = str(parameters[0]) if action == "command" else ""
-        if id.startswith("message.") and id not in ("message.previous", "message.next"):
+        if on_message(id):
             return self.view.focused is not None
         if id in ("scroll.page_up", "scroll.page_down"):
             return not (self.prompt.has_focus and self.prompt.max_scroll_y > 0) and not self.in_list
@@ -253,12 +253,12 @@ class MainScreen(FoldingScreen):
         """Note what is typed as the draft of the conversation on screen."""
         if self.app.conversations.shown is not None:
             self.app.conversations.shown.draft = self.prompt.value
-            self.app.conversations.shown.sources = self.prompt.sources
+            self.app.conversations.shown.origins = self.prompt.origins
 
     async def switch_to(self, conversation: Conversation) -> None:
         """Put a conversation on screen, with what was typed there."""
         self.keep_draft()
-        self.prompt.load(conversation.draft, conversation.sources)
+        self.prompt.load(conversation.draft, conversation.origins)
         if self.wanted.swapped:
             self.want(swapped=False)
         left = await self.app.conversations.show(conversation)
@@ -273,18 +273,18 @@ class MainScreen(FoldingScreen):
         self.view.mark(message.id)
         self._draw_frame()
 
-    def give_back(self, conversation: Conversation, texts: Sequence[str], sources: bytes = b"") -> None:
+    def give_back(self, conversation: Conversation, texts: Sequence[str], origins: bytes = b"") -> None:
         """Put texts that are not sent where they can be edited: before what is typed there.
 
-        sources: of the characters of a single one.
+        origins: of the characters of a single one.
         """
         if not texts:
             return
         if conversation is self.conversation:
             self.keep_draft()
-        conversation.take_back("\n\n".join(texts), sources)
+        conversation.take_back("\n\n".join(texts), origins)
         if conversation is self.conversation:
-            self.prompt.load(conversation.draft, conversation.sources)
+            self.prompt.load(conversation.draft, conversation.origins)
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""
@@ -310,4 +310,4 @@ class MainScreen(FoldingScreen):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter. What is sent is seen."""
         self.view.transcript.follow()
-        submit(self, event.text, event.sources)
+        submit(self, event.text, event.origins)

@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
+from ...messages import StoredMessage
 from ...registry import model_title
-from ...store import StoredMessage
 from ...units import count, milliseconds, percent, rate
 from ..conversations.context_full import summary_in
 from ..conversations.conversation import Conversation
@@ -17,7 +17,7 @@ from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
 from ..glyphs import ASCII, Glyphs
 from .kept_rows import Kept, Stack
-from .message import Message
+from .message_rows import MessageRows
 from .transcript import Transcript
 
 MOST_DRAWN = 100_000
@@ -48,9 +48,9 @@ class ConversationView(Stack):
         self._glyphs = glyphs
         self._hint = hint
         self._conversation: Conversation | None = None
-        self._known: dict[int, Message] = {}
+        self._known: dict[int, MessageRows] = {}
         self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
-        self._summary: tuple[str, Message] | None = None
+        self._summary: tuple[str, MessageRows] | None = None
         self._dirty = False
         self._unseen = False  # text came while the end was not on screen
         self._tail_shown = ""
@@ -175,14 +175,17 @@ class ConversationView(Stack):
         ids = [message.id for message in self.transcript.messages]
         return ids.index(str(message_id)) if str(message_id) in ids else None
 
-    def _lead(self, conversation: Conversation) -> list[Message]:
+    def _lead(self, conversation: Conversation) -> list[MessageRows]:
         """What stands above the first message: the summary of the conversation that this one goes on from."""
         text = summary_in(conversation.system)
         if self._summary is None or self._summary[0] != text:
-            self._summary = text, Message("summary", "system", text, label="summary of what was said before")
+            self._summary = (
+                text,
+                MessageRows("summary", "system", text, label="summary of what was said before"),
+            )
         return [self._summary[1]] if text else []
 
-    def _message(self, conversation: Conversation, stored: StoredMessage, versions: list[int]) -> Message:
+    def _message(self, conversation: Conversation, stored: StoredMessage, versions: list[int]) -> MessageRows:
         """The message as it is drawn; the one that is there already, if it can still grow or need not.
 
         versions: the ids of the message and its alternatives.
@@ -195,7 +198,7 @@ class ConversationView(Stack):
             or (live is not None and known.complete)
             or self._written_elsewhere(conversation, stored)
         ):
-            known = Message(
+            known = MessageRows(
                 str(stored.id),
                 stored.role if stored.role != "tool" else "system",
                 live.text if live is not None else _drawn(stored),

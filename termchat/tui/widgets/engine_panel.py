@@ -24,7 +24,7 @@ from .figures import (
     speed_lines,
 )
 from .kept_rows import Kept
-from .kv_map import ASCII_SIGNS, KvMap, Share, Signs
+from .kv_map import ASCII_SIGNS, KvMap, Owner, Signs
 from .lines import Lines
 from .spark import ASCII_STEPS, STEPS, Spark
 
@@ -53,12 +53,11 @@ class EnginePanel(Kept, VerticalScroll, can_focus=False):
     def __init__(self, glyphs: Glyphs = UNICODE, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._glyphs = glyphs
-        self._signs = ASCII_SIGNS if glyphs is ASCII else Signs()
         self._plotted = 0  # times between tokens, of all that the engine has counted
         self._above = Lines(grow=True, id="above")
         self._spark = Spark(steps=ASCII_STEPS if glyphs is ASCII else STEPS)
         self._between = Lines(grow=True, id="between")
-        self._kv_map = KvMap(signs=self._signs)
+        self._kv_map = KvMap(signs=ASCII_SIGNS if glyphs is ASCII else Signs())
         self._below = Lines(grow=True, id="below")
 
     def compose(self) -> ComposeResult:
@@ -107,11 +106,11 @@ class EnginePanel(Kept, VerticalScroll, can_focus=False):
 
     def _map(self, stats: EngineStats) -> None:
         snapshot = stats.snapshot
-        shares = [
-            Share(str(id(share.conversation)), share.conversation.title, self._signs.own, share.blocks)
+        owners = [
+            Owner(str(id(share.conversation)), share.conversation.title, share.blocks)
             for share in stats.shares
         ]
-        self._kv_map.show(snapshot.blocks_total, shares, stats.shared, snapshot.blocks_cached)
+        self._kv_map.show(snapshot.blocks_total, owners, stats.shared, snapshot.blocks_cached)
 
 
 class EngineLine(Lines):

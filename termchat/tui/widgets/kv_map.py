@@ -19,12 +19,11 @@ PALETTE_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A conversation's own blocks. key: says which conversation it is. sign: one character shown for it."""
+class Owner:
+    """A conversation and its own blocks. key: says which one it is."""
 
     key: str
     name: str
-    sign: str
     blocks: int
 
 
@@ -58,8 +57,8 @@ def allot(parts: Sequence[int], total: int, cells: int) -> list[int]:
 class KvMap(KeptRows, Widget):
     """One cell for some blocks: a conversation's own, shared by several, cached and free to be taken, free.
 
-    A conversation keeps its colour of the palette while it is there; its first cell shows its sign. Cells are
-    in order of owners, not of addresses: where a cell stands for dozens of blocks, all that several
+    A conversation keeps its colour of the palette while it is there. Cells are in order of owners, not of
+    addresses: where a cell stands for dozens of blocks, all that several
     conversations use would lie in the same few cells.
     """
 
@@ -83,22 +82,22 @@ class KvMap(KeptRows, Widget):
         super().__init__(id=id)
         self._signs = signs or Signs()
         self._total = self._shared = self._cached = 0
-        self._shares: tuple[Share, ...] = ()
+        self._owners: tuple[Owner, ...] = ()
         self._colours: dict[str, int] = {}
         self._cells: list[tuple[str, str, str]] = []  # sign, component class, what it is
 
-    def show(self, total: int, shares: Sequence[Share], shared: int = 0, cached: int = 0) -> None:
+    def show(self, total: int, owners: Sequence[Owner], shared: int = 0, cached: int = 0) -> None:
         """Show how `total` blocks are used. shared: in use by several; cached: unused, but with content."""
-        state = total, tuple(shares), shared, cached
-        if state == (self._total, self._shares, self._shared, self._cached):
+        state = total, tuple(owners), shared, cached
+        if state == (self._total, self._owners, self._shared, self._cached):
             return
-        self._total, self._shares, self._shared, self._cached = state
-        keys = {share.key for share in shares}
+        self._total, self._owners, self._shared, self._cached = state
+        keys = {owner.key for owner in owners}
         self._colours = {key: colour for key, colour in self._colours.items() if key in keys}
-        for share in shares:
-            if share.key not in self._colours:
+        for owner in owners:
+            if owner.key not in self._colours:
                 used = list(self._colours.values())
-                self._colours[share.key] = min(
+                self._colours[owner.key] = min(
                     range(PALETTE_SIZE), key=lambda index: (used.count(index), index)
                 )
         self._draw()
@@ -133,8 +132,8 @@ class KvMap(KeptRows, Widget):
             return
         parts = [
             *(
-                (share.blocks, self._signs.own, str(self._colours[share.key]), sanitize(share.name))
-                for share in self._shares
+                (owner.blocks, self._signs.own, str(self._colours[owner.key]), sanitize(owner.name))
+                for owner in self._owners
             ),
             (self._shared, self._signs.shared, "shared", "shared by several"),
             (self._cached, self._signs.cached, "cached", "cached, free to be taken"),
@@ -142,11 +141,6 @@ class KvMap(KeptRows, Widget):
         counts = allot([part[0] for part in parts], self._total, width * height)
         for (blocks, sign, name, title), count in zip(parts, counts, strict=True):
             self._cells += [(sign, name, f"{title}: {blocks} blocks")] * count
-        at = 0
-        for share, count in zip(self._shares, counts, strict=False):
-            if count:
-                self._cells[at] = (sanitize(share.sign)[:1] or self._signs.own, *self._cells[at][1:])
-            at += count
         free = self._total - sum(part[0] for part in parts)
         self._cells += [(self._signs.free, "free", f"free: {free} blocks")] * (
             width * height - len(self._cells)

@@ -14,7 +14,7 @@ from textual.widgets.text_area import Edit, EditResult
 
 from ...graphemes import grapheme_end, grapheme_start
 from ...sanitize import show_controls
-from ..conversations.origin import Origin, Source, all_from
+from ..conversations.origin import Origin, Origins, all_from
 from ..terminal.ascii import AsWritten
 from .kept_rows import Kept
 from .text_box import TextBox
@@ -44,14 +44,14 @@ class Prompt(AsWritten, Kept, TextBox):
     """
 
     class Submitted(Message):
-        """Enter was pressed. text: with the pasted texts in the place of their tokens; sources: of its
+        """Enter was pressed. text: with the pasted texts in the place of their tokens; origins: of its
         characters, as `origin` has them.
         """
 
-        def __init__(self, text: str, sources: bytes) -> None:
+        def __init__(self, text: str, origins: bytes) -> None:
             super().__init__()
             self.text = text
-            self.sources = sources
+            self.origins = origins
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -64,11 +64,11 @@ class Prompt(AsWritten, Kept, TextBox):
         self.earlier: Sequence[str] = ()
         self.emptied = ""  # what was taken away, until something else is loaded
         self._at: int | None = None  # which of the earlier ones is shown
-        self._draft = "", b""  # what was typed before going there, and its sources
+        self._draft = "", b""  # what was typed before going there, and its origins
         self._pasted: dict[int, str] = {}
-        self._origin = Origin()
+        self._origins = Origins()
         self.revision = 0  # changes with the text
-        self._source: Source = "typed"  # of what is put in now
+        self._origin: Origin = "typed"  # of what is put in now
 
     @property
     def value(self) -> str:
@@ -76,25 +76,25 @@ class Prompt(AsWritten, Kept, TextBox):
         return _TOKEN.sub(lambda token: self._pasted.get(int(token[1]), token[0]), self.text)
 
     @property
-    def sources(self) -> bytes:
+    def origins(self) -> bytes:
         """Where each character of `value` came from, as `origin` has it."""
-        parts, sources, at = [], self._origin.sources, 0
+        parts, origins, at = [], self._origins.codes, 0
         for token in _TOKEN.finditer(self.text):
             if (pasted := self._pasted.get(int(token[1]))) is not None:
                 start = token.start()
-                parts += [sources[at:start], sources[start : start + 1] * len(pasted)]
+                parts += [origins[at:start], origins[start : start + 1] * len(pasted)]
                 at = token.end()
-        return b"".join([*parts, sources[at:]])
+        return b"".join([*parts, origins[at:]])
 
-    def load(self, text: str, sources: bytes = b"") -> None:
-        """Replace the text and put the cursor at its end. sources: of its characters, if that is known."""
+    def load(self, text: str, origins: bytes = b"") -> None:
+        """Replace the text and put the cursor at its end. origins: of its characters, if that is known."""
         self._at, self.emptied = None, ""
-        self._show(text, sources)
+        self._show(text, origins)
 
     def edit(self, edit: Edit) -> EditResult:
         """Every change of the text but `load`, undo and redo."""
         result = super().edit(edit)
-        self._note(self._source)
+        self._note(self._origin)
         return result
 
     def undo(self) -> None:
@@ -107,9 +107,9 @@ class Prompt(AsWritten, Kept, TextBox):
         super().redo()
         self._note("back")
 
-    def _note(self, source: Source) -> None:
+    def _note(self, origin: Origin) -> None:
         self.revision += 1
-        self._origin.update(self.text, source)
+        self._origins.update(self.text, origin)
 
     def empty(self) -> None:
         """Take the text away, so that it can be recalled, or brought back by undo."""
@@ -124,16 +124,16 @@ class Prompt(AsWritten, Kept, TextBox):
         if text.count("\n") >= _FOLD_LINES or len(text) > _FOLD_CHARACTERS:
             text = self._fold(text)
         start, end = self.selection
-        self._source = "pasted"
+        self._origin = "pasted"
         try:
             self.replace(text, start, end, maintain_selection_offset=False)
         finally:
-            self._source = "typed"
+            self._origin = "typed"
 
     def on_key(self, event: events.Key) -> None:
         """Send; other keys are the text area's."""
         if event.key == "enter":
-            self.post_message(self.Submitted(self.value, self.sources))
+            self.post_message(self.Submitted(self.value, self.origins))
             event.stop()
             event.prevent_default()
 
@@ -200,19 +200,19 @@ class Prompt(AsWritten, Kept, TextBox):
         if not 0 <= at + step <= len(self.earlier):
             return False
         if self._at is None:
-            self._draft = self.value, self.sources
+            self._draft = self.value, self.origins
         at += step
         self._at = at if at < len(self.earlier) else None
         self._show(*((self.earlier[at],) if at < len(self.earlier) else self._draft))
         return True
 
-    def _show(self, text: str, sources: bytes = b"") -> None:
+    def _show(self, text: str, origins: bytes = b"") -> None:
         self._pasted.clear()
         text = show_controls(text)
         self.text = self._fold(text) if len(text) > _LOAD_CHARACTERS else text
         self.revision += 1
-        known = len(sources) == len(self.text)
-        self._origin.reset(self.text, sources if known else all_from("back", len(self.text)))
+        known = len(origins) == len(self.text)
+        self._origins.reset(self.text, origins if known else all_from("back", len(self.text)))
         self.move_cursor(self.document.end)
 
     def _fold(self, text: str) -> str:

@@ -25,7 +25,7 @@ from ...render.strips import text_styles
 from ...themes import contrast
 from ..terminal.ascii import AsWritten
 from .kept_rows import RowView
-from .message import GLYPHS, Message, Role
+from .message_rows import GLYPHS, MessageRows, Role
 
 _MARGIN = 2  # columns left of the text, where the cursor is
 _SPACE = 1  # columns right of the text, before the scroll bar
@@ -44,7 +44,6 @@ class Transcript(AsWritten, RowView, can_focus=True):
         "transcript--user",
         "transcript--assistant",
         "transcript--system",
-        "transcript--error",
         "transcript--cursor",
     }
     DEFAULT_CSS = """
@@ -56,7 +55,6 @@ class Transcript(AsWritten, RowView, can_focus=True):
         & > .transcript--user { background: $surface; color: $foreground; }
         & > .transcript--assistant { color: $foreground; }
         & > .transcript--system { color: $chat-muted; }
-        & > .transcript--error { color: $error; }
         & > .transcript--cursor { color: $accent; }
     }
     """
@@ -66,7 +64,7 @@ class Transcript(AsWritten, RowView, can_focus=True):
     def __init__(self, *, ascii: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
         self._ascii = ascii
-        self._messages: list[Message] = []
+        self._messages: list[MessageRows] = []
         self._width = 0  # of the text, as of the last layout
         self._heights: list[int] = []
         self._tops: list[int] = [0]  # the row each message begins at, and where the last one ends
@@ -74,12 +72,12 @@ class Transcript(AsWritten, RowView, can_focus=True):
         self._palettes: dict[str, Palette] = {}
 
     @property
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[MessageRows, ...]:
         """The messages from top to bottom."""
         return tuple(self._messages)
 
     @property
-    def current(self) -> Message | None:
+    def current(self) -> MessageRows | None:
         """The message with the cursor."""
         return None if self.cursor is None else self._messages[self.cursor]
 
@@ -88,7 +86,7 @@ class Transcript(AsWritten, RowView, can_focus=True):
         """Whether the end is on screen, and stays there."""
         return self._following
 
-    def show(self, messages: Iterable[Message]) -> None:
+    def show(self, messages: Iterable[MessageRows]) -> None:
         """Show these messages in place of what was there, from the newest."""
         self.cursor = None
         self._messages = list(messages)
@@ -99,7 +97,7 @@ class Transcript(AsWritten, RowView, can_focus=True):
         self._settle(0, 0)
         self.refresh()
 
-    def add(self, message: Message) -> None:
+    def add(self, message: MessageRows) -> None:
         """Show one more message at the bottom."""
         message.place(len(self._messages))
         self._messages.append(message)
@@ -122,8 +120,9 @@ class Transcript(AsWritten, RowView, can_focus=True):
             return
         number = len(self._messages) if self.cursor is None else self.cursor
         self.cursor = max(0, min(number + step, len(self._messages) - 1))
-        top, bottom = self._tops[self.cursor], self._tops[self.cursor + 1]
-        if top < self.scroll_offset.y or bottom > self.scroll_offset.y + self.size.height:
+        rows = self._tops[self.cursor : self.cursor + 2]  # fewer before the first layout
+        first, stop = self.scroll_offset.y, self.scroll_offset.y + self.size.height
+        if len(rows) < 2 or rows[0] < first or rows[1] > stop:
             self.reveal(self.cursor)
 
     def flush(self) -> None:

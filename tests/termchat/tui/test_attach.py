@@ -117,14 +117,14 @@ def test_N017_addresses_names_packages_and_decorators_are_text(folder: Path, tex
 
 def test_N018_only_what_was_typed_goes_along(folder: Path) -> None:
     text = "log @notes.txt end @README"
-    sources = all_from("pasted", 19) + all_from("typed", len(text) - 19)
-    files = gather(text, sources, folder)
+    origins = all_from("pasted", 19) + all_from("typed", len(text) - 19)
+    files = gather(text, origins, folder)
     assert [each.name for each in files.going] == ["README"]
     assert (files.problems, files.asked) == ([], [])
     assert files.notes == [
         "@notes.txt stands in pasted text, so the file does not go along; a mention that is typed attaches it"
     ]
-    both = gather(f"{text} @notes.txt", sources + all_from("typed", 11), folder)
+    both = gather(f"{text} @notes.txt", origins + all_from("typed", 11), folder)
     assert [each.name for each in both.going] == ["README", "notes.txt"]
     assert both.notes == []
 

@@ -41,7 +41,7 @@ class StandIn:
     def want(self, **wanted: Any) -> None:
         self.wanted = SimpleNamespace(**wanted)
 
-    def give_back(self, conversation: Any, texts: list[str], sources: bytes = b"") -> None:
+    def give_back(self, conversation: Any, texts: list[str], origins: bytes = b"") -> None:
         self.back += texts
 
     async def type(self, line: str) -> None:

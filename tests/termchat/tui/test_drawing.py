@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from termchat.tui.widgets.kept_rows import RowView
 from termchat.tui.widgets.lines import Lines
-from termchat.tui.widgets.message import Message
+from termchat.tui.widgets.message_rows import MessageRows
 from termchat.tui.widgets.transcript import Transcript
 
 SAID = (
@@ -73,7 +73,7 @@ async def test_the_terminal_has_what_a_full_drawing_gives(
         await drawn(driver, terminal)
         transcript = driver.main.view.transcript
         transcript.follow()
-        transcript.add(Message("x", "assistant", complete=False))
+        transcript.add(MessageRows("x", "assistant", complete=False))
         for piece in ("a", " b", " c\n\n", "d"):  # changes of a row, with nothing scrolling
             transcript.messages[-1].append(piece)
             transcript.flush()

@@ -11,18 +11,18 @@ from ...render import Document, Row
 from ...render.wrap import rows_of
 from ...sanitize import visible
 
-Role = Literal["user", "assistant", "system", "error"]
+Role = Literal["user", "assistant", "system"]
 
-GLYPHS: Mapping[Role, str] = {"user": "❯", "assistant": "◆", "system": "○", "error": "✗"}
+GLYPHS: Mapping[Role, str] = {"user": "❯", "assistant": "◆", "system": "○"}
 LINES = 1 << 32
 """So many numbers are there for the logical lines of a message; one half is for its thinking."""
 
-_AS_TYPED = ("user", "system", "error")
+_AS_TYPED = ("user", "system")
 _LIVE_THINKING_ROWS = 6  # of the thinking that goes on, so much is shown
 _BAR = "│ "  # before the thinking
 
 
-class Message:
+class MessageRows:
     """A message. `append` only stores; `layout` renders what has come since, and nothing else.
 
     label: who speaks. note: parts of the line below, such as the speed; between: what stands between them. No
