@@ -143,8 +143,9 @@ def _named(key: str) -> str | None:
 
 def _sent_as(name: str) -> str:
     """The key that a terminal without reports of its own makes of alt and a letter."""
-    letter = name.removeprefix("alt+")
-    return next((key.key for key in keys_of(f"\x1b{letter}")), name) if len(letter) == 1 else name
+    alt, _, letter = name.partition("+")
+    known = keys_of(f"\x1b{letter}") if alt == "alt" and len(letter) == 1 else ()
+    return next((key.key for key in known), name)
 
 
 def _is_sign(name: str) -> bool:
