@@ -6,8 +6,7 @@ into values, only pass them on. Row count, lengths and block tables are data of 
 program.
 
 Shapes. A value is a matrix [rows, columns], float32 unless said otherwise, one row a token. Heads lie side by
-side in
-the columns: [rows, heads * head_dim].
+side in the columns: [rows, heads * head_dim].
 
 Numerics contract: the bits of a row of a result depend on that row of the inputs (and on its own keys) alone;
 not on the number of rows, their order, the padding, the number of threads or the instruction set. Attention
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +55,14 @@ class Inputs:
     block_tables: Value
     sample_rows: Value
     sampling: Value
+
+
+class Rotation(NamedTuple):
+    """Rotary tables where a backend wants them, float32 [positions, head_dim / 2]."""
+
+    cos: Value
+    sin: Value
+    layout: RopeLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout
+from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
 from ..stored import canonical, mapping_of
 from ..weights import FORMATS, GROUP, Plain, Stored, Weight, blocks_of_rows
@@ -15,6 +15,7 @@ from . import can_compute, unavailable_reason
 from .library import (
     CACHE_FORMAT_NUMBERS,
     FORMAT_NUMBERS,
+    MOST_HEAD_DIM,
     STORED_NUMBERS,
     Message,
     Source,
@@ -23,9 +24,8 @@ from .library import (
     load,
 )
 from .program import NativeProgram
-from .recorder import Matrix, Rotation
+from .recorder import Matrix
 
-_LARGEST_HEAD = 1024
 _LARGEST_PENDING = 1 << 24
 """Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
 _LARGEST_READ = 1 << 30
@@ -172,8 +172,8 @@ class NativeBackend:
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed; once, before the first capture."""
-        if shape.head_dim > _LARGEST_HEAD:
-            raise ValueError(f"backend native takes heads of up to {_LARGEST_HEAD}, not {shape.head_dim}")
+        if shape.head_dim > MOST_HEAD_DIM:
+            raise ValueError(f"backend native takes heads of up to {MOST_HEAD_DIM}, not {shape.head_dim}")
         message = (
             f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, "
             "more than this machine has; lower kv_memory or kv_blocks"

@@ -54,6 +54,10 @@ STORED_NUMBERS = {type: number for number, type in enumerate(_REPACKED.split())}
 """`Stored` of stored.hpp: the types of blocks that the library repacks."""
 
 
+MOST_HEAD_DIM = 1024
+"""`kMostHeadDim` of paged_cache.hpp."""
+
+
 class Source(Structure):
     """A block of rows to be repacked: addresses, byte strides (matrix.hpp). stored: type of blocks, or -1."""
 
@@ -181,6 +185,7 @@ def _interface() -> str:
     lines += [f"Step {ALIGNMENT}\n", *(f"Step.{count}\n" for count in Counts._fields)]
     for name, dtype, shape in ARRAYS:
         lines.append(f"Step.{name} {dtype.str[1:]} {' * '.join(shape)}\n")
+    lines.append(f"kMostHeadDim {MOST_HEAD_DIM}\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
     lines += [f"Gate.{gate} {number}\n" for number, gate in enumerate(GATES)]
     for number, form in enumerate(FORMATS.values()):

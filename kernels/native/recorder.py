@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from ..interface import Float32, Gate, Inputs, RopeLayout
+from ..interface import Float32, Gate, Inputs, Rotation
 from .library import Kind
 
 
@@ -21,14 +21,6 @@ class Matrix(NamedTuple):
     quantized: bool
     plain: bool
     halves: bool = False
-
-
-class Rotation(NamedTuple):
-    """Rotary tables, float32 [positions, head_dim / 2], C-contiguous."""
-
-    cos: Float32
-    sin: Float32
-    layout: RopeLayout
 
 
 class Symbol(NamedTuple):

@@ -16,6 +16,7 @@ from ..interface import (
     Int32,
     Limits,
     RopeLayout,
+    Rotation,
     StepOutput,
 )
 from ..machine import usable_cpus
@@ -24,7 +25,7 @@ from ..stored import canonical
 from ..weights import Weight, dequantize
 from .cache import PagedCache
 from .device import find_device, free_bytes
-from .operations import ReferenceOperations, Rotation, Sampled
+from .operations import ReferenceOperations
 from .self_check import rows_are_independent
 from .work import KEYS
 
@@ -149,5 +150,5 @@ class ReferenceProgram:
         with torch.inference_mode():
             operations = ReferenceOperations(step, self._backend.cache, self._backend.torch_device)
             result = self._forward(operations, operations.inputs())
-        assert isinstance(result, Sampled), "a forward returns what sample returned"
-        return StepOutput(result.tokens, result.logits if logits else None)
+        assert isinstance(result, StepOutput), "a forward returns what sample returned"
+        return result if logits else StepOutput(result.tokens, None)

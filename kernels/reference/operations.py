@@ -6,7 +6,7 @@ exp, silu, softmax) and torch's sums round by vector width, position or thread c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import torch
@@ -14,30 +14,13 @@ from torch import Tensor
 
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
-from ..interface import Float32, Gate, Inputs, Int32, RopeLayout
+from ..interface import Gate, Inputs, Rotation, StepOutput
 from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache
 from .linear import linear
 from .numerics import exp, tree_sum
 from .work import Work, work_of
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Rotary tables on the device, float32 [positions, head_dim / 2]."""
-
-    cos: Tensor
-    sin: Tensor
-    layout: RopeLayout
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """The value of `sample`: tokens, and the logits they were drawn from."""
-
-    tokens: Int32
-    logits: Float32
 
 
 class ReferenceOperations:
@@ -139,7 +122,7 @@ class ReferenceOperations:
         """Rows by number."""
         return x.index_select(0, rows)
 
-    def sample(self, logits: Tensor, sampling: Step) -> Sampled:
+    def sample(self, logits: Tensor, sampling: Step) -> StepOutput:
         """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()
-        return Sampled(rules.sample(scores, sampling), scores)
+        return StepOutput(rules.sample(scores, sampling), scores)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..interface import (
     Int32,
     Limits,
     RopeLayout,
+    Rotation,
     StepOutput,
 )
 from ..machine import free_memory
@@ -30,23 +30,6 @@ from .quantized import attend, lane_sum, product
 
 Cache = NDArray[Any]
 """Keys and values, [2, layers, slots, kv_heads, head_dim]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Tables [positions, head_dim / 2]."""
-
-    cos: Float32
-    sin: Float32
-    layout: RopeLayout
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Tokens and the logits they were drawn from."""
-
-    tokens: Int32
-    logits: Float32
 
 
 class QuantizedOperations:
@@ -156,9 +139,9 @@ class QuantizedOperations:
         """Rows by number."""
         return x[rows]
 
-    def sample(self, logits: Float32, sampling: Step) -> Sampled:
+    def sample(self, logits: Float32, sampling: Step) -> StepOutput:
         """The rules of kernels/sampling.py."""
-        return Sampled(rules.sample(logits, sampling), logits)
+        return StepOutput(rules.sample(logits, sampling), logits)
 
 
 class QuantizedBackend:
@@ -236,15 +219,8 @@ class QuantizedProgram:
     def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
         """Compute a step, at once."""
         operations = QuantizedOperations(step, self._backend.cache, self._backend.block_size)
-        inputs = Inputs(
-            step.tokens,
-            step.positions,
-            step.slots,
-            step.sequences,
-            step.block_tables,
-            step.sample_rows,
-            step,
-        )
+        rows = step.tokens, step.positions, step.slots, step.sequences
+        inputs = Inputs(*rows, step.block_tables, step.sample_rows, step)
         result = self._forward(operations, inputs)
-        assert isinstance(result, Sampled), "a forward returns what sample returned"
-        return StepOutput(result.tokens, result.logits if logits else None)
+        assert isinstance(result, StepOutput), "a forward returns what sample returned"
+        return result if logits else StepOutput(result.tokens, None)

@@ -220,26 +220,23 @@ std::string interface() {
     STEP_ARRAYS(ARRAY)
 #undef COUNT
 #undef ARRAY
-#define NUMBER(type, name) result += #type "." #name " " + std::to_string((int)type::name) + "\n"
-#define NUMBERS_4(type, a, b, c, d) NUMBER(type, a), NUMBER(type, b), NUMBER(type, c), NUMBER(type, d)
-    NUMBERS_4(OpKind, embedding, norm, gated, add), NUMBERS_4(OpKind, scale, cap, rope, kv_write);
-    NUMBER(OpKind, gather), NUMBER(OpKind, quantize);
-    NUMBERS_4(OpKind, linear, gated_linear, attention, sample);
-    NUMBERS_4(Gate, silu, gelu_tanh, gelu, clamped);
-#undef NUMBERS_4
-#undef NUMBER
     auto figures = [&](const char* name, std::initializer_list<int> numbers) {
         result += name;
         for (int number : numbers) result += " " + std::to_string(number);
         result += "\n";
     };
+#define KIND(name) figures("OpKind." #name, {(int)OpKind::name});
+#define GATE(name) figures("Gate." #name, {(int)Gate::name});
 #define PACKED(name, ...) figures("Format." #name, {(int)Format::name, __VA_ARGS__});
 #define PLAIN(name, type) figures("Format." #name, {(int)Format::name, 8 * (int)sizeof(type)});
 #define CACHE(name, values, scale) \
     figures("CacheFormat." #name, {(int)CacheFormat::name, (int)sizeof(TileOf<Format::values>::Value), scale});
 #define STORED(name, values, bytes, format) \
     figures("Stored." #name, {(int)Stored::name, values, bytes, (int)Format::format});
-    PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN) CACHE_FORMATS(CACHE) STORED_TYPES(STORED)
+    figures("kMostHeadDim", {kMostHeadDim});
+    OP_KINDS(KIND) GATES(GATE) PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN) CACHE_FORMATS(CACHE) STORED_TYPES(STORED)
+#undef KIND
+#undef GATE
 #undef PACKED
 #undef PLAIN
 #undef CACHE

@@ -101,7 +101,8 @@ static void finish(Partial p, int head_dim, float* out) {
     if (whole < head_dim) store_first(out + whole, load(p.values + whole) * inverse, head_dim - whole);
 }
 
-// Turns the scores of one vector's span, capped if there is a cap, into weights 2^(score - maximum). Only keys low to high are seen.
+// Turns the scores of one vector's span, capped if there is a cap, into weights 2^(score - maximum). Only keys low to
+// high are seen.
 INLINE void soften(float* scores, Partial p, int low, int high, float cap) {
     int begin = low / kLanes * kLanes, end = padded(high, kLanes);
     for (int i = begin; cap && i < end; i += kLanes) store(scores + i, tanh32(load(scores + i)) * splat(cap));

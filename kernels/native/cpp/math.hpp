@@ -40,12 +40,6 @@ INLINE float exp2_32(float x) {
 
 INLINE Vec absolute(Vec x) { return as_float(as_int(x) & splat_int(0x7fffffff)); }
 
-INLINE float exp32(float x) {
-    float lanes[kLanes];
-    store(lanes, exp32(splat(x)));
-    return lanes[0];
-}
-
 INLINE Vec tanh32(Vec x) {
     Vec z = x * x, y = z * splat(-0x1.75e1d4p-8f);
     y = (y + splat(0x1.52269cp-6f)) * z;

@@ -1,4 +1,4 @@
-// What top_k, top_p and min_p leave of one row's tokens: rule 5 of kernels/sampling.py, without sorting the vocabulary.
+// What top_k, top_p and min_p leave of one row's tokens: rule 6 of kernels/sampling.py, without sorting the vocabulary.
 #pragma once
 
 #include <vector>

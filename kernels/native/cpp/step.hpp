@@ -38,12 +38,16 @@ struct Step {
     bool find(const char* buffer, size_t bytes);
 };
 
-enum class OpKind : int32_t {
-    embedding, norm, gated, add, scale, cap, rope, kv_write, gather, quantize,  // row by row
-    linear, gated_linear, attention, sample,
-};
+// Those of the first line work row by row.
+#define OP_KINDS(F)                                                                                     \
+    F(embedding) F(norm) F(gated) F(add) F(scale) F(cap) F(rope) F(kv_write) F(gather) F(quantize)      \
+    F(linear) F(gated_linear) F(attention) F(sample)
+#define GATES(F) F(silu) F(gelu_tanh) F(gelu) F(clamped)
 
-enum class Gate : int32_t { silu, gelu_tanh, gelu, clamped };
+#define NAME(name) name,
+enum class OpKind : int32_t { OP_KINDS(NAME) };
+enum class Gate : int32_t { GATES(NAME) };
+#undef NAME
 
 // A part of the columns of a buffer.
 struct View {

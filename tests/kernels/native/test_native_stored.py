@@ -11,7 +11,7 @@ from kernels.stored import canonical
 from kernels.weights import BLOCKS, FORMATS, Packed, Stored, blocks_of_rows
 from stored_blocks import FLOATS, put, random_blocks
 
-PACKED = sorted(type for type, (_, _, format) in BLOCKS.items() if FORMATS[format].packed)
+PACKED = sorted(type for type, block in BLOCKS.items() if FORMATS[block.format].packed)
 COLUMNS = 512
 ODD = np.array([0, -0.0, 6e-8, -6e-7, 1e-5, 3e-4, -0.02, 0.3, 7, -40], np.float16)
 
