@@ -11,8 +11,6 @@ import platformdirs
 
 from .files import PathError
 
-__all__ = ["PathError", "Paths", "data_file"]
-
 
 @dataclass(frozen=True, slots=True)
 class Paths:

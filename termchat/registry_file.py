@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from . import units
 from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
 from .settings import SAMPLING, check_engine, check_sampling
@@ -85,6 +86,11 @@ class ModelEntry:
             if isinstance(source, PyPISource):
                 return PurePosixPath(source.member).name
         return None
+
+    @property
+    def facts(self) -> list[str]:
+        """What one wants to know before it is downloaded: its size and licence, as far as they are known."""
+        return [fact for fact in (units.size(self.size) if self.size else "", self.licence) if fact]
 
 
 class Registries(NamedTuple):

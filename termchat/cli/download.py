@@ -6,7 +6,6 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Self
 
-from .. import units
 from ..download.progress import Progress, format_progress
 from ..registry import NotDownloadedError, Registry, ResolvedModel
 from ..registry_file import ModelEntry
@@ -104,6 +103,5 @@ def repair(console: Console, registry: Registry, name: str) -> None:
 
 def described(entry: ModelEntry) -> str:
     """The model with what one wants to know before downloading it."""
-    known = [units.size(entry.size) if entry.size is not None else "", entry.licence]
-    details = ", ".join(part for part in known if part)
+    details = ", ".join(entry.facts)
     return f"the model {entry.name} ({details})" if details else f"the model {entry.name}"

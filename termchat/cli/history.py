@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 
 from ..registry import model_title
 from ..sanitize import one_line
+from ..units import date
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
@@ -66,7 +66,7 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
         return
     rows = [["ID", "LAST USED", "MESSAGES", "MODEL", "TITLE"]]
     rows += [
-        [item.id, _date(item.updated), str(item.messages), model_title(item.model), item.title]
+        [item.id, date(item.updated), str(item.messages), model_title(item.model), item.title]
         for item in found
     ]
     console.print_table(rows)
@@ -107,7 +107,7 @@ def search_history(console: Console, words: tuple[str, ...], limit: int, as_json
         console.print_json([{name: getattr(hit, name) for name in fields} for hit in hits])
         return
     rows = [["ID", "WRITTEN", "BY", "TEXT"]]
-    rows += [[hit.conversation_id, _date(hit.created), hit.role, hit.snippet] for hit in hits]
+    rows += [[hit.conversation_id, date(hit.created), hit.role, hit.snippet] for hit in hits]
     console.print_table(rows)
 
 
@@ -159,10 +159,3 @@ def purge_history(console: Console) -> None:
     with open_store(console) as store:
         count = store.purge_deleted()
     console.output.write(f"conversations removed for good: {count}\n")
-
-
-def _date(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError, OSError):
-        return ""

@@ -4,8 +4,7 @@
 `Palette` turns the style names in its rows into a theme's colours.
 """
 
-from ..sanitize import sanitize
 from .document import Document
 from .strips import Palette, Row
 
-__all__ = ["Document", "Palette", "Row", "sanitize"]
+__all__ = ["Document", "Palette", "Row"]

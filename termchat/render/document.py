@@ -7,7 +7,7 @@ import sys
 
 from textual.selection import Selection
 
-from ..sanitize import LineEnds, visible
+from ..sanitize import LineEnds
 from .blocks import BlockParser, LineParser
 from .fence import Code
 from .leaf import Leaf
@@ -64,11 +64,6 @@ class Document:
         self._complete = self._unread = self._unlaid = True
 
     @property
-    def source(self) -> str:
-        """The text so far as it is drawn: control characters are signs."""
-        return visible(self.text)
-
-    @property
     def text(self) -> str:
         """The text so far, with newlines as line ends."""
         self._parse()
@@ -79,11 +74,10 @@ class Document:
         """Rows as of the last `layout`."""
         return len(self._rows) + sum(len(leaf.rows) for leaf in self._tail)
 
-    def code_blocks(self, *, drawn: bool = True) -> list[str]:
-        """Return the code of each code block: as it is drawn, or as it was written."""
+    def code_blocks(self) -> list[str]:
+        """Return the code of each code block, as it was written."""
         self._parse()
-        blocks = [leaf.code for leaf in self._parser.leaves if isinstance(leaf, Code)]
-        return list(map(visible, blocks)) if drawn else blocks
+        return [leaf.code for leaf in self._parser.leaves if isinstance(leaf, Code)]
 
     def layout(self, width: int) -> int:
         """Bring the rows up to date for `width` cells; return the first that may differ from before."""

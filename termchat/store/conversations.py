@@ -81,12 +81,10 @@ class ConversationTable:
         """The conversation used last."""
         return next(iter(self.list_conversations(limit=1)), None)
 
-    def list_conversations(self, limit: int = -1, offset: int = 0) -> list[StoredConversation]:
-        """ConversationTable, the one used last first. limit -1 is all."""
+    def list_conversations(self, limit: int = -1) -> list[StoredConversation]:
+        """All conversations, the one used last first. limit -1 is all."""
         rows = self.database.query(
-            f"{_SELECT} WHERE deleted IS NULL ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?",
-            limit,
-            offset,
+            f"{_SELECT} WHERE deleted IS NULL ORDER BY updated DESC, rowid DESC LIMIT ?", limit
         )
         return [conversation_of(row) for row in rows]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from ..files import write_private
 from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage
+from ..units import date
 from .errors import StoreError
 from .store import Store
 from .values import clean, load_json
@@ -84,32 +85,12 @@ def conversation_as_dict(
     conversation: StoredConversation, messages: Iterable[StoredMessage]
 ) -> dict[str, Any]:
     """A conversation and its messages as JSON values."""
-    return {
-        "id": conversation.id,
-        "title": conversation.title,
-        "model": conversation.model,
-        "system": conversation.system,
-        "params": dict(conversation.params),
-        "leaf_id": conversation.leaf_id,
-        "forked_from": conversation.forked_from,
-        "created": conversation.created,
-        "updated": conversation.updated,
-        "messages": [
-            {
-                "id": message.id,
-                "parent_id": message.parent_id,
-                "role": message.role,
-                "status": message.status,
-                "text": message.text,
-                "thinking": message.thinking,
-                "model": message.model,
-                "finish_reason": message.finish_reason,
-                "metrics": dict(message.metrics),
-                "created": message.created,
-            }
-            for message in messages
-        ],
-    }
+    names = ("id", "title", "model", "system", "params", "leaf_id", "forked_from", "created", "updated")
+    content = {name: getattr(conversation, name) for name in names}
+    content["messages"] = [asdict(message) for message in messages]
+    for message in content["messages"]:
+        del message["conversation_id"]
+    return content
 
 
 def _import(store: Store, item: Mapping[str, Any], where: str) -> StoredConversation:
@@ -204,7 +185,7 @@ def _seconds(item: Mapping[str, Any], key: str, where: str, default: float) -> f
 
 
 def _markdown(conversation: StoredConversation, branch: Sequence[StoredMessage]) -> str:
-    lines = [f"# {conversation.title or conversation.id}", "", f"{_date(conversation.created)}", ""]
+    lines = [f"# {conversation.title or conversation.id}", "", date(conversation.created), ""]
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
     for message in branch:
@@ -216,7 +197,7 @@ def _markdown(conversation: StoredConversation, branch: Sequence[StoredMessage])
 
 
 def _text(conversation: StoredConversation, branch: Sequence[StoredMessage]) -> str:
-    lines = [conversation.title or conversation.id, _date(conversation.created), ""]
+    lines = [conversation.title or conversation.id, date(conversation.created), ""]
     if conversation.system:
         lines += ["[System]", conversation.system, ""]
     for message in branch:
@@ -228,10 +209,3 @@ def _heading(message: StoredMessage) -> str:
     who = {"user": "You", "assistant": message.model or "Assistant", "system": "System", "tool": "Tool"}
     unfinished = f" ({message.status})" if message.status != "done" else ""
     return who[message.role] + unfinished
-
-
-def _date(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError, OSError):
-        return ""

@@ -11,6 +11,7 @@ from textual.keys import _character_to_key, key_to_character
 
 from ..errors import did_you_mean
 from .command import Command
+from .terminal.reports import keys as keys_of
 
 NAMES = {
     "escape": "esc",
@@ -88,6 +89,8 @@ class Keys:
                 )
             else:
                 names.append(name)
+                if (sent := _sent_as(name)) != name:
+                    self.warnings.append(f"[keys] {id}: for {key} most terminals send {shown(sent)}")
         return ",".join(names) if names or not text.strip() else None
 
     def _settle(self) -> None:
@@ -136,6 +139,13 @@ def _named(key: str) -> str | None:
     if any(modifier not in MODIFIERS for modifier in modifiers):
         return None
     return "+".join([*modifiers, name])
+
+
+def _sent_as(name: str) -> str:
+    """The key that a terminal without reports of its own makes of alt and a letter."""
+    alt, _, letter = name.partition("+")
+    known = keys_of(f"\x1b{letter}") if alt == "alt" and len(letter) == 1 else ()
+    return next((key.key for key in known), name)
 
 
 def _is_sign(name: str) -> bool:

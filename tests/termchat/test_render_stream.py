@@ -108,7 +108,7 @@ def test_streamed_rows_equal_rows_at_once(seed: int) -> None:
     document.finish()
     whole = Document(text, markdown=markdown, complete=True)
     assert same(rows(document, width), rows(whole, width)), f"seed {seed}, width {width}"
-    assert document.source == whole.source
+    assert document.text == whole.text
     assert document.code_blocks() == whole.code_blocks()
 
 

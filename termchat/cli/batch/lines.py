@@ -10,10 +10,9 @@ from typing import Any, BinaryIO
 from engine import Message, SamplingParams
 
 from ...errors import did_you_mean, shown
+from ...messages import ROLES
 from ..errors import CliError
-
-LIMIT_BYTES = 64 << 20
-"""Length of a line; no model's context holds more."""
+from ..stdin import LIMIT_BYTES
 
 LONGEST_NUMBER = 1000
 """Digits; what any setting or id needs by far."""
@@ -148,7 +147,7 @@ def _messages(value: Any) -> list[Message]:
         where = f"messages[{number}]"
         if not isinstance(item, dict) or set(item) != {"role", "content"}:
             raise ValueError(f"{where} must be an object with role and content")
-        if item["role"] not in ("system", "user", "assistant", "tool"):
+        if item["role"] not in ROLES:
             raise ValueError(f"{where}.role must be system, user, assistant or tool")
         messages.append(Message(item["role"], _text(item["content"], f"{where}.content")))
     return messages

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from ...units import size
 from ..conversations.conversation import Conversation
 from ..engines.model_slot import ModelSlot
 from ..screens.dialogs import Choose
@@ -23,12 +22,11 @@ async def model_answers(ui: Ui, conversation: Conversation) -> bool:
     gone = slot.state == "failed" and slot.model is None and conversation.messages
     if (slot.state == "absent" and conversation.messages) or gone:
         entry = slot.entry
-        facts = [size(entry.size) if entry.size else "", entry.licence] if entry is not None else []
         download: list[Answer] = [("download it", lambda: _download(slot))] if entry is not None else []
         return await _ask(
             ui,
             f"{slot.title} is not on this machine",
-            ", ".join(fact for fact in facts if fact) or slot.error,
+            ", ".join(entry.facts if entry is not None else ()) or slot.error,
             [*download, *_others(ui, conversation, slot)],
         )
     return await load(ui, slot, _others(ui, conversation, slot))

@@ -112,13 +112,13 @@ def _file_item(slot: ModelSlot, loaded: Set[str]) -> Item:
 def _item(status: ModelStatus, loaded: Set[str]) -> Item:
     entry = status.entry
     here = "●" if entry.name in loaded else "✓" if status.path is not None else "⇣"
-    facts = [size(entry.size) if entry.size else "", entry.licence]
+    facts = entry.facts
     if status.partial:
         facts.append(f"{size(status.partial)} fetched")
     text = Content.assemble(
         (f"{here} ", "$accent"),
         (f"{entry.name:<18}  ", "bold"),
-        ("  ".join(fact for fact in facts if fact), "$chat-muted"),
+        ("  ".join(facts), "$chat-muted"),
     )
     return Item(text, entry.name, Content.styled(f"  {entry.description}", "$chat-muted"))
 

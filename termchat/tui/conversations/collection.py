@@ -24,13 +24,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def stored(conversation: Conversation) -> str:
-    """Its id in the store. NotFoundError: it has none yet."""
-    if conversation.id is None:
-        raise NotFoundError("this conversation is not stored yet")
-    return conversation.id
-
-
 class Conversations:
     """All conversations, the one used last first. `shown` is the one on screen."""
 
@@ -144,7 +137,7 @@ class Conversations:
 
     async def rename(self, conversation: Conversation, title: str) -> None:
         """Give it another title; an empty one is made of its first message. NotFoundError."""
-        id = stored(conversation)
+        id = conversation.stored_id
         row = await self._call(lambda store: store.rename(id, title))
         conversation.row = replace(conversation.row, title=row.title, title_auto=row.title_auto)
         self._listener.conversations_changed()
@@ -176,7 +169,7 @@ class Conversations:
 
     async def fork(self, conversation: Conversation, message_id: int | None = None) -> Conversation:
         """A new conversation with a copy of the branch up to a message."""
-        id = stored(conversation)
+        id = conversation.stored_id
         return await self.add(lambda store: store.fork(id, message_id))
 
     async def add(self, make: Callable[[Store], StoredConversation]) -> Conversation:

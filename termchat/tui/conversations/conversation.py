@@ -16,6 +16,7 @@ from ...messages import (
     ending_of,
     newest_leaf,
 )
+from ...store import NotFoundError
 from .live_reply import PHASES, LiveReply
 from .origin import all_from
 
@@ -97,6 +98,13 @@ class Conversation:
     def id(self) -> str | None:
         """Its id in the store; None before its first message."""
         return self.row.id or None
+
+    @property
+    def stored_id(self) -> str:
+        """Its id in the store. NotFoundError: it has none yet."""
+        if not self.row.id:
+            raise NotFoundError("this conversation is not stored yet")
+        return self.row.id
 
     @property
     def title(self) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...errors import UserError
 from ...messages import StoredConversation, StoredMessage
-from ...store import NotFoundError, Store
+from ...store import Store
 from .conversation import Conversation
 from .listener import Listener
 from .store_thread import StoreThread
@@ -69,8 +69,7 @@ class OtherWindows:
 
     async def read_again(self, conversation: Conversation) -> None:
         """Take over what another process has written in a conversation. NotFoundError."""
-        if (id := conversation.id) is None:
-            raise NotFoundError("this conversation is not stored yet")
+        id = conversation.stored_id
         row, tree = await self._store.call(lambda store: (store.conversation(id), store.tree(id)))
         _replant(conversation, tree, row.leaf_id)
         self._listener.conversation_changed(conversation)

@@ -18,7 +18,7 @@ from ...store import ConversationBusyError, NotFoundError
 from ...thinking import OPEN, ThinkingSplitter
 from ..engines.model_slot import ModelSlot
 from ..engines.pool import EnginePool
-from .collection import Conversations, stored
+from .collection import Conversations
 from .conversation import HELD, Conversation
 from .listener import Listener
 from .live_reply import LiveReply
@@ -208,7 +208,7 @@ class Turns:
 
     async def _is_gone(self, conversation: Conversation) -> bool:
         try:
-            await self._store.call(lambda store: store.conversation(stored(conversation)))
+            await self._store.call(lambda store: store.conversation(conversation.stored_id))
         except NotFoundError:
             return True
         return False

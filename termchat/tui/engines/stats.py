@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..conversations.conversation import Conversation
 
-HISTORY = 600
+SAMPLES = 600
 """Samples kept for the plots: two minutes at five a second."""
 
 LEAST_SECONDS = 0.05
@@ -154,7 +154,7 @@ def _fits(snapshot: EngineSnapshot, shown: Conversation | None) -> int | None:
 
 
 def _samples() -> deque[float]:
-    return deque(maxlen=HISTORY)
+    return deque(maxlen=SAMPLES)
 
 
 @dataclass

@@ -55,13 +55,13 @@ class Manual(Static):
         for group in groups:
             lines.append(_heading(group))
             for command in self._commands:
-                if command.group == group and (command.key or command.slash) and command.id not in PLACES:
+                if command.group == group and command.id not in PLACES:
                     lines += _entry(self._keys.all(command.id), command.title, command.usage, width)
             if group == "Conversations":
                 first, last = (self._keys.all(PLACES[place]) for place in (0, -1))
                 lines += _entry(f"{first} … {last}", "conversation 1 to 9 of the list", "", width)
         lines.append(_heading("Your own keys"))
-        ids = ", ".join(command.id for command in self._commands if command.key)
+        ids = ", ".join(command.id for command in self._commands)
         how = 'In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'
         for text, style in ((how, ""), (ids, "$chat-muted")):
             lines += [Content.styled(row, style) for row in textwrap.wrap(text, width)]

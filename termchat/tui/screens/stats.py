@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...units import NOT_YET, count, milliseconds, number, rate
-from ..engines.stats import HISTORY, EngineStats, Timeline
+from ..engines.stats import SAMPLES, EngineStats, Timeline
 from ..glyphs import ASCII, Glyphs
 from ..widgets.figures import (
     bandwidth_lines,
@@ -45,7 +45,7 @@ class Plot(Vertical):
         self._unit = unit
         self._glyphs = glyphs
         self._spikes = spikes
-        self._store: Timeline | None = None
+        self._timeline: Timeline | None = None
         self._drawn = 0  # samples of it that are in the plot
         self._shown = ""
 
@@ -53,14 +53,14 @@ class Plot(Vertical):
         """Title and line."""
         yield Static("", markup=False)
         steps = ASCII_STEPS if self._glyphs is ASCII else STEPS
-        yield Spark(capacity=HISTORY, steps=steps, spikes=self._spikes)
+        yield Spark(capacity=SAMPLES, steps=steps, spikes=self._spikes)
 
     def update(self, values: Sequence[float], timeline: Timeline) -> None:
         """Draw these values of the timeline, oldest first: those that have come since the last time."""
         spark = self.query_one(Spark)
         new = timeline.count - self._drawn
-        if timeline is not self._store:
-            self._store, new = timeline, len(values)
+        if timeline is not self._timeline:
+            self._timeline, new = timeline, len(values)
             spark.clear()
         self._drawn = timeline.count
         if new:

@@ -101,6 +101,7 @@ class TerminalDriver(LinuxDriver):
         self._modes = _modes(self.fileno)
         self._input, self._reports = Input(), Reports()
         self._active = False
+        self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
         self._more.register(self.fileno, select.POLLIN)
 
@@ -109,6 +110,7 @@ class TerminalDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal."""
         self._input = Input()
+        self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._active = self._writer_thread is not None
         if self._active:
@@ -134,10 +136,27 @@ class TerminalDriver(LinuxDriver):
             self.write(CLEAR)
         self._active = False
         super().stop_application_mode()
+        self._speak()
 
     def restore(self) -> None:
         """Leave the terminal as it was found, at once and whatever else is going on."""
         restore(self.fileno, self._drawn, self._modes, clear=self._active)
+        self._speak()
+
+    def _hush(self) -> None:
+        """What a library written in another language says on standard error must not be drawn over."""
+        if self._errors is None and self._drawn != 2 and os.isatty(2):
+            self._errors = os.dup(2)
+            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(nowhere, 2)
+            os.close(nowhere)
+
+    def _speak(self) -> None:
+        """Standard error as it was."""
+        if self._errors is not None:
+            os.dup2(self._errors, 2)
+            os.close(self._errors)
+            self._errors = None
 
     # Job control
 

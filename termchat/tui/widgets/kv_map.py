@@ -13,9 +13,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ...sanitize import sanitize
+from ...themes import PALETTE_SIZE
 from .kept_rows import KeptRows
-
-PALETTE_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)

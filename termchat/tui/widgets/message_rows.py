@@ -68,7 +68,7 @@ class MessageRows:
 
     def code_blocks(self) -> list[str]:
         """The code of each code block, as written."""
-        return self._body.code_blocks(drawn=False)
+        return self._body.code_blocks()
 
     def place(self, number: int) -> None:
         """Make it the message of this number in its conversation, for selections."""

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...render.wrap import rows_of
-from ...units import number, size
+from ...units import number
 from ..engines.model_slot import ModelSlot
 from ..glyphs import Glyphs
 from .figures import MUTED, bar, cut
@@ -101,12 +101,11 @@ class Welcome(Static):
         target = registry.target(entry)
         if target is None:
             return [Content(slot.error), Content(""), Content.styled(f"{models} other models", MUTED)]
-        facts = [size(entry.size) if entry.size is not None else "", entry.licence]
         lines = [
             Content.assemble("The model ", (entry.name, "bold"), " answers, on this machine."),
             Content.styled(entry.description, MUTED),
             Content(""),
-            Content(", ".join(fact for fact in facts if fact)),
+            Content(", ".join(entry.facts)),
             Content.styled(f"to {_short(target.parent)}", MUTED),
             Content(""),
         ]

@@ -40,6 +40,8 @@ def test_every_command_can_have_a_key() -> None:
         ({"chat.delete": "ctrl+nothing"}, ("chat.delete", ""), "there is no key 'ctrl+nothing'"),
         ({"chat.delete": "cmd+x"}, ("chat.delete", ""), "there is no key 'cmd+x'"),
         ({"chat.remove": "ctrl+x"}, ("chat.delete", ""), "did you mean chat.rename"),
+        ({"chat.fork": "alt+f"}, ("chat.fork", "alt+f"), "for alt+f most terminals send ^→"),
+        ({"chat.fork": "alt+g"}, ("chat.fork", "alt+g"), None),
         ({"help": ""}, ("help", ""), None),
         ({"help": "F12, Ctrl+?"}, ("help", "F12 ^question_mark"), None),
         ({"message.copy": "w"}, ("message.copy", "w"), None),

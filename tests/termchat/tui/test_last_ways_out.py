@@ -21,7 +21,7 @@ MODES = re.compile(rb"\x1b\[\?(1049|1000|1003|1006|1015|1016|2004|1004|2048|25|7
 AS_BEFORE = {b"25": b"h", b"7": b"h"}
 
 BROKEN = """
-import asyncio, sys
+import asyncio, os, sys
 from termchat.tui import app
 from termchat.tui.terminal import reports
 from termchat.tui.screens import main as screen
@@ -50,9 +50,13 @@ elif kind == "task":
     def on(self, e):
         asyncio.create_task(task())
     screen.MainScreen.on_prompt_submitted = on
+elif kind == "words":
+    screen.MainScreen.on_prompt_submitted = lambda self, e: os.write(2, b"thread panicked\\n")
 
 from termchat.cli.main import run
-sys.exit(run(sys.argv[2:]))
+code = run(sys.argv[2:])
+os.write(2, b"standard error is back\\n")
+sys.exit(code)
 """
 
 
@@ -173,6 +177,18 @@ def test_a_task_that_nobody_waits_for_is_a_fault_too(shell: Any) -> None:
     assert screen.end() == 1
     screen.is_restored()
     assert b"termchat has a fault: RuntimeError: broken on purpose" in screen.written
+
+
+def test_what_a_library_says_on_standard_error_is_not_drawn_over(shell: Any) -> None:
+    screen = shell(sys.executable, "-c", BROKEN, "words", "--no-save")
+    screen.shows(b"Type a message")
+    screen.child.send("now\r")
+    screen.shows(b"now")
+    screen.child.send("\x11")
+    assert screen.end() == 0
+    screen.is_restored()
+    assert b"panicked" not in screen.written
+    assert screen.written.endswith(b"standard error is back\r\n")
 
 
 def test_two_signals_restore_the_terminal(shell: Any) -> None:

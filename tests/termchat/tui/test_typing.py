@@ -127,6 +127,8 @@ def test_the_manual_fits_its_screen() -> None:
         rows = str(manual.text(width)).split("\n")
         assert max(cell_len(row) for row in rows) <= width
         assert any("/export [md|json|text] [FILE]" in row for row in rows)
+    ids = str(manual.text(92)).replace("\n", " ").partition("The ids: ")[2].split(", ")
+    assert ids == [command.id for command in COMMANDS], "each can be given a key"
 
 
 @pytest.mark.parametrize(
