@@ -13,7 +13,7 @@ from kernels.step import UInt32
 
 from .types import SamplingParams
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 _FORBIDDEN = -np.inf
 _WORD = 2**64 - 1
 
@@ -58,7 +58,7 @@ class SamplerState:
         end_ids: Collection[int] = (),
     ) -> None:
         self.params = params
-        self.seed = seed
+        self.seed = seed & _WORD
         self.seen: tuple[array[int], array[int]] = (array("i"), array("i"))
         self._places: dict[int, int] | None = None
         self._outputs = 0
@@ -67,7 +67,7 @@ class SamplerState:
             prompt = list(dict.fromkeys(prompt_ids)) if repeated else []
             self._places = {token: place for place, token in enumerate(prompt)}
             self.seen = (array("i", prompt), array("i", [0]) * len(prompt))
-        bias = {id: b if b > -_FLOAT32_MAX else _FORBIDDEN for id, b in params.logit_bias.items()}
+        bias = {id: b if b > -FLOAT32_MAX else _FORBIDDEN for id, b in params.logit_bias.items()}
         self._late_bias: Pairs = (tuple(bias), tuple(bias.values()))
         bias |= dict.fromkeys(params.stop_token_ids, _FORBIDDEN)
         bias |= dict.fromkeys(() if params.ignore_eos else end_ids, _FORBIDDEN)

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from kernels.interface import Int32
 from kernels.step import Counts, Step, size_of
 
-from .sampler import Pairs, SamplerState
+from .sampler import FLOAT32_MAX, Pairs, SamplerState
 from .step_plan import StepPlan
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-_WORD = 2**64 - 1
 _ROOM = 64
 """Seen and biased tokens are given room in pieces of so many: arrays that stay where they are cost less."""
 
@@ -102,14 +100,14 @@ def _counts(samplers: list[SamplerState]) -> Counts:
 def _write_settings(step: Step, samplers: list[SamplerState]) -> None:
     """What does not change from token to token."""
     params = [sampler.params for sampler in samplers]
-    step.temperature[:] = [min(p.temperature, _FLOAT32_MAX) for p in params]
+    step.temperature[:] = [min(p.temperature, FLOAT32_MAX) for p in params]
     step.top_k[:] = [min(p.top_k, 2**31 - 1) for p in params]
     step.top_p[:] = [p.top_p for p in params]
     step.min_p[:] = [p.min_p for p in params]
     step.repetition[:] = [p.repetition_penalty for p in params]
     step.presence[:] = [p.presence_penalty for p in params]
     step.frequency[:] = [p.frequency_penalty for p in params]
-    step.seeds[:] = np.array([sampler.seed & _WORD for sampler in samplers], np.uint64)
+    step.seeds[:] = np.array([sampler.seed for sampler in samplers], np.uint64)
 
 
 def _write_draws(step: Step, samplers: list[SamplerState], positions: list[int]) -> None:

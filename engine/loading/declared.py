@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from ..models.families import discover, family_of_folder, family_of_gguf
+from ..models import families
 from ..models.family import Family, Naming
 from ..models.spec import ModelSpec, RopeSpec
 from .fields import Fields, shown
@@ -19,7 +19,7 @@ HEAD_DIM = (2, 1 << 12)
 FEED_FORWARD = (1, 1 << 20)
 VOCABULARY = (1, 1 << 22)
 CONTEXT = (2, 1 << 24)
-WINDOW = (1, 1 << 31)
+WINDOW = (1, (1 << 31) - 1)
 NORM_EPS = (0.0, 1.0)
 ROPE_BASE = (2.0, 1e15)
 ROPE_FACTOR = (1e-3, 1e6)
@@ -56,27 +56,22 @@ class Declared(NamedTuple):
     tied: bool | None = None
 
 
-def _refuse(fields: Fields, key: str, name: str, known: Iterable[str]) -> NoReturn:
-    fields.fail(key, f"{shown(name)} is not supported ({', '.join(sorted(known))} are)")
-
-
 def gguf_family(general: Fields) -> Family:
     """The family whose architecture GGUF metadata names. Raises EngineError(model_invalid)."""
-    key = "general.architecture"
-    name = general.string(key)
-    family = family_of_gguf(name)
-    if family is None:
-        _refuse(general, key, name, (known for each in discover() for known in each.architectures))
-    return family
+    return _family(general, "general.architecture", lambda family: family.architectures)
 
 
 def folder_family(config: Fields) -> Family:
     """The family whose model_type a config.json names. Raises EngineError(model_invalid)."""
-    name = config.string("model_type")
-    family = family_of_folder(name)
+    return _family(config, "model_type", lambda family: family.model_types)
+
+
+def _family(fields: Fields, key: str, names_of: Callable[[Family], tuple[str, ...]]) -> Family:
+    name = fields.string(key)
+    family = next((family for family in families.discover(name) if name in names_of(family)), None)
     if family is None:
-        known = (known for each in discover() for known in each.model_types)
-        _refuse(config, "model_type", name, known)
+        known = sorted(known for each in families.discover() for known in names_of(each))
+        fields.fail(key, f"{shown(name)} is not supported ({', '.join(known)} are)")
     return family
 
 

@@ -29,60 +29,48 @@ _STOCK_FILTERS = [
 ]
 # fmt: on
 
-# Filters that need the context are not evaluated while the template is compiled.
 
-
-@pass_context
 def _keep(context: Context, value: Any) -> Any:
     return value if isinstance(value, LoopContext) else current.get().keep(value)
 
 
-@pass_context
 def _collect(context: Context, value: Any) -> list[Any]:
     return current.get().collect(value)
 
 
-@pass_context
 def _collect_or_none(context: Context, value: Any) -> list[Any]:
     return current.get().collect(value) if value else []
 
 
-@pass_context
 def _step(context: Context, count: int) -> None:
     current.get().step(count)
 
 
-@pass_context
 def _concat(context: Context, values: list[Any]) -> str:
     return current.get().join(map(str, values))
 
 
-@pass_context
 def _join(context: Context, value: list[Any], d: str = "", attribute: str | None = None) -> str:
     if attribute is not None:
         value = [context.environment.getitem(item, attribute) for item in value]
     return current.get().join(map(str, value), str(d))
 
 
-@pass_context
 def _replace(context: Context, text: Any, old: Any, new: Any, count: int | None = None) -> str:
     return replace(str(text), str(old), str(new), -1 if count is None else count)
 
 
-@pass_context
 def _trim(context: Context, text: Any, chars: str | None = None) -> str:
     refuse_long(len(chars or ""), "characters to trim")
     return str(text).strip(chars)
 
 
-@pass_context
 def _title(context: Context, text: Any) -> str:
     current.get().check(ITEM * len(str(text)))  # it makes a list of words
     titled: str = JINJA["title"](str(text))
     return titled
 
 
-@pass_context
 def _indent(
     context: Context, text: Any, width: int | str = 4, first: bool = False, blank: bool = False
 ) -> str:
@@ -93,7 +81,6 @@ def _indent(
     return indented
 
 
-@pass_context
 def _tojson(
     context: Context,
     value: Any,
@@ -111,28 +98,23 @@ def _tojson(
     return current.get().join(encoder.iterencode(value))
 
 
-@pass_context
 def _format(context: Context, text: Any, *values: Any, **named: Any) -> str:
     return percent(str(text), named or values)
 
 
-@pass_context
 def _center(context: Context, text: Any, width: int = 80) -> str:
     return padded("center", str(text), width)
 
 
-@pass_context
 def _escape(context: Context, text: Any) -> str:
     current.get().check(5 * len(str(text)))
     return str(escape(str(text)))
 
 
-@pass_context
 def _wordcount(context: Context, text: Any) -> int:
     return sum(1 for _ in re.finditer(r"\w+", str(text)))
 
 
-@pass_context
 def _wordwrap(
     context: Context,
     text: Any,
@@ -147,21 +129,18 @@ def _wordwrap(
     return wrap(context.environment, str(text), width, break_long_words, wrapstring, break_on_hyphens)
 
 
-@pass_context
 def _pprint(context: Context, value: Any) -> str:
     budget = current.get()
     budget.check(_PATIENT * budget.weight(value))
     return pformat(value)
 
 
-@pass_context
 def _round(context: Context, value: Any, precision: int = 0, method: str = "common") -> float:
     refuse_long(abs(precision), "a precision")
     rounded: float = JINJA["round"](value, precision, method)
     return rounded
 
 
-@pass_context
 def _sum(context: Context, values: list[Any], attribute: str | None = None, start: float = 0) -> float:
     if attribute is not None:
         values = [context.environment.getitem(item, attribute) for item in values]
@@ -170,19 +149,17 @@ def _sum(context: Context, values: list[Any], attribute: str | None = None, star
     return sum(values, start)
 
 
-@pass_context
 def _batch(context: Context, values: list[Any], linecount: int, fill_with: Any = None) -> list[Any]:
     current.get().check(ITEM * linecount)
     return list(JINJA["batch"](values, linecount, fill_with))
 
 
-@pass_context
 def _slice(context: Context, values: list[Any], slices: int, fill_with: Any = None) -> list[Any]:
     current.get().check(ITEM * slices)
     return list(JINJA["slice"](context.eval_ctx, values, slices, fill_with))
 
 
-FILTERS = {name: JINJA[name] for name in _STOCK_FILTERS} | {
+_OWN_FILTERS: dict[str, Callable[..., Any]] = {
     "batch": _batch,
     "center": _center,
     "e": _escape,
@@ -208,3 +185,6 @@ FILTERS = {name: JINJA[name] for name in _STOCK_FILTERS} | {
     KEEP: _keep,
     STEP: _step,
 }
+# Filters that need the context are not evaluated while the template is compiled.
+FILTERS = {name: JINJA[name] for name in _STOCK_FILTERS}
+FILTERS |= {name: pass_context(function) for name, function in _OWN_FILTERS.items()}

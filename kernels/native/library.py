@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import (
-    CDLL,
-    POINTER,
-    Structure,
-    c_char_p,
-    c_double,
-    c_float,
-    c_int,
-    c_int32,
-    c_int64,
-    c_void_p,
-)
+from ctypes import CDLL, POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -58,74 +47,49 @@ MOST_HEAD_DIM = 1024
 """`kMostHeadDim` of paged_cache.hpp."""
 
 
+def _fields(type: Any, names: str) -> list[tuple[str, Any]]:
+    """Fields of one type, one behind the other."""
+    return [(name, type) for name in names.split()]
+
+
 class Source(Structure):
     """A block of rows to be repacked: addresses, byte strides (matrix.hpp). stored: type of blocks, or -1."""
 
     _fields_ = [
-        ("format", c_int64),
-        ("stored", c_int64),
-        ("rows", c_int64),
-        ("codes", c_void_p),
-        ("codes_row", c_int64),
-        ("codes_group", c_int64),
-        ("scales", c_void_p),
-        ("scales_row", c_int64),
-        ("scales_group", c_int64),
-        ("minima", c_void_p),
-        ("minima_row", c_int64),
-        ("minima_group", c_int64),
-        ("mapped", c_int64),
+        *_fields(c_int64, "format stored rows"),
+        *[("codes", c_void_p), *_fields(c_int64, "codes_row codes_group")],
+        *[("scales", c_void_p), *_fields(c_int64, "scales_row scales_group")],
+        *[("minima", c_void_p), *_fields(c_int64, "minima_row minima_group mapped")],
     ]
 
 
 class View(Structure):
     """Columns of a buffer (step.hpp); buffer -1 is none."""
 
-    _fields_ = [("buffer", c_int32), ("offset", c_int32), ("columns", c_int32)]
+    _fields_ = _fields(c_int32, "buffer offset columns")
 
 
 class Op(Structure):
     """A recorded operation (step.hpp)."""
 
     _fields_ = [
-        ("kind", c_int32),
-        ("samples", c_int32),
-        ("planes", c_int32),
-        ("layer", c_int32),
-        ("window", c_int32),
-        ("interleaved", c_int32),
-        ("length", c_int32),
-        ("turning", c_int32),
-        ("gate", c_int32),
-        ("limit", c_int32),
-        ("number", c_float),
-        ("cap", c_float),
-        ("x", View),
-        ("y", View),
-        ("out", View),
-        ("blocks", View),
-        ("weight", c_void_p),
-        ("bias", c_void_p),
-        ("cos", c_void_p),
-        ("sin", c_void_p),
+        *_fields(c_int32, "kind samples planes layer window interleaved length turning gate limit"),
+        *_fields(c_float, "number cap"),
+        *_fields(View, "x y out blocks"),
+        *_fields(c_void_p, "weight bias cos sin"),
     ]
 
 
 class Buffer(Structure):
     """Lasting storage (step.hpp)."""
 
-    _fields_ = [("columns", c_int32), ("planes", c_int32), ("samples", c_int32)]
+    _fields_ = _fields(c_int32, "columns planes samples")
 
 
 class StepLimits(Structure):
     """`kernels.interface.Limits`."""
 
-    _fields_ = [
-        ("rows", c_int32),
-        ("samples", c_int32),
-        ("sequences", c_int32),
-        ("blocks_per_sequence", c_int32),
-    ]
+    _fields_ = _fields(c_int32, "rows samples sequences blocks_per_sequence")
 
 
 _STRUCTURES: dict[str, type[Structure]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import astuple
 
 import torch
 from torch import Tensor
@@ -137,12 +138,9 @@ class ReferenceProgram:
 
     def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
         """Compute a step, at once. ValueError: it exceeds the limits."""
-        counts = step.counts
-        sizes = (counts.rows, counts.samples, counts.tables, counts.table_width)
-        limits = self._limits
-        most = (limits.rows, limits.samples, limits.sequences, limits.blocks_per_sequence)
+        counts, limits = step.counts, astuple(self._limits)  # of rows, samples, tables and their width, both
         names = ("rows", "sample rows", "sequences", "blocks of a sequence")
-        for name, size, limit in zip(names, sizes, most, strict=True):
+        for name, size, limit in zip(names, counts, limits, strict=False):
             if size > limit:
                 raise ValueError(
                     f"the step has {size} {name}, more than the {limit} the program was captured for"

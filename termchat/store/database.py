@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -137,9 +138,9 @@ class Database:
         with self._lock, self._plain_errors():
             self._db.close()
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
+    def _connect(self, mode: str, path: Path | None = None) -> sqlite3.Connection:
         db = sqlite3.connect(
-            f"file:{quote(os.fsencode(self.path))}?mode={mode}{self._vfs}",
+            f"file:{quote(os.fsencode(path or self.path))}?mode={mode}{self._vfs}",
             uri=True,
             timeout=self._busy_timeout,
             isolation_level=None,
@@ -183,6 +184,11 @@ class Database:
         deadline = time.monotonic() + self._busy_timeout
         while True:
             try:
+                (journal,) = self._db.execute("PRAGMA journal_mode").fetchone()
+                # Others who use the old journal could not go on, had this file a WAL for a moment only.
+                if journal != "wal" and not self._wal_works():
+                    self._use_no_wal()
+                    return
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # shows whether it works
                 return
@@ -193,6 +199,23 @@ class Database:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+
+    def _wal_works(self) -> bool:
+        """Whether a database beside this one can have a WAL; also if it can't be found out."""
+        try:
+            with tempfile.TemporaryDirectory(prefix=".trial-", dir=self.path.parent) as folder:
+                trial = self._connect("rwc", Path(folder) / "trial.db")
+                try:
+                    trial.execute("PRAGMA synchronous = OFF")
+                    trial.execute("PRAGMA journal_mode = WAL")
+                    trial.execute("CREATE TABLE trial(x)")
+                except sqlite3.OperationalError as error:
+                    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+                finally:
+                    trial.close()
+        except OSError:
+            pass
+        return True
 
     def _use_no_wal(self) -> None:
         """The old journal, where the file system has no shared memory. Also out of a WAL that others left."""

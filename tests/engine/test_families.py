@@ -17,6 +17,8 @@ import safetensors.numpy
 import engine
 import kernels
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.loading.declared import folder_family, gguf_family
+from engine.loading.fields import Fields
 from engine.models import families
 from engine.models.decoder import decoder
 from engine.models.family import (
@@ -132,7 +134,6 @@ def write_folder(folder: Path, **changes: Any) -> Path:
 
 
 def declared_spec(folder: Path) -> Any:
-    from engine.loading.fields import Fields
     from engine.loading.folder_spec import read_config
 
     path = folder / "config.json"
@@ -288,15 +289,15 @@ def test_a_new_file_in_the_folder_is_a_new_family(tmp_path: Path, monkeypatch: p
         "from engine.models.family import Family\nFAMILY = Family(('novel',), ('novel-file',))\n"
     )
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
-    novel = families.family_of_folder("novel")
-    assert novel is not None
-    assert novel is families.family_of_gguf("novel-file")
+    novel = folder_family(Fields(tmp_path, {"model_type": "novel"}))
+    assert novel is gguf_family(Fields(tmp_path, {"general.architecture": "novel-file"}))
     assert novel in families.discover()
 
 
 def test_only_the_file_of_a_model_s_own_family_is_imported() -> None:
     script = (
-        "import sys; from engine.models.families import family_of_gguf; family_of_gguf('llama');"
+        "import sys; from engine.loading import declared, fields;"
+        "declared.folder_family(fields.Fields('', {'model_type': 'llama'}));"
         "print([name for name in sys.modules if name.startswith('engine.models.families.')])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -207,6 +207,8 @@ def test_windows() -> None:
     assert windows(read(**mistral, sliding_window=None).spec) == [None] * 3
     assert windows(read(**mistral).spec)[2] == 4096
     assert "sliding_window" in refuse(**mistral, sliding_window=0)
+    assert windows(read(**mistral, sliding_window=2**31 - 1).spec) == [2**31 - 1] * 3
+    assert "sliding_window" in refuse(**mistral, sliding_window=2**31), "positions are int32"
     for kind in ("qwen2", "qwen3"):
         qwen = {"model_type": kind, "sliding_window": 8, "max_window_layers": 1}
         assert windows(read(**qwen).spec) == [None] * 3

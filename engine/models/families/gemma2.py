@@ -8,6 +8,16 @@ NORMS = {
     "mlp_post_norm": ("post_ffw_norm.weight", "post_feedforward_layernorm.weight"),
 }
 
+
+def attention_scale(largest: int) -> Option:
+    """GGUF files do not say it: of the largest model, known by its layers, the scale is another one."""
+    return Option(
+        lambda spec: (spec.width / spec.heads if len(spec.layers) == largest else spec.head_dim) ** -0.5,
+        "query_pre_attn_scalar",
+        value=lambda scalar: scalar**-0.5,
+    )
+
+
 FAMILY = Family(
     model_types=("gemma2",),
     architectures=("gemma2",),
@@ -19,12 +29,7 @@ FAMILY = Family(
     gates={"gelu_pytorch_tanh": "gelu_tanh"},
     options={
         "embedding_scale": Option(lambda spec: spec.width**0.5),
-        # GGUF files do not say it: of the model with 27 billion weights the scale is another one.
-        "attention_scale": Option(
-            lambda spec: (spec.width / spec.heads if len(spec.layers) == 46 else spec.head_dim) ** -0.5,
-            "query_pre_attn_scalar",
-            value=lambda scalar: scalar**-0.5,
-        ),
+        "attention_scale": attention_scale(largest=46),
         "score_cap": Option(50.0, "attn_logit_softcapping", "attn_logit_softcapping", null=True),
         "logit_cap": Option(30.0, "final_logit_softcapping", "final_logit_softcapping", null=True),
     },

@@ -7,8 +7,5 @@ FAMILY = Family(
     architectures=("llama",),
     gguf_layout="interleaved",
     names={**NAMES, **MLP_BIASES},
-    bias_options={
-        "attention_bias": ATTENTION_BIASES,
-        "mlp_bias": tuple(MLP_BIASES),
-    },
+    bias_options={"attention_bias": ATTENTION_BIASES, "mlp_bias": tuple(MLP_BIASES)},
 )

@@ -6,16 +6,12 @@ NORMS = {
     "attention_post_norm": ("post_attention_norm.weight", "post_attention_layernorm.weight"),
     "mlp_post_norm": ("post_ffw_norm.weight", "post_feedforward_layernorm.weight"),
 }
-NAMES_BEHIND = {
-    **{role: name for role, name in NAMES.items() if role not in ("attention_norm", "mlp_norm")},
-    **HEAD_NORMS,
-    **NORMS,
-}
+BEFORE = ("attention_norm", "mlp_norm")
 
 FAMILY = Family(
     model_types=("olmo2",),
     architectures=("olmo2",),
-    names=NAMES_BEHIND,
+    names={**{role: name for role, name in NAMES.items() if role not in BEFORE}, **HEAD_NORMS, **NORMS},
     bias_options={"attention_bias": ATTENTION_BIASES},
     norm_of_rows=True,
 )
