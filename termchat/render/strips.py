@@ -32,7 +32,7 @@ def line_text(fragments: Iterable[Fragment]) -> str:
 
 
 _DECORATION = {"quote", "marker", "rule", "bar"}
-_ASCII = str.maketrans("•◦▪▌▏│─┼…❯◆○✗▸▾", "*-+|||-+~>#o!>v")
+_ASCII = str.maketrans("•◦▪▌▏│─┼…❯◆○▸▾", "*-+|||-+~>#o>v")
 
 
 class Palette:
@@ -178,7 +178,6 @@ def text_styles(variables: Mapping[str, str]) -> dict[str, Style]:
         "user": _ink(variables, "chat-user") + Style(bold=True),
         "assistant": _ink(variables, "chat-assistant") + Style(bold=True),
         "thinking": _ink(variables, "chat-thinking") + Style(italic=True),
-        "error": _ink(variables, "error"),
         "heading1": heading + Style(underline=True),
         **{f"heading{level}": heading for level in range(2, 7)},
         **{word: _ink(variables, f"syntax-{word}") for word in _SYNTAX},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -90,7 +89,7 @@ class ConversationTable:
 
     def rename(self, id: str, title: str) -> StoredConversation:
         """Give it a title of one line; an empty one goes back to the title made of its first message."""
-        with self.database.write() as db:
+        with self.database.write():
             text = title_of(clean(title))
             automatic = not text
             if automatic:
@@ -100,38 +99,32 @@ class ConversationTable:
                     id,
                 )
                 text = title_of(first[0]["text"]) if first else ""
-            self._update(db, id, "title = ?, title_auto = ?", text, automatic)
+            self._update(id, "title = ?, title_auto = ?", text, automatic)
             return self.conversation(id)
 
     def set_model(self, id: str, model: str) -> None:
         """Note the model it goes on with."""
-        with self.database.write() as db:
-            self._update(db, id, "model = ?", clean(model))
+        self._update(id, "model = ?", clean(model))
 
     def set_system(self, id: str, system: str) -> None:
         """Set its system prompt."""
-        with self.database.write() as db:
-            self._update(db, id, "system = ?", clean(system))
+        self._update(id, "system = ?", clean(system))
 
     def set_params(self, id: str, params: Mapping[str, Any]) -> None:
         """Set its own sampling settings, as JSON values."""
-        with self.database.write() as db:
-            self._update(db, id, "params = ?", clean(json.dumps(dict(params))))
+        self._update(id, "params = ?", clean(json.dumps(dict(params))))
 
     def touch(self, id: str) -> None:
         """It was used now."""
-        with self.database.write() as db:
-            self._update(db, id, "updated = ?", self.clock())
+        self._update(id, "updated = ?", self.clock())
 
     def set_unread(self, id: str, unread: bool) -> None:
         """Note whether something in it was not seen yet."""
-        with self.database.write() as db:
-            self._update(db, id, "unread = ?", unread)
+        self._update(id, "unread = ?", unread)
 
     def delete(self, id: str) -> None:
         """Take it out of all lists. `undelete` brings it back for a week; then it goes for good."""
-        with self.database.write() as db:
-            self._update(db, id, "deleted = ?", self.clock())
+        self._update(id, "deleted = ?", self.clock())
 
     def undelete(self, id: str | None = None) -> StoredConversation:
         """Bring back a deleted conversation, the one deleted last if no id is given. NotFoundError."""
@@ -189,12 +182,13 @@ class ConversationTable:
             )
         return done.rowcount == 1
 
-    def _update(self, db: sqlite3.Connection, name: str, change: str, *values: Any) -> None:
-        done = db.execute(
-            f"UPDATE conversation SET {change} WHERE id = ? AND deleted IS NULL", (*values, clean(name))
-        )
-        if done.rowcount != 1:
-            raise NotFoundError(f"there is no conversation {name!r}")
+    def _update(self, name: str, change: str, *values: Any) -> None:
+        with self.database.write() as db:
+            done = db.execute(
+                f"UPDATE conversation SET {change} WHERE id = ? AND deleted IS NULL", (*values, clean(name))
+            )
+            if done.rowcount != 1:
+                raise NotFoundError(f"there is no conversation {name!r}")
 
 
 def checked_id(name: str) -> str:

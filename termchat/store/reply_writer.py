@@ -53,11 +53,6 @@ class ReplyWriter:
         """The reply's message."""
         return self._message.id
 
-    @property
-    def text(self) -> str:
-        """All text so far."""
-        return "".join(self._text)
-
     def append(self, text: str, thinking: str = "") -> None:
         """Add to the reply. Saved at once if the last time is long enough ago, else by a later call.
 

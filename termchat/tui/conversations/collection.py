@@ -198,24 +198,23 @@ class Conversations:
 
     async def set_model(self, conversation: Conversation, model: str) -> None:
         """Set the name or path of the model that it goes on with."""
-        conversation.row = replace(conversation.row, model=model)
-        if (id := conversation.id) is not None:
-            await self._call(lambda store: store.set_model(id, model))
-        self._listener.conversation_changed(conversation)
+        await self._change(conversation, lambda store, id: store.set_model(id, model), model=model)
 
     async def set_system(self, conversation: Conversation, system: str) -> None:
         """Set its system prompt."""
-        conversation.row = replace(conversation.row, system=system)
-        if (id := conversation.id) is not None:
-            await self._call(lambda store: store.set_system(id, system))
-        self._listener.conversation_changed(conversation)
+        await self._change(conversation, lambda store, id: store.set_system(id, system), system=system)
 
     async def set_params(self, conversation: Conversation, params: Mapping[str, Any]) -> None:
         """Set its own sampling settings; those of the command line are among them, or hold no longer."""
         conversation.given = {}
-        conversation.row = replace(conversation.row, params=dict(params))
+        await self._change(conversation, lambda store, id: store.set_params(id, params), params=dict(params))
+
+    async def _change(
+        self, conversation: Conversation, write: Callable[[Store, str], None], **changed: Any
+    ) -> None:
+        conversation.row = replace(conversation.row, **changed)
         if (id := conversation.id) is not None:
-            await self._call(lambda store: store.set_params(id, params))
+            await self._call(lambda store: write(store, id))
         self._listener.conversation_changed(conversation)
 
     async def select(self, conversation: Conversation, message_id: int) -> None:

@@ -24,6 +24,8 @@ from typing import Literal, NamedTuple
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.constants import ESCAPE_DELAY
 
+from ...sanitize import show_controls
+
 REST_SECONDS = 0.5
 LATE_SECONDS = 2.0
 PASTE_SECONDS = 1.0
@@ -52,9 +54,6 @@ _KNOWN = re.compile(
 _MARKS_PASTES = re.compile(rb"\x1b\[\?2004;[12]\$y")
 _LINES = re.compile(rb"[\r\n][\r\n]*[^\x00-\x1f\x7f]")
 _WHOLE_LINES = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
-_CONTROL = re.compile("[\x01-\x08\x0b-\x1f\x7f-\x9f]")
-_SIGNS = {code: chr(0x2400 + code) for code in range(32)} | {0x7F: "\u2421"}
-_SIGNS |= dict.fromkeys(range(128, 160), "�")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
 
 
@@ -308,8 +307,7 @@ class Input:
 
 def lines(text: str) -> str:
     """A pasted text with newlines as line ends, other control characters as visible signs, and no NUL."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    return _CONTROL.sub(lambda found: _SIGNS[ord(found[0])], text)
+    return show_controls(text.replace("\0", ""))
 
 
 def _is_rest(prefix: bytes, data: bytes) -> bool:
