@@ -31,6 +31,8 @@ from .step import Step
 
 _GREEDY_BELOW = np.float32(1e-5)
 _FORBIDDEN = np.float32(-np.inf)
+_NOISE_SPAN = np.float32(26)
+"""More than the largest noise is above the smallest."""
 
 
 def sample(logits: Float32, step: Step) -> Int32:
@@ -47,6 +49,8 @@ def sample(logits: Float32, step: Step) -> Int32:
             if step.temperature[row] >= _GREEDY_BELOW:
                 ids = np.sort(_left(x, step, row))
                 z = (x[ids] - x[best]) / step.temperature[row]
+                near = z > -_NOISE_SPAN  # what is further below can't beat the best
+                ids, z = ids[near], z[near]
                 noise = gumbel(hash32(keys[row], token_words(len(x))[ids]))
                 tokens[row] = ids[(z + noise).argmax()]
     return tokens
@@ -88,10 +92,12 @@ def _temperature(step: Step, row: int) -> np.float32:
 
 
 def _left(x: Float32, step: Step, row: int) -> NDArray[np.intp]:
-    """The ids of the tokens that rule 6 leaves, in its order. x: of a row that is not bad."""
+    """The ids of the tokens that rule 6 leaves, in its order if it is on. x: of a row that is not bad."""
     top_k, top_p, min_p = step.top_k[row], step.top_p[row], step.min_p[row]
     ids = np.flatnonzero(x > _FORBIDDEN)
-    ids = ids[np.argsort(-x[ids], kind="stable")]
+    if top_k <= 0 and top_p >= 1 and min_p <= 0:
+        return ids
+    ids = ids[_order(x[ids])]
     if top_p <= 0 or min_p >= 1:
         return ids[:1]
     if top_k > 0:
@@ -102,3 +108,11 @@ def _left(x: Float32, step: Step, row: int) -> NDArray[np.intp]:
     if top_p < 1:
         fits &= np.cumsum(m) - m < np.float64(top_p) * m.sum()
     return ids[np.logical_and.accumulate(fits)]
+
+
+def _order(x: Float32) -> NDArray[np.int64]:
+    """Places of x downwards, equal ones by place upwards."""
+    bits = (x + np.float32(0)).view(np.int32)  # adding 0 turns -0 into +0: they are equal
+    upwards = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # integers that compare as the floats do
+    order: NDArray[np.int64] = np.sort(np.arange(len(x)) - upwards * 2**32) & 0xFFFFFFFF
+    return order
