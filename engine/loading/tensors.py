@@ -16,7 +16,6 @@ from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
 from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
-from ..types import EngineError
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_spec import ROPE_FACTORS
@@ -108,32 +107,29 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
 
     A head beside tied embeddings is left out, as the libraries that write such files do.
     """
-
-    def refuse(reason: str) -> EngineError:
-        return invalid(path, reason)
-
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
     leftover = set(stored) - {ROPE_FACTORS}
     for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
+        name = shown(spec.stored_name)
         tensor = stored.get(spec.stored_name)
         if spec.role == "head" and declared.tied is True:
             continue
         if tensor is None:
             if not _may_lack(spec, declared):
-                raise refuse(f"tensor {shown(spec.stored_name)} is missing")
+                raise invalid(path, f"tensor {name} is missing")
             continue
         if tensor.type not in BLOCKS:
-            raise refuse(f"tensor {shown(tensor.name)} has the type {tensor.type}, which is not supported")
+            raise invalid(path, f"tensor {name} has the type {tensor.type}, which is not supported")
         whole = (spec.stored_rows, *spec.shape[1:])
         if tensor.shape != whole:
-            raise refuse(f"tensor {shown(tensor.name)} has the shape {tensor.shape}; {whole} is declared")
+            raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
         bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
-        raise refuse(f"tensor {shown(unknown[0])}{more} is no part of {kind}")
+        raise invalid(path, f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
 
 

@@ -109,7 +109,7 @@ def place_rotations(spec: ModelSpec, weights: Weights, backend: Backend, positio
 def place_tensors(spec: ModelSpec, tensors: Tensors, backend: Backend) -> Weights:
     """Hand every tensor to the backend, layer by layer, so that at most one layer is in two forms at a time.
 
-    Raises EngineError(model_invalid) naming the tensor: values that can't be held.
+    Values that can't be held: ValueError naming the tensor, EngineError(model_invalid) if `get` finds them.
     """
 
     def vector(name: str) -> Handle | None:
