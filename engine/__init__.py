@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .protocol import Engine, ModelInfo
-    from .reserve import reserve_memory
     from .selection import Selection, select_backend
     from .stream import ResponseStream
 
@@ -44,7 +43,6 @@ _LAZY = {
     "Selection": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
-    "reserve_memory": "reserve",
     "select_backend": "selection",
 }
 """Public name -> the module it is in."""
@@ -73,7 +71,6 @@ __all__ = [
     "as_dict",
     "model_name",
     "plan_memory",
-    "reserve_memory",
     "select_backend",
 ]
 

@@ -134,7 +134,7 @@ class MainScreen(FoldingScreen):
         conversation, slot = self.conversation, self.slot
         self.query_one(TitleLine).show(conversation, slot.title, slot.context_length)
         self.query_one(StatusLine).show(conversation, slot, self._place(), self._way_down())
-        self.view.show_tail(conversation, slot)
+        self.view.tail.show(conversation, slot)
         if self.query_one(Welcome).display:
             self.query_one(Welcome).show(slot, len(conversation.messages) + len(conversation.queue))
             if slot.state == "ready" and conversation.messages:

@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual.app import ComposeResult
-from textual.content import Content
-from textual.widgets import Static
 
 from ...messages import StoredMessage
 from ...registry import model_title
-from ...units import count, milliseconds, percent, rate
+from ...units import count, milliseconds, rate
 from ..conversations.context_full import summary_in
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
-from ..engines.model_slot import ModelSlot
 from ..glyphs import ASCII, Glyphs
-from .kept_rows import Kept, Stack
+from .kept_rows import Stack
 from .message_rows import MessageRows
+from .tail import Tail
 from .transcript import Transcript
 
 MOST_DRAWN = 100_000
 """Characters of a message that was not generated."""
-
-_FULL = "the context is full: /compact goes on in a new conversation, and nothing is lost"
-
-
-class Tail(Kept, Static):
-    """Below the last message: what is queued, what went wrong, what can be done."""
-
-    DEFAULT_CSS = "Tail { height: auto; max-height: 8; padding: 0 3; color: $chat-muted; }"
 
 
 class ConversationView(Stack):
@@ -46,23 +36,21 @@ class ConversationView(Stack):
         """hint: the key of a command, by its id."""
         super().__init__()
         self._glyphs = glyphs
-        self._hint = hint
         self._conversation: Conversation | None = None
         self._known: dict[int, MessageRows] = {}
         self._stored: dict[int, StoredMessage] = {}  # as they were when their texts were taken over
         self._summary: tuple[str, MessageRows] | None = None
         self._dirty = False
         self._unseen = False  # text came while the end was not on screen
-        self._tail_shown = ""
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
         self.transcript = Transcript(ascii=glyphs is ASCII)
-        self._tail_lines = Tail("", markup=False)
+        self.tail = Tail(glyphs, hint)
 
     def compose(self) -> ComposeResult:
         """Messages, and the lines below them."""
         yield self.transcript
-        yield self._tail_lines
+        yield self.tail
 
     @property
     def focused(self) -> StoredMessage | None:
@@ -96,13 +84,6 @@ class ConversationView(Stack):
             for message in wanted[len(shown) :]:
                 self.transcript.add(message)
             self.transcript.flush()
-
-    def show_tail(self, conversation: Conversation, slot: ModelSlot) -> None:
-        """Draw the lines below the last message, if they have changed. slot: the conversation's model."""
-        tail = self._tail(conversation, slot)
-        if tail.plain != self._tail_shown:
-            self._tail_shown = tail.plain
-            self._tail_lines.update(tail)
 
     def grow(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""
@@ -254,50 +235,6 @@ class ConversationView(Stack):
         if cached := _number(metrics.get("cached_tokens")):
             parts.append(f"{count(cached)} cached")
         return parts
-
-    def _tail(self, conversation: Conversation, slot: ModelSlot) -> Content:
-        lines: list[Content] = []
-        last = conversation.messages[-1] if conversation.messages else None
-        if conversation.sending and not conversation.live:
-            other = "waiting for the reply that another termchat makes here"
-            waiting = other if conversation.busy_elsewhere else self._waiting(slot)
-            lines.append(Content.styled(waiting, "italic"))
-        if conversation.error:
-            sign = self._glyphs.states["error"]
-            lines.append(Content.styled(f"{sign} {conversation.error}", "$error"))
-            hint = f"{self._hint('reply.again')} tries again"
-            if conversation.full:
-                alone = len(conversation.messages) == 1  # a new conversation would not have more room for it
-                hint = f"{self._hint('reply.stop')} twice edits it" if alone else _FULL
-            lines.append(Content(hint))
-        elif conversation.full:
-            lines.append(Content(_FULL))
-        elif last is not None and last.status == "interrupted" and not conversation.busy:
-            lines.append(Content(f"{self._hint('reply.continue')} continues this reply"))
-        elif conversation.ending == "unanswered" and not conversation.busy:
-            why = "stopped before the first token" if conversation.cut else "not answered"
-            lines.append(Content(f"{why}{self._glyphs.between}{self._hint('reply.again')} answers"))
-        for text in conversation.queue:
-            first, *more = text.split("\n")
-            lines.append(
-                Content.assemble(
-                    ("queued  ", "$chat-muted italic"),
-                    (first[:200] + (f"  (+{len(more)} lines)" if more else ""), "$chat-muted"),
-                )
-            )
-        return Content("\n").join(lines)
-
-    def _waiting(self, slot: ModelSlot) -> str:
-        """What a message waits for."""
-        if slot.state == "absent":
-            stop = self._hint("reply.stop")
-            return f"{slot.error}: enter fetches it, {stop} stops waiting"
-        if slot.state == "downloading":
-            share = slot.downloaded_share
-            return f"fetching {slot.title}" + (f", {percent(share)}" if share is not None else "")
-        words = {"starting": "loading the model", "loading": f"loading {slot.title}"}
-        words["waiting"] = f"{slot.title} waits until there is memory for it"
-        return words.get(slot.state, "waiting for the engine")
 
 
 def _drawn(stored: StoredMessage) -> str:
