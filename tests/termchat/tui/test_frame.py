@@ -206,7 +206,7 @@ def test_B20_our_screen_is_cleared_before_it_is_left_and_no_other(monkeypatch: p
     driver = TerminalDriver.__new__(TerminalDriver)
     monkeypatch.setattr(LinuxDriver, "stop_application_mode", lambda self: written.append("left"))
     monkeypatch.setattr(driver, "write", written.append, raising=False)
-    driver._active = True
+    driver._active, driver._errors = True, None
     driver.stop_application_mode()
     assert written == [CLEAR, "left"]
     driver.stop_application_mode()  # the shell's screen is shown
