@@ -26,7 +26,7 @@ from textual.app import App, ComposeResult
 
 from termchat.render import Document, Palette
 from termchat.themes import variable_defaults
-from termchat.tui.widgets.message import Message
+from termchat.tui.widgets.message_rows import MessageRows
 from termchat.tui.widgets.transcript import Transcript
 
 EARLY, LATE, PER_APPEND = 500, 4500, 4
@@ -110,7 +110,7 @@ async def conversation(turns: int) -> dict[str, float]:
             pairs = ((f"Question {i}?", ANSWER) for i in range(turns))
             texts = itertools.chain.from_iterable(pairs)
             transcript.show(
-                Message(str(i), "assistant" if i % 2 else "user", text) for i, text in enumerate(texts)
+                MessageRows(str(i), "assistant" if i % 2 else "user", text) for i, text in enumerate(texts)
             )
 
         def switch() -> None:

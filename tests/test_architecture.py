@@ -1,9 +1,13 @@
 """docs/architecture.md has a line for every module, and what holds for all of them."""
 
+import ast
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("termchat", "engine", "kernels")
 
 
 def test_every_module_of_the_application_and_the_engine_is_described() -> None:
@@ -29,11 +33,28 @@ def test_no_path_is_asked_what_it_is_by_a_method_that_raises() -> None:
     """Path.is_dir() and its like raise where a folder is closed to the user or a name is too long; os.path's
     answer False."""
     asked = re.compile(r"\.(is_dir|is_file|is_symlink|exists)\(\)")
-    files = [file for name in ("termchat", "engine", "kernels") for file in (ROOT / name).rglob("*.py")]
+    files = [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]
     assert not [str(file) for file in files if asked.search(file.read_text(encoding="utf-8"))]
 
 
 def test_the_product_imports_no_double_that_tests_use() -> None:
     imported = re.compile(r"(from|import) [\w.]*\btesting\b")
-    files = [file for name in ("termchat", "engine", "kernels") for file in (ROOT / name).rglob("*.py")]
+    files = [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]
     assert not [str(file) for file in files if imported.search(file.read_text(encoding="utf-8"))]
+
+
+def test_scripts_and_benchmarks_import_what_there_is() -> None:
+    """No test runs them all, so a name that has changed would be missed."""
+    missing = []
+    for file in (*(ROOT / "scripts").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] not in PACKAGES:
+                continue
+            module = import_module(node.module)
+            names = [alias.name for alias in node.names]
+            missing += [
+                f"{file.name}: {node.module}.{name}"
+                for name in names
+                if not hasattr(module, name) and find_spec(f"{node.module}.{name}") is None
+            ]
+    assert not missing
