@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, plan_memory
     from .protocol import Engine, ModelInfo
+    from .reserve import reserve_memory
     from .selection import Selection, select_backend
     from .stream import ResponseStream
 
@@ -43,6 +44,7 @@ _LAZY = {
     "Selection": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
+    "reserve_memory": "reserve",
     "select_backend": "selection",
 }
 """Public name -> the module it is in."""
@@ -71,6 +73,7 @@ __all__ = [
     "as_dict",
     "model_name",
     "plan_memory",
+    "reserve_memory",
     "select_backend",
 ]
 

@@ -12,9 +12,10 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 
 import signal
 
-from .collector import pause_collector
+from .startup import pause_collector, with_room
 
 
+@with_room
 def main() -> int:
     """Run the program; the exit code."""
     pause_collector()

@@ -14,7 +14,10 @@ pytestmark = pytest.mark.slow
         ("import engine", ("torch", "textual", "rich", "transformers", "gguf")),
         ("import termchat", ("torch", "textual", "engine")),
         ("import kernels.interface", ("torch", "engine", "termchat")),
-        ("from engine import EngineConfig; EngineConfig(model='x')", ("numpy",)),
+        (
+            "from engine import EngineConfig, reserve_memory; reserve_memory(EngineConfig(model='x'))",
+            ("numpy",),
+        ),
         (
             "import termchat.cli.main",
             ("engine", "asyncio", "tomllib", "termchat.cli.doctor", "termchat.store"),

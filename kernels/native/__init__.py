@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from .. import cuda
 
-__all__ = ["available", "can_compute", "chosen", "unavailable_reason"]
+__all__ = ["available", "can_compute", "chosen", "reserve", "unavailable_reason"]
 
 
 @lru_cache(maxsize=1)
@@ -35,3 +35,13 @@ def chosen(device: str, dtype: str) -> bool:
     """Whether `auto` is known to be this backend without asking torch, which takes longer than an answer."""
     on_cpu = device == "cpu" or (device == "auto" and (not cuda.devices() or cuda.ruled_out() is not None))
     return on_cpu and can_compute(dtype) and available()
+
+
+def reserve(nbytes: int) -> None:
+    """Have memory for the next model made ready, on a thread of its own, while the caller goes on.
+
+    Needs an available library. What no model has taken when its first program is captured is freed.
+    """
+    from .library import load
+
+    load().native_reserve(nbytes)

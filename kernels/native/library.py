@@ -104,6 +104,7 @@ _STRUCTURES: dict[str, type[Structure]] = {
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_kernels": (c_void_p, [c_char_p]),
     "native_kernels_name": (c_char_p, [c_void_p]),
+    "native_reserve": (None, [c_int64]),
     "native_guard": (c_int, [c_void_p, c_int64]),
     "native_is_lost": (c_int, [c_int]),
     "native_unguard": (None, [c_int]),

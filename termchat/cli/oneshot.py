@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from engine import reserve_memory
+
 from ..errors import UserError
 from ..messages import StoredConversation
 from .console import Console
@@ -23,7 +25,8 @@ def answer(console: Console, request: Request) -> int:
         with recording:
             name = model_of(console, setup.registry, request, past)
             choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
-            import asyncio
+            reserve_memory(choice.config)
+            import asyncio  # as all that takes long: the memory is made ready meanwhile
 
             return asyncio.run(_answer(console, request, presenter, choice, recording, past))
     except UserError as error:

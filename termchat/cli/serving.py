@@ -10,14 +10,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, sup
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine import EngineConfig, EngineError, SamplingParams
+from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
-from ..collector import resume_collector
 from ..files import PathError
 from ..logs import start_logging
 from ..registry import ResolvedModel
 from ..sampling import sampling_params
 from ..setup import Setup, engine_config
+from ..startup import resume_collector
 from ..thinking import ThinkingStyle, thinking_style
 from .console import Console
 from .download import downloaded
@@ -124,7 +124,8 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
     A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
     nothing to save.
     """
-    from engine import AsyncEngine
+    reserve_memory(choice.config)
+    from engine import AsyncEngine  # numpy and more, while the memory is made ready
 
     started = time.perf_counter()
     async with AsyncExitStack() as stack:

@@ -70,6 +70,9 @@ EXPORT const Kernels* native_kernels(const char* name) { return choose_kernels(n
 
 EXPORT const char* native_kernels_name(const Kernels* kernels) { return kernels->name; }
 
+// For the weights and values of the next model; its first program ends it, and so does closing it.
+EXPORT void native_reserve(int64_t bytes) { reserve((size_t)bytes); }
+
 // -1: it can't be guarded.
 EXPORT int native_guard(const void* begin, int64_t size) { return guard(begin, (size_t)size); }
 
@@ -137,6 +140,7 @@ EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const 
                                const Limits* limits) try {
     model->programs.push_back(std::make_unique<Program>(*model->kernels, model->cache.get(), ops, op_count, buffers,
                                                         buffer_count, *limits, model->threads));
+    end_reserve();
     return model->programs.back().get();
 } catch (const std::bad_alloc&) {
     return nullptr;
@@ -187,7 +191,7 @@ std::string letters(Result (*)(Arguments...)) {
 std::string interface() {
     std::string result;
 #define FUNCTION(name) result += #name " " + letters(name) + "\n"
-    FUNCTION(native_kernels), FUNCTION(native_kernels_name), FUNCTION(native_guard);
+    FUNCTION(native_kernels), FUNCTION(native_kernels_name), FUNCTION(native_reserve), FUNCTION(native_guard);
     FUNCTION(native_is_lost), FUNCTION(native_unguard), FUNCTION(native_model);
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);

@@ -3,13 +3,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <new>
+#include <thread>
 
 namespace native {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kPage = 4096;  // or a fraction of one
 constexpr size_t kChunk = 32 << 20;  // untouched pages of a chunk cost nothing
 
 size_t rounded(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -27,19 +32,82 @@ char* map_memory(size_t size) {
     return base;
 }
 
+struct Reserved {
+    std::mutex mutex;
+    char *next = nullptr, *end = nullptr;
+    std::thread populating;
+    std::atomic<bool> enough{false};
+};
+
+// Never destroyed: a program that ends at once does not wait for the thread.
+Reserved& reserved() {
+    static Reserved* instance = new Reserved;
+    return *instance;
+}
+
+// Writes nothing new, but as an atomic operation, since whoever took the page may be writing. Faults one by one:
+// madvise(MADV_POPULATE_WRITE) would hold up every mmap of the process, of which imports make hundreds.
+void populate(char* base, char* end) {
+    const std::atomic<bool>& enough = reserved().enough;
+    for (char* page = base; page < end && !enough; page += kPage) __atomic_fetch_or(page, 0, __ATOMIC_RELAXED);
+}
+
+// The next `size` bytes of the reserve; null: there are fewer, or they do not begin at `end` (if that is given).
+char* take_reserved(size_t size, const char* end) {
+    Reserved& r = reserved();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if ((size_t)(r.end - r.next) < size || (end && end != r.next)) return nullptr;
+    char* base = r.next;
+    r.next += size;
+    return base;
+}
+
 }  // namespace
 
+void reserve(size_t bytes) {
+    Reserved& r = reserved();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    size_t size = rounded(bytes, kHugePage);
+    if (r.next || !(r.next = map_memory(size))) return;
+    r.end = r.next + size;
+    r.enough = false;
+    try {
+        r.populating = std::thread(populate, r.next, r.end);
+    } catch (const std::exception&) {  // no thread to be had: the pages come when they are written
+    }
+}
+
+void end_reserve() {
+    Reserved& r = reserved();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    r.enough = true;
+    if (r.populating.joinable()) r.populating.join();
+    if (r.next != r.end) munmap(r.next, (size_t)(r.end - r.next));
+    r.next = r.end = nullptr;
+}
+
 Arena::~Arena() {
+    end_reserve();  // its thread may be at work on these very pages
     for (const Chunk& chunk : chunks_) munmap(chunk.base, chunk.size);
+}
+
+// The reserve is taken bit by bit: what one arena does not need is left to the next.
+bool Arena::extend(size_t bytes) {
+    if (chunks_.empty()) return false;
+    Chunk& last = chunks_.back();
+    if (!take_reserved(bytes, last.base + last.size)) return false;
+    last.size += bytes;
+    return true;
 }
 
 void* Arena::allocate(size_t bytes) {
     if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
     bytes = rounded(bytes, 64);
     size_t left = chunks_.empty() ? 0 : chunks_.back().size - used_;
-    if (left < bytes) {
-        size_t size = rounded(bytes > kChunk ? bytes : kChunk, kHugePage);
-        char* base = map_memory(size);
+    if (left < bytes && !extend(rounded(bytes - left, kHugePage))) {
+        size_t size = rounded(bytes, kHugePage);
+        char* base = take_reserved(size, nullptr);
+        if (!base) base = map_memory(size = size > kChunk ? size : kChunk);
         if (!base) throw std::bad_alloc();
         chunks_.push_back({base, size});
         used_ = 0;

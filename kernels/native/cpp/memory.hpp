@@ -25,10 +25,19 @@ private:
         char* base;
         size_t size;
     };
+    bool extend(size_t bytes);
+
     std::vector<Chunk> chunks_;
     size_t used_ = 0;  // of the last chunk
     size_t given_ = 0;
 };
+
+// Memory that a thread of its own makes ready while the program still starts. Arenas made from now on take it
+// first. From any thread.
+void reserve(size_t bytes);
+
+// Frees what no arena has taken. The end of any arena does the same.
+void end_reserve();
 
 // Takes the pages that lie whole between the two out of this process; they belong to a read-only file mapping, so
 // whoever reads them again gets them back.

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from kernels.native import reserve
 from kernels.weights import Packed, Plain, Stored
 from stored_blocks import random_blocks
 
@@ -166,6 +167,28 @@ def test_weights_in_memory_do_not_pile_up(native):
         backend.place_matrix(weight)
         del codes, weight
         assert sum(codes() is not None for codes in seen) <= 4
+
+
+@pytest.mark.parametrize("megabytes", [2, 6, 64])
+def test_reserved_memory_is_memory_like_any_other(native, helpers, megabytes):
+    """Too little, about enough and too much for a model of some MB; what is left over is freed."""
+    weight = helpers.packed(np.random.default_rng(4), "q4", ROWS, COLUMNS)
+    expected = product(native, helpers, weight)
+    before = mapped_bytes()
+    reserve(megabytes << 20)
+    reserve(megabytes << 20)  # there is one at a time
+    backend = native()
+    backend.allocate_cache(helpers.cache(blocks=4))
+    matrices = [backend.place_matrix(weight) for _ in range(4)]
+    x = np.random.default_rng(2).standard_normal((3, COLUMNS)).astype(np.float32)
+    for matrix in matrices:
+        result = helpers.compute(backend, x, lambda ops, value, _, matrix=matrix: ops.linear(value, matrix))
+        assert helpers.same_bits(result, expected)
+    backend.close()
+    reserve(megabytes << 20)
+    native().close()
+    if megabytes == 64:  # the stacks of threads are mapped too, and kept for the next ones
+        assert mapped_bytes() - before < 48 << 20, "reserved memory is left after the models are closed"
 
 
 def mapped_bytes():

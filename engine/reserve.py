@@ -1,0 +1,32 @@
+"""Memory for a model's weights, made ready while the program still imports what it needs to load them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from kernels.native import chosen, reserve
+
+from .config import EngineConfig
+
+_VALUES = 8 << 20
+"""Bytes for the values of a step, besides the weights."""
+
+_LARGEST = 1 << 29
+"""Bytes: larger models take so long to read that pages are no matter, and may become smaller in memory."""
+
+
+def reserve_memory(config: EngineConfig) -> None:
+    """Begin with what takes long and needs nothing but the size of the file; numpy is not imported.
+
+    Does nothing where the model is no single file or the native backend will not be used.
+    """
+    if not isinstance(config.model, (str, Path)) or config.backend == "reference":
+        return
+    try:
+        status = os.stat(config.model)
+    except (OSError, ValueError):  # ValueError: a path with a null character
+        return  # loading it will say what is wrong
+    if stat.S_ISREG(status.st_mode) and chosen(config.device, config.dtype):
+        reserve(min(status.st_size + _VALUES, _LARGEST))
