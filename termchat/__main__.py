@@ -12,10 +12,9 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 
 import signal
 
-from .startup import pause_collector, with_room
+from .collector import pause_collector
 
 
-@with_room
 def main() -> int:
     """Run the program; the exit code."""
     pause_collector()

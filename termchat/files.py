@@ -12,7 +12,6 @@ import os
 import stat
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -194,6 +193,8 @@ def read_toml(path: Path, largest: int = LARGEST_TEXT) -> dict[str, Any]:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The content of a text. TomlError."""
+    import tomllib  # most of what reads files does without
+
     try:
         return tomllib.loads(text)
     except RecursionError as error:

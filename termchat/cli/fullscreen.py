@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import click
 
+from ..collector import resume_collector
 from ..config import Config
 from ..files import PathError
 from ..logs import start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
-from ..startup import resume_collector
 from ..store import checked_id
 from .console import Console
 from .errors import OK

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
+from ..collector import resume_collector
 from ..files import PathError
 from ..logs import start_logging
 from ..registry import ResolvedModel
 from ..sampling import sampling_params
 from ..setup import Setup, engine_config
-from ..startup import resume_collector
 from ..thinking import ThinkingStyle, thinking_style
 from .console import Console
 from .download import downloaded

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
+from ..collector import settle_collector
 from ..errors import UserError, fault
-from ..startup import settle_collector
 from .app import TermchatApp
 from .engines.model_slot import ModelSlot
 from .terminal.driver import TerminalDriver
