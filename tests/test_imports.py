@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
         ),
         (
             "import termchat.cli.oneshot",
-            ("numpy", "jinja2", "tokenizers", "asyncio", "sqlite3", "termchat.tui"),
+            ("numpy", "jinja2", "tokenizers", "asyncio", "sqlite3", "termchat.tui", "termchat.download"),
         ),
         ("import termchat.cli.models, termchat.cli.plan", ("engine", "http.client", "asyncio")),
         ("import engine.loading.checkpoint, engine.tokenization", ("torch", "textual", "gguf")),

@@ -6,7 +6,6 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Self
 
-from ..download.progress import Progress, format_progress
 from ..registry import NotDownloadedError, Registry, ResolvedModel
 from ..registry_file import ModelEntry
 from .console import Console
@@ -14,6 +13,7 @@ from .errors import CliError
 
 if TYPE_CHECKING:
     from ..download import Checked
+    from ..download.progress import Progress
 
 BAR_CELLS = 20
 LINE_SECONDS = 5.0
@@ -30,6 +30,8 @@ class ProgressLine:
 
     def __call__(self, progress: Progress) -> None:
         """Show an event."""
+        from ..download.progress import format_progress
+
         if self._messages.is_terminal:
             room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be drawn over
             self._messages.progress(format_progress(progress, bar=BAR_CELLS)[:room])
