@@ -71,9 +71,10 @@ struct Op {
     float cap;             // of the scores of attention, 0 for none
     View x, y, out;        // y: second operand of add and kv_write, residual of linear; out of gated_linear: quantized
     View blocks;           // quantized rows: out of quantize, in of products
-    const void* weight;    // Matrix of embedding and linear, vector of norm; gate and up of experts: Matrix*[experts]
+    // Matrix of embedding and linear, vector of norm, sinks of attention (or null), Matrix*[experts] of gate and up
+    const void* weight;
     const float *bias, *cos, *sin;  // bias of experts: [experts][outputs]
-    const void* down;      // likewise, of experts
+    const void* down;      // Matrix*[experts], likewise its bias
     const float* down_bias;
 };
 
