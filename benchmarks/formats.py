@@ -4,10 +4,10 @@
                                  [--threads N] [--models FOLDER] [--environment FOLDER] [--json FILE]
 
 The files are random weights (`random_models.py`), written once into FOLDER: 1b are 0.6 to 1.9 GB each, 13 GB
-for all. termchat is the one of the Python that runs this; llama.cpp that of the environment, which is made as by
-`peers.py`. In each round both are started, loaded from a warm page cache, and asked in turns; a ratio is taken
-within each round, and its median is shown. Memory is read right after loading, before any of the KV cache is
-touched.
+for all. termchat is the one of the Python that runs this; llama.cpp that of the environment, which is made as
+by `peers.py`. In each round both are started, loaded from a warm page cache, and asked in turns; a ratio is
+taken within each round, and its median is shown. Memory is read right after loading, before any of the KV cache
+is touched.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -111,12 +112,14 @@ def measure(path: Path, figures: Figures, engines: list[Engine], rounds: int) ->
     """All rounds of a file; what fails is said in its row and ends with it."""
     for round in range(rounds):
         warm(path)
+        started = time.perf_counter()
         try:
             measure_round(figures, engines[:: -1 if round % 2 else 1])
         except RuntimeError as error:
             figures.failed = str(error).partition("\n")[0]
             note(f"{path.name}: {figures.failed}")
             return
+        note(f"round {round + 1} took {time.perf_counter() - started:.0f} s")
 
 
 def promises(figures: Figures) -> list[Promise]:
@@ -232,6 +235,11 @@ def main() -> None:
             note(f"measures {path.name}")
             measure(path, figures, engines, options.rounds)
             rows.append(figures)
+            done.append(figures)
+            if options.json:  # whatever becomes of the next one
+                run = {"machine": description, "threads": options.threads, "size": options.size}
+                files = [asdict(row) for row in done]
+                options.json.write_text(json.dumps({**run, "files": files}, indent=2) + "\n")
         print(
             f"\n{shape.name}, {options.size}: termchat to llama.cpp (termchat / llama.cpp)\n\n{table(rows)}\n"
         )
@@ -239,11 +247,7 @@ def main() -> None:
             for promise in () if figures.failed else promises(figures):
                 if not promise.met:
                     print(f"- MISSED: {figures.type}: {promise.text}")
-        done += rows
     print(f"\n{options.threads} threads, median of {options.rounds} rounds\n{description}")
-    if options.json:
-        run = {"machine": description, "threads": options.threads, "size": options.size}
-        options.json.write_text(json.dumps({**run, "files": [asdict(row) for row in done]}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

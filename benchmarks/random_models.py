@@ -155,7 +155,7 @@ def _random_blocks(rng: np.random.Generator, type: str, count: int, nbytes: int)
     form = _BLOCKS[type]
     blocks = np.frombuffer(rng.bytes(count * nbytes), np.uint8).reshape(count, nbytes).copy()
     for at, number in form.halves.items():
-        blocks[:, at : at + 2] = np.float16([number]).view(np.uint8)
+        blocks[:, at : at + 2] = np.array([number], np.float16).view(np.uint8)
     if form.nibbles:
         part = blocks[:, slice(*form.nibbles)]
         part[:] = (part & 15) | (part << 4)
@@ -237,7 +237,7 @@ def write_model(path: Path, shape: Shape, mixture: str, vocabulary: Mapping[str,
     file.write(bytes(-file.tell() % writer.data_alignment))
     for tensor in tensors:
         for piece in _data(rng, tensor, words):
-            file.write(piece)
+            file.write(piece.data)
         file.write(bytes(-file.tell() % writer.data_alignment))
     writer.close()
     partial.replace(path)
