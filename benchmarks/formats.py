@@ -6,8 +6,8 @@
 The files are random weights (`random_models.py`), written once into FOLDER: 1b are 0.6 to 1.9 GB each, 13 GB
 for all. termchat is the one of the Python that runs this; llama.cpp that of the environment, which is made as
 by `peers.py`. In each round both are started, loaded from a warm page cache, and asked in turns; a ratio is
-taken within each round, and its median is shown. Memory is read right after loading, before any of the KV cache
-is touched.
+taken within each round, and its median is shown. Memory is read right after loading, before any of the KV
+cache is touched.
 """
 
 from __future__ import annotations

@@ -219,6 +219,17 @@ class LlamaCpp:
         self._step(context, rows)
         return tokens / (time.perf_counter() - started)
 
+    def scores(self, ids: list[int], path: str) -> None:
+        """Log-probabilities of the token after each, float32 [tokens, vocabulary], into a .npy file."""
+        import numpy as np
+
+        context = self._context(1)
+        self._step(context, [(token, i, 0, True) for i, token in enumerate(ids)])
+        shape = len(ids), self._model.n_vocab()
+        logits = np.ctypeslib.as_array(self._api.llama_get_logits(context), shape=shape)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        np.save(path, logits - np.log(np.exp(logits.astype(np.float64)).sum(axis=1, keepdims=True)))
+
     def one_shot(self, prompt: str) -> None:
         messages = [{"role": "user", "content": prompt}]
         for part in self._model.create_chat_completion(

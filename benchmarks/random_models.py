@@ -187,32 +187,60 @@ def _data(rng: np.random.Generator, tensor: _Tensor, words: NDArray[np.bool_]) -
         yield made.reshape(-1)
 
 
-def _add_metadata(writer: gguf.GGUFWriter, shape: Shape, vocabulary: Mapping[str, Any]) -> None:
-    writer.add_context_length(4096)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(len(vocabulary["tokenizer.ggml.tokens"]))
-    writer.add_feed_forward_length(shape.feed_forward * max(1, shape.used))
+def metadata_of(shape: Shape, vocabulary: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file of this shape says of itself. vocabulary: metadata of tokenizer.* of another file."""
+    own: dict[str, Any] = {
+        "context_length": 4096,
+        "embedding_length": shape.width,
+        "block_count": shape.layers,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.dimension_count": shape.head_dim,
+        "rope.freq_base": 10000.0,
+        "vocab_size": len(vocabulary["tokenizer.ggml.tokens"]),
+        "feed_forward_length": shape.feed_forward * max(1, shape.used),
+    }
     if shape.experts:
-        writer.add_expert_count(shape.experts)
-        writer.add_expert_used_count(shape.used)
-        writer.add_expert_feed_forward_length(shape.feed_forward)
-    for key, value in vocabulary.items():
+        own |= {
+            "expert_count": shape.experts,
+            "expert_used_count": shape.used,
+            "expert_feed_forward_length": shape.feed_forward,
+        }
+    return {**{f"{shape.architecture}.{key}": value for key, value in own.items()}, **vocabulary}
+
+
+def add_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
+    """Scalars and arrays by their Python types; the writer has given the architecture itself."""
+    for key, value in metadata.items():
+        if key.startswith("general."):
+            continue
         if isinstance(value, bool):
             writer.add_bool(key, value)
         elif isinstance(value, int):
             writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
         elif isinstance(value, str):
             writer.add_string(key, value)
         else:
             writer.add_array(key, value if isinstance(value, list) else value.tolist())
+
+
+def plain_tensors(
+    shape: Shape, vocabulary: Mapping[str, Any], seed: int
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+    """Tensors of a small model as float32 values, and its metadata."""
+    rng = np.random.default_rng(seed)
+    tensors = {}
+    for tensor in _tensors(shape, len(vocabulary["tokenizer.ggml.tokens"]), "Q8_0"):
+        values = np.ones(tensor.shape, np.float32)
+        if len(tensor.shape) > 1:
+            values = rng.standard_normal(tensor.shape, np.float32) / np.float32(tensor.shape[-1] ** 0.5)
+        tensors[tensor.name] = values
+    return tensors, metadata_of(shape, vocabulary)
 
 
 def write_model(path: Path, shape: Shape, mixture: str, vocabulary: Mapping[str, Any], seed: int) -> None:
@@ -221,7 +249,7 @@ def write_model(path: Path, shape: Shape, mixture: str, vocabulary: Mapping[str,
     words = np.array([_WORD.fullmatch(token) is not None for token in tokens])
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(None, shape.architecture)
-    _add_metadata(writer, shape, vocabulary)
+    add_metadata(writer, metadata_of(shape, vocabulary))
     tensors = list(_tensors(shape, len(tokens), mixture))
     for tensor in tensors:
         kind = gguf.GGMLQuantizationType[tensor.type]
