@@ -1,13 +1,14 @@
 """Every type of GGUF weights as llama.cpp's own quantizer writes it: read, computed and counted by termchat.
 
     python benchmarks/gguf_types.py --quantizer BIN/llama-quantize [--environment FOLDER] [--types Q4_0,...]
-                                    [--models default,random] [--folder FOLDER] [--json FILE]
+                                    [--models default,random] [--values-only] [--folder FOLDER] [--json FILE]
 
-Each file is made from the default model's values or from random ones of width 512, all matrices in the one type
-where their columns allow it. Columns: the values termchat computes with against those of the `gguf` package;
-bytes a step reads against those of the file; MB in memory after loading beyond 1.05 sizes of the file; then, over
-300 tokens that termchat says greedily, the divergence of termchat and of llama.cpp from float32 arithmetic on the
-file's exact values, how many tokens llama.cpp would say alike, and how close its two best were where it would not.
+Each file is made from the default model's values or from random ones of width 512, all matrices in the one
+type where their columns allow it. Columns: the values termchat computes with against those of the `gguf`
+package; bytes a step reads against those of the file; MB in memory after loading beyond 1.05 sizes of the
+file; then, over 300 tokens that termchat says greedily, the divergence of termchat and of llama.cpp from
+float32 arithmetic on the file's exact values, how many tokens llama.cpp would say alike, and the most by which
+its choice was ahead where it would not.
 """
 
 from __future__ import annotations
@@ -38,14 +39,9 @@ from engine.model import load_model
 from kernels.stored import canonical
 from kernels.weights import BLOCKS, dequantize
 
-TYPES = {
-    **{
-        name: name
-        for name in ("F16", "BF16", "Q8_0", "Q6_K", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS")
-    },
-    **{"Q5_K": "Q5_K_S", "Q4_K": "Q4_K_S", "Q3_K": "Q3_K_S", "Q2_K": "Q2_K_S", "MXFP4": "MXFP4_MOE"},
-    **{"TQ1_0": "TQ1_0", "TQ2_0": "TQ2_0", "IQ3_S": "IQ3_S", "IQ3_XXS": "IQ3_XXS"},
-}
+_ALONE = ("F16", "BF16", "Q8_0", "Q6_K", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "Q2_K", "IQ3_S")
+_MIXED = {"Q5_K": "Q5_K_S", "Q4_K": "Q4_K_S", "Q3_K": "Q3_K_S", "MXFP4": "MXFP4_MOE"}
+TYPES = {name: name for name in (*_ALONE, "TQ1_0", "TQ2_0")} | _MIXED
 """What the quantizer calls the mixture that has the type, where it makes it without an importance matrix."""
 
 PROMPT, LENGTH = "The sea is", 300
@@ -114,7 +110,7 @@ def sources(folder: Path, wanted: list[str]) -> dict[str, Path]:
 
 
 def compare_values(file: GGUFFile) -> tuple[str, str]:
-    """Types of the file's matrices; how far our values are from the package's, in parts of a row's largest."""
+    """Types of the file's matrices; how far our values are from the package's, to the largest of a row."""
     seen: set[tuple[str, tuple[int, ...]]] = set()
     count: Counter[str] = Counter()
     worst: dict[str, float] = {}
@@ -193,15 +189,11 @@ def measure(row: Row, path: Path, peer: Engine | None) -> None:
 
 def table(rows: list[Row]) -> str:
     """Markdown."""
-    heads = (
-        "model",
-        "type",
-        "file, MB",
-        "types in it",
-        "values: off by, of a row's largest",
-        "bytes a step / file's",
-    )
-    heads += ("MB beyond 1.05 file", "KL from exact: termchat", "llama.cpp", "tokens alike", "largest gap")
+    heads = [
+        *("model", "type", "file, MB", "types in it", "values: off by, of a row's largest"),
+        *("bytes a step / file's", "MB beyond 1.05 file", "KL from exact: termchat", "llama.cpp"),
+        *("tokens alike", "largest gap"),
+    ]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [
         f"| {r.model} | {r.type} | {r.size:.0f} | {r.types} | {r.values} | {r.bytes_ratio:.3f} | {r.beyond:.0f} | "
