@@ -7,8 +7,8 @@ Each file is made from the default model's values or from random ones of width 5
 type where their columns allow it. Columns: the values termchat computes with against those of the `gguf`
 package; bytes a step reads against those of the file; MB in memory after loading beyond 1.05 sizes of the
 file; then, over 300 tokens that termchat says greedily, the divergence of termchat and of llama.cpp from
-float32 arithmetic on the file's exact values, how many tokens llama.cpp would say alike, and the most by which
-its choice was ahead where it would not.
+float32 arithmetic on the file's exact values, how many tokens llama.cpp would say alike, and the most by
+which its choice was ahead where it would not.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def table(rows: list[Row]) -> str:
     ]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [
-        f"| {r.model} | {r.type} | {r.size:.0f} | {r.types} | {r.values} | {r.bytes_ratio:.3f} | {r.beyond:.0f} | "
-        f"{r.termchat:.5f} | {r.llama:.5f} | {r.alike} | {r.gap:.3f} |"
+        f"| {r.model} | {r.type} | {r.size:.0f} | {r.types} | {r.values} | {r.bytes_ratio:.3f} | "
+        f"{r.beyond:.0f} | {r.termchat:.5f} | {r.llama:.5f} | {r.alike} | {r.gap:.3f} |"
         for r in rows
     ]
     return "\n".join(lines)
