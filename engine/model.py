@@ -100,7 +100,10 @@ def load_model(config: EngineConfig, watch: Callable[[float], None] | None = Non
                 made = beside.submit(_prepared_tokenizer, checkpoint)
             except RuntimeError:  # the system gives no further thread
                 made = None
-            program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+            try:
+                program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+            except ValueError as error:  # as above: the native backend looks at the values only now
+                raise invalid(checkpoint.path, str(error)) from None
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
