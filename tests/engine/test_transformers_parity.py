@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import tiny_mixtures
 from converted import write_gguf
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
@@ -113,6 +114,7 @@ def alone(session: Session, text: list[int], prompt: int = PROMPTS[0], new: int 
 
 
 NOT_IN_GGUF = {
+    **tiny_mixtures.NOT_IN_GGUF,
     "mistral": "the converter drops the window",
     "qwen2-some-windows": "the converter drops the windows",
     "smollm3-untied": "which layers rotate is not in the file",
