@@ -82,11 +82,12 @@ class CheckpointTensors(NamedTuple):
         except ValueError as error:
             raise invalid(self.path, str(error)) from None
 
-    def nbytes(self) -> int:
-        """Bytes of all tensors in the formats they are loaded in."""
+    def nbytes(self, *, experts: bool = False) -> int:
+        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone."""
         return sum(
             FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
             for spec, tensor in self.bound.values()
+            if spec.of_expert or not experts
         )
 
     def label(self) -> str:

@@ -169,6 +169,11 @@ class TensorSpec(NamedTuple):
         return len(self.shape) == 2
 
     @property
+    def of_expert(self) -> bool:
+        """Whether it is a matrix that only the rows of one expert are multiplied with."""
+        return self.is_matrix and self.role.startswith("expert_")
+
+    @property
     def may_be_quantized(self) -> bool:
         """Whether it may have fewer bits than in the file. A router's error would choose other experts."""
         return self.is_matrix and self.role != "router"

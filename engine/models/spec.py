@@ -111,6 +111,13 @@ class ModelSpec:
     head_scale: float = 1.0
 
     @property
+    def share_of_experts(self) -> float:
+        """Which part of the experts' weights one token goes through; 0 for a model without experts."""
+        mixtures = [layer.experts for layer in self.layers if layer.experts is not None]
+        weights = sum(own.count * own.hidden for own in mixtures)
+        return sum(own.routing.used * own.hidden for own in mixtures) / weights if weights else 0.0
+
+    @property
     def q_columns(self) -> int:
         """Columns of the queries of a row."""
         return self.heads * self.head_dim
