@@ -1,71 +1,22 @@
 """Loading and decoding against transformers: tiny random models, all in float32, on every backend."""
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
-import tiny_mixtures
 from converted import write_gguf
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.models.decoder import decoder
-from engine.models.weights import place
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits
+from kernels.interface import BackendSettings
 from kernels.native.backend import NativeBackend
-from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
-from kernels.step import Step
-from tiny_models import CONVERTED, FAMILIES, MODELS, SIZES, make
+from sessions import FEW, PROMPT, Session, alone
+from tiny_models import CONVERTED, FAMILIES, MODELS, NOT_IN_GGUF, SIZES, make
 
-PROMPTS = (37, 1, 16, 5)
+PROMPTS = (PROMPT, 1, 16, 5)
 NEW_TOKENS = 64
-FEW = 6
-BLOCK = 16
-
-
-@dataclass
-class Session:
-    """A placed model; sequence i owns the i-th run of 8 blocks."""
-
-    checkpoint: Checkpoint
-    sequences: int = len(PROMPTS)
-    backend: Backend = field(default_factory=lambda: ReferenceBackend(BackendSettings("cpu", "float32", 1)))
-    kv: Literal["float32", "float16"] = "float32"
-    width: int = 8
-
-    def __post_init__(self) -> None:
-        spec = self.checkpoint.spec
-        weights = place(spec, self.checkpoint.tensors, self.backend)
-        blocks = self.sequences * self.width
-        self.backend.allocate_cache(
-            CacheShape(len(spec.layers), blocks, BLOCK, spec.kv_heads, spec.head_dim, self.kv)
-        )
-        limits = Limits(256, 256, self.sequences, self.width)
-        self.program = self.backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
-        self.tables = np.arange(blocks, dtype=np.int32).reshape(self.sequences, self.width)
-
-    def step(self, parts: list[tuple[int, int, list[int]]]) -> list[np.ndarray]:
-        """Run (sequence, first position, tokens) together; float32 logits of every row, a matrix a part."""
-        sequences = np.concatenate([np.full(len(tokens), s, np.int32) for s, _, tokens in parts])
-        positions = np.concatenate([np.arange(p, p + len(t), dtype=np.int32) for _, p, t in parts])
-        tokens = np.concatenate([np.asarray(t, np.int32) for _, _, t in parts])
-        slots = self.tables[sequences, positions // BLOCK] * BLOCK + positions % BLOCK
-        step = Step.of(
-            tokens=tokens,
-            positions=positions,
-            slots=slots,
-            sequences=sequences,
-            block_tables=self.tables,
-            sample_rows=np.arange(len(tokens)),
-        )
-        output = self.program.launch(step, logits=True).result()
-        assert output.logits is not None
-        logits = np.array(output.logits, np.float32)
-        return np.split(logits, np.cumsum([len(t) for _, _, t in parts])[:-1])
 
 
 def expected_logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray:
@@ -89,7 +40,7 @@ def check_against(model: torch.nn.Module, checkpoint: Checkpoint, kind: str) -> 
     A text and these logits of it.
     """
     texts = prompts(kind)
-    together = Session(checkpoint)
+    together = Session(checkpoint, len(PROMPTS))
     rows = [[logits] for logits in together.step([(s, 0, text) for s, text in enumerate(texts)])]
     for _ in range(NEW_TOKENS if kind in FAMILIES else FEW):
         for text, found in zip(texts, rows, strict=True):
@@ -103,25 +54,8 @@ def check_against(model: torch.nn.Module, checkpoint: Checkpoint, kind: str) -> 
         check_close(np.concatenate(found), expected, f"sequence {s} in a batch")
         greedy = expected[PROMPTS[s] - 1 : -1].argmax(-1).tolist()
         assert greedy == text[PROMPTS[s] :], f"greedy tokens of sequence {s}"
-    check_close(alone(Session(checkpoint, 1), texts[0]), wanted[0][: PROMPTS[0] + FEW], "alone")
+    check_close(alone(Session(checkpoint), texts[0]), wanted[0][: PROMPTS[0] + FEW], "alone")
     return texts[0], wanted[0]
-
-
-def alone(session: Session, text: list[int], prompt: int = PROMPTS[0], new: int = FEW) -> np.ndarray:
-    """Logits of a text's beginning, some tokens of it one by one, of this sequence alone."""
-    steps = [(0, text[:prompt]), *((p, text[p : p + 1]) for p in range(prompt, prompt + new))]
-    return np.concatenate([session.step([(0, start, tokens)])[0] for start, tokens in steps])
-
-
-NOT_IN_GGUF = {
-    **tiny_mixtures.NOT_IN_GGUF,
-    "mistral": "the converter drops the window",
-    "qwen2-some-windows": "the converter drops the windows",
-    "smollm3-untied": "which layers rotate is not in the file",
-    "gemma2-no-caps": "the converter needs caps",
-    "llama-yarn-rope": "that the ramp is not truncated is not in the file",
-    "ministral": "the converter does not know it",
-}
 
 
 @pytest.mark.slow
@@ -136,7 +70,7 @@ def test_B089_logits_and_greedy_tokens_equal_transformers(kind: str, tmp_path: P
         converted = open_checkpoint(write_gguf(tmp_path / "m.gguf", model, kind))
         turned = CONVERTED[kind.partition("-")[0]].turned or kind.startswith("glm4")
         assert converted.spec.ropes[0].layout == ("interleaved" if turned else "half")
-        check_close(alone(Session(converted, 1), text), wanted, "from GGUF")
+        check_close(alone(Session(converted), text), wanted, "from GGUF")
     if kind in FAMILIES:
         prompt, new = 12, 2
         twin = alone(Session(checkpoint, 1, QuantizedBackend()), text, prompt, new)
