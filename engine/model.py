@@ -113,7 +113,7 @@ def load_model(config: EngineConfig, watch: Callable[[float], None] | None = Non
     except BaseException:
         backend.close()
         raise
-    traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
+    traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
         runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
@@ -150,7 +150,7 @@ def _place(backend: Backend, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 
-    size = traffic.weight_bytes.bit_length()
+    size = traffic.all_weight_bytes.bit_length()
     return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
 
 
