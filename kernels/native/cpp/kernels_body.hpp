@@ -11,15 +11,17 @@
 #define LINEAR(f, ...) {quantized_linear<TileOf<Format::f>, 1>, quantized_linear<TileOf<Format::f>, 2>},
 #define PLAIN_LINEAR(f, ...) {plain_linear<Format::f>, plain_linear<Format::f>},
 #define GATED_LINEAR(f, ...) {gated_linear<TileOf<Format::f>, 1>, gated_linear<TileOf<Format::f>, 2>},
-#define ATTENTION(name, values, scale) attention<Plain<Format::values>>,
+#define ATTENTION(name, type, scale) attention<type>,
 
 static const Kernels kKernels = {
     ISA_NAME,
+    add_noise,
     {PACKED_FORMATS(LINEAR) PLAIN_FORMATS(PLAIN_LINEAR)},
     {PACKED_FORMATS(GATED_LINEAR)},
     {quantize_row<1>, quantize_row<2>},
     read,
     round_to_half,
+    round_to_int8,
     rms_norm,
     gated,
     add,
@@ -33,7 +35,6 @@ static const Kernels kKernels = {
     mass,
     draw,
     score_weights,
-    add_noise,
 };
 
 #undef LINEAR
