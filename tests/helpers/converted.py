@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import torch
 
+import tiny_mixtures
 from engine.models.rope import frequencies
 from engine.models.spec import RopeSpec
 from tiny_models import CONVERTED, text_of
@@ -81,12 +82,13 @@ def metadata(config: Any, architecture: str, whole: Any) -> Values:
         "gemma2": lambda: _gemma2(config),
         "gemma3": lambda: {"attention.sliding_window": config.sliding_window},
         "granite": lambda: _granite(config),
+        "granitemoe": lambda: _granite(config),
         "phi3": lambda: _phi3(config, rope, int(turning)),
         "olmo2": lambda: _olmo(config),
         "glm4": lambda: {"rope.dimension_count": int(turning)},
         "qwen3vl": lambda: {"n_deepstack_layers": len(whole.vision_config.deepstack_visual_indexes)},
     }
-    return found | of_architecture.get(architecture, dict)()
+    return found | of_architecture.get(architecture, dict)() | tiny_mixtures.metadata(config)
 
 
 def _mistral3(config: Any, rope: Values) -> Values:
@@ -176,7 +178,8 @@ def tensors(
                 values = interleaved(values, count)
         if architecture.startswith("gemma") and key.endswith("norm.weight"):
             values = values + np.float32(1)
-        yield names.get_name(key, try_suffixes=(".weight", ".bias")), values
+        for part, rows in tiny_mixtures.tensors(key, values, config):
+            yield names.get_name(part, try_suffixes=(".weight", ".bias")), rows
 
 
 def interleaved(rows: np.ndarray, heads: int) -> np.ndarray:

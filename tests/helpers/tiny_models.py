@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
+import tiny_mixtures
+
 SIZES = {
     "vocab_size": 160,
     "hidden_size": 64,
@@ -206,6 +208,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Glm4Config",
         {**MHA, **TIED, "head_dim": 24, "pad_token_id": 0, "eos_token_id": [1], "attention_bias": False},
     ),
+    **tiny_mixtures.MIXTURES,
 }
 """What is made by a name: the class of its configuration and what is special of it. The name begins with that
 of the family."""
@@ -239,11 +242,13 @@ CONVERTED = {
     "olmo3": Converted("olmo2"),
     "smollm3": Converted("smollm3", True),
     "glm4": Converted("glm4"),
+    **{name: Converted(*converted) for name, converted in tiny_mixtures.CONVERTED.items()},
 }
 """By the first word of a model's name: those that have GGUF files."""
 
 
 NOT_IN_GGUF = {
+    **tiny_mixtures.NOT_IN_GGUF,
     "mistral": "the converter drops the window",
     "qwen2-some-windows": "the converter drops the windows",
     "smollm3-untied": "which layers rotate is not in the file",
@@ -266,7 +271,9 @@ def make(kind: str, folder: Path) -> torch.nn.Module:
         config = text = getattr(transformers, name)(**{**SIZES, **changes})
         auto = transformers.AutoModelForCausalLM
     text.initializer_range = config.initializer_range = 0.15
-    model = auto.from_config(config, attn_implementation="eager").float().eval()
+    # What the library takes otherwise wants widths of whole 16 bytes.
+    experts = {"experts_implementation": "eager"} if kind in tiny_mixtures.MIXTURES else {}
+    model = auto.from_config(config, attn_implementation="eager", **experts).float().eval()
     with torch.no_grad():
         for key, value in model.named_parameters():
             if "vision" in key or "visual" in key:
