@@ -104,9 +104,9 @@ def check(model: torch.nn.Module, folder: Path, kind: str) -> tuple[str, bool]:
     with torch.no_grad():
         true = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].numpy()
     line, lost = f"{np.abs(of_folder - true).max():9.1e}", NOT_IN_GGUF.get(kind)
-    file = folder / "m.gguf"
-    if not file.exists():
-        return f"{line}   not converted: {(folder / 'why').read_text()}", lost is not None
+    file, why = folder / "m.gguf", folder / "why"
+    if why.exists():
+        return f"{line}   not converted: {why.read_text()}", lost is not None
     try:
         again, of_file = greedy(Session(open_checkpoint(file)), prompt)
     except EngineError as error:

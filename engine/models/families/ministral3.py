@@ -1,4 +1,4 @@
-"""Ministral 3 and Mistral Small 3.2 and later: queries grow with their position, as in Llama 4."""
+"""Ministral 3, and models with its text part: queries grow with their position, as in Llama 4."""
 
 from dataclasses import replace
 
