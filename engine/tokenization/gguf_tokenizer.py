@@ -22,6 +22,8 @@ from .vocabulary import BYTE_ALPHABET, MAX_PIECE, Kind, Vocabulary, is_byte_toke
 _UNDEFINED = 0  # a token type of files that say nothing of one
 
 _MODELS = ("gpt2", "llama", "gemma4")
+_TEXT_FOLLOWS = ("<s>", "<unk>", "<|endoftext|>")
+"""The control tokens of Phi-3 that do not take the white space behind them away."""
 _OTHERS = {"bert": "WordPiece", "t5": "unigram", "rwkv": "RWKV", "plamo2": "PLaMo 2"}
 
 
@@ -132,6 +134,18 @@ def _by_scores(
     )
 
 
+def _takes_space(file: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
+    """The control tokens that swallow the white space behind them.
+
+    GGUF has no place for that. Phi-3's tokenizer.json has it for all markers of its template, which writes a
+    line end behind each of them.
+    """
+    if file.fields().string("general.architecture", default="") != "phi3":
+        return frozenset()
+    control = vocabulary.ids(Kind.CONTROL)
+    return frozenset(token for text, token in control.items() if text not in _TEXT_FOLLOWS)
+
+
 def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
     """The tokenizer of an opened GGUF file.
 
@@ -146,7 +160,7 @@ def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
     vocabulary = _vocabulary(fields, model == "gpt2")
     known = generation.within(len(vocabulary))
     marks = known.chat_template, [*known.bos_ids, *known.end_ids]
-    add_bos = True
+    add_bos, after = True, frozenset[int]()
     try:
         if model == "gpt2":
             pre = fields.string("pre", default="default")  # files of before May 2024 do not have it
@@ -158,6 +172,7 @@ def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
             vocabulary, encoder = _by_merges(fields, vocabulary, None, *marks)
         else:
             vocabulary, encoder = _by_scores(fields, vocabulary, *marks)
+            after = _takes_space(file, vocabulary)
         # Files of Gemma 4's first weeks say false, and the model is lost without.
         add_bos = model == "gemma4" or fields.boolean("add_bos_token", default=add_bos)
         return Tokenizer(
@@ -167,6 +182,7 @@ def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
             bos_id=next(iter(known.bos_ids), None),
             eos_id=next(iter(known.eos_ids), None),
             add_bos=add_bos,
+            after=after,
             named={
                 f"{name}_token": vocabulary.tokens[token]
                 for name, key in (("unk", "unknown"), ("pad", "padding"))

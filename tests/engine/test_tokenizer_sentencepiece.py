@@ -134,6 +134,23 @@ def test_end_ids(tokenizer: Tokenizer):
     assert tokenizer.end_ids == {END}
 
 
+def test_phi3_markers_take_the_line_end_behind_them(metadata: dict[str, Any]):
+    """Its tokenizer.json says so of them (rstrip); a GGUF file has no place for it."""
+    tokens = [*metadata["tokenizer.ggml.tokens"], "<|user|>", "<|end|>"]
+    scores = np.append(metadata["tokenizer.ggml.scores"], np.zeros(2, np.float32))
+    changes: dict[str, Any] = {"tokens": tokens, "scores": scores}
+    kinds = [*metadata["tokenizer.ggml.token_type"], Kind.CONTROL, Kind.CONTROL]
+    user, end = len(tokens) - 2, len(tokens) - 1
+    text = "<s> the<|user|>\n the \n<|end|>\n"
+    for architecture, expected in (
+        ("phi3", [START, *merged(metadata, " the"), user, *merged(metadata, "the \n"), end]),
+        ("llama", [START, *merged(metadata, " the"), user, *merged(metadata, "\n the \n"), end]),
+    ):
+        changed = metadata | {"general.architecture": architecture}
+        tokenizer = made(changed, token_type=np.array(kinds, np.int32), **changes)
+        assert tokenizer.encode(text)[: len(expected)] == expected, architecture
+
+
 @pytest.mark.parametrize("kind", [Kind.NORMAL, Kind.USER_DEFINED])
 def test_runs_of_spaces_are_spaces_when_read(metadata: dict[str, Any], kind: Kind):
     tokens = [*metadata["tokenizer.ggml.tokens"], "▁▁▁▁"]
