@@ -179,12 +179,14 @@ class Operations(Protocol):
         scale: float,
         window: int | None = None,
         cap: float | None = None,
+        sinks: Handle | None = None,
     ) -> Value:
         """Causal attention of q [rows, heads * head_dim] over the cached keys of each row's own sequence.
 
         Query head h reads key head h // (heads / kv_heads) (MHA, GQA, MQA). A row at position p sees the keys
         at positions max(0, p - window + 1) to p; its own among them. cap: scores s, already scaled, become
-        cap * tanh(s / cap).
+        cap * tanh(s / cap). sinks: a vector [heads], for each head a score, neither scaled nor capped, that
+        has its share of the softmax and no value (arXiv 2309.17453; learned, as in gpt-oss: its model card).
         """
 
     def gated(self, x: Value, gate: Gate = "silu") -> Value:

@@ -60,7 +60,7 @@ class Node:
 
     y: the second operand, or the residual that a linear adds. length: columns of a norm, of a head of a rope.
     turning: of a head of a rope, its columns that turn. number: eps of a norm, scale of an attention, factor
-    or limit. cap: of the scores of an attention, 0 for none.
+    or limit. cap: of the scores of an attention, 0 for none. vector: weight of a norm, sinks of an attention.
     """
 
     kind: Kind
@@ -170,10 +170,11 @@ class RecordingOperations:
         scale: float,
         window: int | None = None,
         cap: float | None = None,
+        sinks: Float32 | None = None,
     ) -> Value:
         """Attention over the cache."""
         assert batch is INPUTS
-        node = Node("attention", q, layer=layer, window=window, number=scale, cap=cap or 0.0)
+        node = Node("attention", q, layer=layer, window=window, number=scale, cap=cap or 0.0, vector=sinks)
         return self._new(node, q.columns, samples=False)
 
     def gated(self, x: Value, gate: Gate = "silu") -> Value:

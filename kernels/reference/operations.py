@@ -93,13 +93,14 @@ class ReferenceOperations:
         scale: float,
         window: int | None = None,
         cap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Attention in the order that attention.py fixes; divided on the host, once a step and window."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if window not in self._works:
             heads = q.shape[1] // self._cache.shape.head_dim
             self._works[window] = work_of(self._step, self._cache, heads, window, self._device)
-        return attend(self._cache, layer, q, self._works[window], scale, cap)
+        return attend(self._cache, layer, q, self._works[window], scale, cap, sinks)
 
     def gated(self, x: Tensor, gate: Gate = "silu") -> Tensor:
         """By the functions of arithmetic.py."""

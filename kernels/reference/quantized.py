@@ -159,11 +159,27 @@ class _Partial:
         self.total = self.total * before + span.total * after
         self.values = self.values * before[:, None] + span.values * after[:, None]
 
+    def sink(self, scores: Float32) -> None:
+        """A last score of each head, without a value."""
+        maximum = np.where(self.maximum > scores, self.maximum, scores)
+        before = exp2_32(self.maximum - maximum)
+        self.maximum = maximum
+        self.total = self.total * before + exp2_32(scores - maximum)
+        self.values = self.values * before[:, None]
 
-def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float, cap: float = 0.0) -> Float32:
+
+def attend(
+    q: Float32,
+    keys: Float32,
+    values: Float32,
+    first: int,
+    scale: float,
+    cap: float = 0.0,
+    sinks: Float32 | None = None,
+) -> Float32:
     """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on.
 
-    cap: of the scores, 0 for none.
+    cap: of the scores, 0 for none. sinks: [heads], see `Operations.paged_attention`.
     """
     to_base_2 = np.float32(LOG2_E)
     q = q * (np.float32(scale) / np.float32(cap) if cap else np.float32(scale) * to_base_2)
@@ -184,4 +200,6 @@ def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float,
         else:
             result.join(part)
     assert result is not None
+    if sinks is not None:
+        result.sink(sinks * to_base_2)
     return result.values * (np.float32(1) / result.total)[:, None]

@@ -98,6 +98,7 @@ class QuantizedOperations:
         scale: float,
         window: int | None = None,
         cap: float | None = None,
+        sinks: Float32 | None = None,
     ) -> Float32:
         """Row by row and key head by key head."""
         assert self._cache is not None
@@ -110,8 +111,10 @@ class QuantizedOperations:
             blocks = self._step.block_tables[self._step.sequences[row]]
             keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
             heads = q[row].reshape(kv_heads, -1, head_dim)
+            of_heads = [None] * kv_heads if sinks is None else sinks.reshape(kv_heads, -1)
             mixed = [
-                attend(heads[h], keys[:, h], values[:, h], first, scale, cap or 0.0) for h in range(kv_heads)
+                attend(heads[h], keys[:, h], values[:, h], first, scale, cap or 0.0, of_heads[h])
+                for h in range(kv_heads)
             ]
             out[row] = np.concatenate(mixed).reshape(-1)
         return out

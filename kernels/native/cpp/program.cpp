@@ -173,7 +173,7 @@ void Program::run(int stage, int task, int worker) {
     if (op.kind == OpKind::attention) {
         Rows q = rows_of(op.x), out = rows_of(op.out);
         if (s.part == 0) attention_->run(op, task, worker, q.data, q.stride, out.data, out.stride);
-        else attention_->join(task, out.data, out.stride);
+        else attention_->join(op, task, out.data, out.stride);
     } else if (op.kind == OpKind::sample) {
         sampler_.run(s.part, task);
     } else if (is_linear(op.kind)) {

@@ -68,7 +68,7 @@ struct Op {
     float cap;             // of the scores of attention, 0 for none
     View x, y, out;        // y: second operand of add and kv_write, residual of linear; out of gated_linear: quantized
     View blocks;           // quantized rows: out of quantize, in of linear and gated_linear
-    const void* weight;    // Matrix of embedding and linear, vector of norm
+    const void* weight;    // Matrix of embedding and linear, vector of norm, sinks of attention (or null)
     const float *bias, *cos, *sin;
 };
 
