@@ -66,8 +66,12 @@ class EngineCore:
     whether anybody is still there to read; if not, the engine stops.
     """
 
-    def __init__(self, config: EngineConfig, outbox: Outbox, listening: Callable[[], bool]) -> None:
+    def __init__(
+        self, config: EngineConfig, outbox: Outbox, listening: Callable[[], bool], chat: bool = False
+    ) -> None:
+        """chat: see `load_model`."""
         self.config = config
+        self._chat = chat
         self.snapshot = EngineSnapshot("loading", "", False, str(config.model))
         self.commands: SimpleQueue[Command] = SimpleQueue()
         self._announced: deque[Submit] = deque()  # their prompts are being prepared
@@ -130,7 +134,7 @@ class EngineCore:
             self._outbox.end(EngineError("engine_failed", "the engine stopped; restart termchat"))
 
     def _serve(self) -> None:
-        self._model = model = load_model(self.config)
+        self._model = model = load_model(self.config, self._chat)
         self._loaded = True
         self._service = service = Service(self.config, model, self._outbox.emit, self.peak)
         self._preparation.start(model)

@@ -86,6 +86,7 @@ class ModelStatus(NamedTuple):
             "sha256": entry.sha256,
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
+            "template": entry.template,
             "quantization": entry.quantization,
         }
 

@@ -9,21 +9,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..loading.fields import cut, one_line
+from ..named_templates import MAX_TEMPLATE, named_template
 from ..types import EngineError, Message
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-DEFAULT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-"""ChatML, for a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
+DEFAULT_TEMPLATE = named_template("chatml")
+"""For a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
 
-MAX_TEMPLATE = 1 << 16
+NO_TEMPLATE = "the model has no chat template; as it is, it only goes on with raw text"
 _MAX_REASON = 200
 _MAX_DEPTH = 64
 
@@ -86,7 +82,7 @@ def render_chat(
     too costly.
     """
     if template is None:
-        raise EngineError("template", "the model has no chat template; it can only be used with raw text")
+        raise EngineError("template", NO_TEMPLATE)
     if len(template) > MAX_TEMPLATE:
         length = f"{len(template)} characters; at most {MAX_TEMPLATE} are allowed"
         raise EngineError("template", f"the chat template has {length}")
