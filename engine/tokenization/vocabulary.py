@@ -41,6 +41,14 @@ LAST_MESSAGE_ENDS = frozenset(["<|return|>", "<|call|>"])  # OpenAI's harmony fo
 MAX_PIECE = 1 << 10
 """Characters of a token."""
 
+THOUGHTS = {
+    "<think>": "</think>",
+    "[THINK]": "[/THINK]",
+    "<|channel>thought": "<channel|>",
+    "<|channel|>analysis<|message|>": "<|start|>",
+}
+"""How replies begin to think, and what ends that."""
+
 # fmt: off
 VISIBLE = frozenset([
     "<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>",
