@@ -22,20 +22,28 @@ from .work import KEYS, TILE, Work, stacked_rows
 
 
 def attend(
-    cache: PagedCache, layer: int, q: Tensor, works: list[Work], scale: float, cap: float | None = None
+    cache: PagedCache,
+    layer: int,
+    q: Tensor,
+    works: list[Work],
+    scale: float,
+    cap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention of q [rows, heads * head_dim] over a layer's cached keys and values -> like q.
 
-    cap: of the scores, see `Operations.paged_attention`.
+    cap: of the scores, sinks: [heads], see `Operations.paged_attention`.
     """
     out = torch.empty_like(q)
     q = q * scale
     for work in works:
-        out.index_copy_(0, work.index, _attend(cache, layer, q.index_select(0, work.index), work, cap))
+        out.index_copy_(0, work.index, _attend(cache, layer, q.index_select(0, work.index), work, cap, sinks))
     return out
 
 
-def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work, cap: float | None) -> Tensor:
+def _attend(
+    cache: PagedCache, layer: int, q: Tensor, work: Work, cap: float | None, sinks: Tensor | None
+) -> Tensor:
     """Attention of the rows of one piece of work, [segments * rows, heads * head_dim]."""
     kv_heads, head_dim = cache.shape.kv_heads, cache.shape.head_dim
     sharing = q.shape[1] // (kv_heads * head_dim)
@@ -47,7 +55,10 @@ def _attend(cache: PagedCache, layer: int, q: Tensor, work: Work, cap: float | N
     if cap is not None:
         for group in weights:
             group.copy_(tanh32(group / cap, exp) * cap)
-    total = _softmax_(weights, work.hidden)
+    if sinks is not None:  # as the queries are stacked
+        repeated = sinks.view(kv_heads, 1, sharing).expand(-1, work.rows, -1).reshape(kv_heads, used)
+        sinks = pad(repeated, (0, stacked - used)).repeat(work.segments, 1).view(n, -1, TILE, 1)
+    total = _softmax_(weights, work.hidden, sinks)
     mixed = _mix(cache, layer, weights, work)
     if not mixed.abs().amax() < math.inf:
         mixed = _mix(cache, layer, weights, work, shielded=True)
@@ -65,15 +76,21 @@ def _scores(cache: PagedCache, layer: int, queries: Tensor, work: Work) -> Tenso
     return scores
 
 
-def _softmax_(scores: Tensor, hidden: Tensor) -> Tensor:
-    """Turn scores into weights exp(score - best score), 0 if hidden; returns their sum [..., TILE, 1]."""
+def _softmax_(scores: Tensor, hidden: Tensor, sinks: Tensor | None) -> Tensor:
+    """Turn scores into weights exp(score - best score), 0 if hidden; returns their sum [..., TILE, 1].
+
+    sinks: a score more for each row, [..., TILE, 1], which has no weight of its own but is in the sum.
+    """
     by_head = scores.view(*hidden.shape[:2], -1, scores.shape[2] * TILE, KEYS)
     by_head.masked_fill_(hidden, -math.inf)
-    scores -= scores.amax(0).amax(-1, keepdim=True)
+    best = scores.amax(0).amax(-1, keepdim=True)
+    best = best if sinks is None else torch.maximum(best, sinks)
+    scores -= best
     lanes = torch.zeros_like(scores[0])
     for weights in exp_(scores):
         lanes += weights
-    return tree_sum(lanes)
+    total = tree_sum(lanes)
+    return total if sinks is None else total + exp(sinks - best)
 
 
 def _mix(cache: PagedCache, layer: int, weights: Tensor, work: Work, *, shielded: bool = False) -> Tensor:

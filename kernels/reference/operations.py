@@ -14,10 +14,11 @@ from torch import Tensor
 
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
-from ..interface import Gate, Inputs, Rotation, StepOutput
+from ..interface import Experts, Gate, Inputs, Rotation, Routing, StepOutput
 from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache
+from .experts import mixture
 from .linear import linear
 from .numerics import exp, tree_sum
 from .work import Work, work_of
@@ -31,6 +32,7 @@ class ReferenceOperations:
         self._cache = cache
         self._device = device
         self._lines: Tensor | None = None
+        self._expert_bytes = 0
         self._works: dict[int | None, list[Work]] = {}
 
     def inputs(self) -> Inputs:
@@ -93,18 +95,27 @@ class ReferenceOperations:
         scale: float,
         window: int | None = None,
         cap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Attention in the order that attention.py fixes; divided on the host, once a step and window."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
         if window not in self._works:
             heads = q.shape[1] // self._cache.shape.head_dim
             self._works[window] = work_of(self._step, self._cache, heads, window, self._device)
-        return attend(self._cache, layer, q, self._works[window], scale, cap)
+        return attend(self._cache, layer, q, self._works[window], scale, cap, sinks)
 
     def gated(self, x: Tensor, gate: Gate = "silu") -> Tensor:
         """By the functions of arithmetic.py."""
         first, second = x.chunk(2, dim=1)
         return gated(gate, first, second, exp)
+
+    def experts(
+        self, x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate: Gate = "silu"
+    ) -> Tensor:
+        """Expert by expert; which rows those are is looked at on the host."""
+        result, nbytes = mixture(x, logits, experts, routing, gate)
+        self._expert_bytes += nbytes
+        return result
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """Elementwise product."""
@@ -125,4 +136,4 @@ class ReferenceOperations:
     def sample(self, logits: Tensor, sampling: Step) -> StepOutput:
         """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()
-        return StepOutput(rules.sample(scores, sampling), scores)
+        return StepOutput(rules.sample(scores, sampling), scores, self._expert_bytes)

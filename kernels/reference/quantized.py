@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
-from ..interface import Float32, Int32
+from ..interface import Float32, Int32, Routing
 from ..weights import FORMATS, GROUP, Canonical, Packed, dequantize, group_count
 
 LANES = 16
@@ -118,6 +119,21 @@ def lane_sum(x: Float32) -> Float32:
     return lanes[..., 0]
 
 
+def route(logits: Float32, routing: Routing) -> tuple[NDArray[np.intp], Float32]:
+    """Experts of each row, from the largest logit down, and their weights [rows, used]."""
+    keys = np.where(np.isnan(logits), np.float32(np.inf), logits)
+    chosen = np.argsort(-keys, axis=1, kind="stable")[:, : routing.used]
+    with np.errstate(invalid="ignore"):
+        logits = logits - np.take_along_axis(logits, chosen[:, :1], axis=1)
+        weights = exp32(np.take_along_axis(logits, chosen, axis=1))
+    if routing.weights == "all":
+        return chosen, weights / lane_sum(exp32(logits))[:, None]
+    total = weights[:, :1]
+    for i in range(1, routing.used):
+        total = total + weights[:, i : i + 1]
+    return chosen, weights / total
+
+
 def fma(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:
     """IEEE 754 fusedMultiplyAdd: a * b + c, rounded once.
 
@@ -177,11 +193,27 @@ class _Partial:
         self.total = self.total * before + span.total * after
         self.values = self.values * before[:, None] + span.values * after[:, None]
 
+    def sink(self, scores: Float32) -> None:
+        """A last score of each head, without a value."""
+        maximum = np.where(self.maximum > scores, self.maximum, scores)
+        before = exp2_32(self.maximum - maximum)
+        self.maximum = maximum
+        self.total = self.total * before + exp2_32(scores - maximum)
+        self.values = self.values * before[:, None]
 
-def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float, cap: float = 0.0) -> Float32:
+
+def attend(
+    q: Float32,
+    keys: Float32,
+    values: Float32,
+    first: int,
+    scale: float,
+    cap: float = 0.0,
+    sinks: Float32 | None = None,
+) -> Float32:
     """Attention of q [heads, head_dim] over keys and values [n, head_dim] at positions from first on.
 
-    cap: of the scores, 0 for none.
+    cap: of the scores, 0 for none. sinks: [heads], see `Operations.paged_attention`.
     """
     to_base_2 = np.float32(LOG2_E)
     q = q * (np.float32(scale) / np.float32(cap) if cap else np.float32(scale) * to_base_2)
@@ -202,4 +234,6 @@ def attend(q: Float32, keys: Float32, values: Float32, first: int, scale: float,
         else:
             result.join(part)
     assert result is not None
+    if sinks is not None:
+        result.sink(sinks * to_base_2)
     return result.values * (np.float32(1) / result.total)[:, None]

@@ -12,6 +12,7 @@ from ..arithmetic import exp32, gated, tanh32
 from ..interface import (
     CACHE_FORMATS,
     CacheShape,
+    Experts,
     Float32,
     Forward,
     Gate,
@@ -20,13 +21,14 @@ from ..interface import (
     Limits,
     RopeLayout,
     Rotation,
+    Routing,
     StepOutput,
 )
 from ..machine import free_memory
 from ..step import Step
 from ..stored import canonical
 from ..weights import Canonical, Weight, blocks_of_rows, dequantize
-from .quantized import attend, lane_sum, product
+from .quantized import attend, lane_sum, product, route
 
 Cache = NDArray[Any]
 """Keys and values, [2, layers, slots, kv_heads, head_dim]."""
@@ -39,6 +41,7 @@ class QuantizedOperations:
         self._step = step
         self._cache = cache
         self._block_size = block_size
+        self._expert_bytes = 0
 
     def embedding(self, table: tuple[Canonical, ...], tokens: Int32) -> Float32:
         """Rows of the table."""
@@ -98,6 +101,7 @@ class QuantizedOperations:
         scale: float,
         window: int | None = None,
         cap: float | None = None,
+        sinks: Float32 | None = None,
     ) -> Float32:
         """Row by row and key head by key head."""
         assert self._cache is not None
@@ -110,8 +114,10 @@ class QuantizedOperations:
             blocks = self._step.block_tables[self._step.sequences[row]]
             keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
             heads = q[row].reshape(kv_heads, -1, head_dim)
+            of_heads = [None] * kv_heads if sinks is None else sinks.reshape(kv_heads, -1)
             mixed = [
-                attend(heads[h], keys[:, h], values[:, h], first, scale, cap or 0.0) for h in range(kv_heads)
+                attend(heads[h], keys[:, h], values[:, h], first, scale, cap or 0.0, of_heads[h])
+                for h in range(kv_heads)
             ]
             out[row] = np.concatenate(mixed).reshape(-1)
         return out
@@ -121,6 +127,27 @@ class QuantizedOperations:
         first, second = np.split(x, 2, axis=1)
         with np.errstate(all="ignore"):
             return gated(gate, first, second, exp32)
+
+    def experts(
+        self, x: Float32, logits: Float32, experts: Experts, routing: Routing, gate: Gate = "silu"
+    ) -> Float32:
+        """Expert by expert, and the sums from the largest logit down."""
+        chosen, weights = route(logits, routing)
+        results = np.empty((*chosen.shape, x.shape[1]), np.float32)
+        for expert in np.unique(chosen):
+            rows, ranks = np.nonzero(chosen == expert)
+            gate_up, down = experts.gate_up[expert], experts.down[expert]
+            biases = (
+                None if bias is None else bias[expert] for bias in (experts.gate_up_bias, experts.down_bias)
+            )
+            hidden = self.gated(self.linear(x[rows], gate_up, next(biases)), gate)
+            results[rows, ranks] = self.linear(hidden, down, next(biases))
+            self._expert_bytes += sum(part.nbytes for part in (*gate_up, *down))
+        results *= weights[..., None]
+        total: Float32 = results[:, 0]
+        for i in range(1, routing.used):
+            total += results[:, i]
+        return total
 
     def scale(self, x: Float32, factor: float) -> Float32:
         """Elementwise product."""
@@ -141,7 +168,7 @@ class QuantizedOperations:
 
     def sample(self, logits: Float32, sampling: Step) -> StepOutput:
         """The rules of kernels/sampling.py."""
-        return StepOutput(rules.sample(logits, sampling), logits)
+        return StepOutput(rules.sample(logits, sampling), logits, self._expert_bytes)
 
 
 class QuantizedBackend:
@@ -223,4 +250,4 @@ class QuantizedProgram:
         inputs = Inputs(*rows, step.block_tables, step.sample_rows, step)
         result = self._forward(operations, inputs)
         assert isinstance(result, StepOutput), "a forward returns what sample returned"
-        return result if logits else StepOutput(result.tokens, None)
+        return result if logits else StepOutput(result.tokens, None, result.expert_bytes)

@@ -36,7 +36,11 @@ class Case:
     queries: list[torch.Tensor]
 
     def run(
-        self, runs: list[tuple[int, int, int]], window: int | None = None, cap: float | None = None
+        self,
+        runs: list[tuple[int, int, int]],
+        window: int | None = None,
+        cap: float | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """One step of these (sequence, first position, rows), each sequence once, in this order."""
         positions = [np.arange(first, first + rows, dtype=np.int32) for _, first, rows in runs]
@@ -48,14 +52,19 @@ class Case:
         q = torch.cat([self.queries[s][first : first + rows] for s, first, rows in runs])
         with torch.inference_mode():
             work = work_of(where, self.cache, self.heads, window, CPU)
-            return attend(self.cache, 0, q, work, self.scale, cap)
+            return attend(self.cache, 0, q, work, self.scale, cap, sinks)
 
     @property
     def scale(self) -> float:
         return self.cache.shape.head_dim**-0.5
 
     def dense(
-        self, sequence: int, position: int, window: int | None = None, cap: float | None = None
+        self,
+        sequence: int,
+        position: int,
+        window: int | None = None,
+        cap: float | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """What the row at this position must come to, in float64."""
         shape = self.cache.shape
@@ -71,7 +80,9 @@ class Case:
             kv_head = head // (self.heads // shape.kv_heads)
             scores = k[:, kv_head] @ q[head] * self.scale
             scores = scores if cap is None else torch.tanh(scores / cap) * cap
-            weights = torch.softmax(scores, 0)
+            if sinks is not None:
+                scores = torch.cat([scores, sinks[head, None].double()])
+            weights = torch.softmax(scores, 0)[: len(k)]
             mixed.append(weights @ v[:, kv_head])
         return torch.cat(mixed)
 
@@ -129,6 +140,24 @@ def test_attention_is_that_of_the_dense_formulation(heads, kv_heads, dtype, wind
             torch.testing.assert_close(prefill[row + position].double(), want, rtol=1e-5, atol=2e-6)
         row += length
         assert_same_bits(decode[sequence], prefill[row - 1])
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (5, 1), (9, 3)])
+def test_sinks_have_a_share_and_no_value(heads, kv_heads, window):
+    lengths = [1, 40, 260]
+    case = make_case(lengths, heads=heads, kv_heads=kv_heads, seed=heads)
+    sinks = torch.linspace(-5, 12, heads)  # from next to nothing to nearly everything
+    decode = case.run([(s, n - 1, 1) for s, n in enumerate(lengths)], window, sinks=sinks)
+    prefill = case.run([(s, 0, n) for s, n in enumerate(lengths)], window, sinks=sinks)
+    ends = np.cumsum(lengths) - 1
+    for sequence, length in enumerate(lengths):
+        want = case.dense(sequence, length - 1, window, sinks=sinks)
+        torch.testing.assert_close(decode[sequence].double(), want, rtol=1e-5, atol=2e-6)
+        assert_same_bits(decode[sequence], prefill[ends[sequence]])
+    without = case.run([(s, 0, n) for s, n in enumerate(lengths)], window)
+    none = case.run([(s, 0, n) for s, n in enumerate(lengths)], window, sinks=torch.full((heads,), -1e30))
+    assert_same_bits(none, without)
 
 
 @pytest.mark.parametrize("block_size", [16, 32])

@@ -61,6 +61,10 @@ const int32_t* Attention::table_of(const Tile& tile) const {
     return step_->block_tables + (ptrdiff_t)step_->sequences[tile.row] * step_->table_width;
 }
 
+const float* Attention::sinks(const Op& op, int head) const {
+    return op.weight ? (const float*)op.weight + (ptrdiff_t)head * group_ : nullptr;
+}
+
 const void* Attention::first_keys(const Op& op, int index) const {
     if (index >= tasks_) return nullptr;
     Task task = task_of(index);
@@ -91,8 +95,9 @@ void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff
     args.position = step_->positions[tile->row];
     args.window = op.window;
     // The softmax is to base 2, a cap is applied to scores as they are.
-    args.scale = op.cap ? op.number / op.cap : op.number * 0x1.715476p+0f;
-    args.cap = op.cap * 0x1.715476p+0f;
+    args.scale = op.cap ? op.number / op.cap : op.number * kLog2E;
+    args.cap = op.cap * kLog2E;
+    args.sinks = sinks(op, head);
     args.span_begin = split_ ? span : tile->spans_begin;
     args.span_end = split_ ? span + 1 : tile->spans_end;
     args.scratch = scratch_[(size_t)worker];
@@ -101,7 +106,7 @@ void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff
     kernels_.attention[(int)cache_.format](args);
 }
 
-void Attention::join(int task, float* out, ptrdiff_t out_stride) {
+void Attention::join(const Op& op, int task, float* out, ptrdiff_t out_stride) {
     int row = task / cache_.kv_heads, head = task % cache_.kv_heads;
     const Tile& tile = tiles_[(size_t)tile_of_row_[(size_t)row]];
     size_t size = partial_size(cache_.value_stride), of_task = (size_t)tile.rows * group_ * size;
@@ -110,7 +115,8 @@ void Attention::join(int task, float* out, ptrdiff_t out_stride) {
         float* first = partials_.data() + tile.partials + head * of_task + vector * size;
         float* target = out + row * out_stride + ((ptrdiff_t)head * group_ + i) * cache_.head_dim;
         kernels_.join_spans(first, tile.spans_end - tile.spans_begin, (ptrdiff_t)(of_task * cache_.kv_heads),
-                            cache_.head_dim, cache_.value_stride, target);
+                            cache_.head_dim, cache_.value_stride, sinks(op, head) ? sinks(op, head) + i : nullptr,
+                            target);
     }
 }
 

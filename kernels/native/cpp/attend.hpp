@@ -22,7 +22,7 @@ public:
 
     // q, out: [rows][stride], the query heads side by side.
     void run(const Op& op, int index, int worker, const float* q, ptrdiff_t q_stride, float* out, ptrdiff_t out_stride);
-    void join(int task, float* out, ptrdiff_t out_stride);
+    void join(const Op& op, int task, float* out, ptrdiff_t out_stride);
 
 private:
     struct Tile {
@@ -38,6 +38,7 @@ private:
     };
 
     Task task_of(int index) const;
+    const float* sinks(const Op& op, int head) const;       // of the query heads that share a key head, or null
     const int32_t* table_of(const Tile& tile) const;
     const void* first_keys(const Op& op, int index) const;  // of a task, null if there is no such task
 

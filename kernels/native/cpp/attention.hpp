@@ -94,11 +94,18 @@ static void join(Partial total, Partial next) {
         store(total.values + i, load(total.values + i) * splat(before) + load(next.values + i) * splat(after));
 }
 
-static void finish(Partial p, int head_dim, float* out) {
-    Vec inverse = splat(1.0f / p.sum());
+// sink: null, or a score that comes last and has no value.
+static void finish(Partial p, int head_dim, const float* sink, float* out) {
+    float before = 1.0f, sum = p.sum();
+    if (sink) {
+        float score = *sink * kLog2E, maximum = p.maximum() > score ? p.maximum() : score;
+        before = exp2_32(p.maximum() - maximum);
+        sum = sum * before + exp2_32(score - maximum);
+    }
+    Vec inverse = splat(1.0f / sum), factor = splat(before);
     int whole = head_dim / kLanes * kLanes;
-    for (int i = 0; i < whole; i += kLanes) store(out + i, load(p.values + i) * inverse);
-    if (whole < head_dim) store_first(out + whole, load(p.values + whole) * inverse, head_dim - whole);
+    for (int i = 0; i < whole; i += kLanes) store(out + i, load(p.values + i) * factor * inverse);
+    if (whole < head_dim) store_first(out + whole, load(p.values + whole) * factor * inverse, head_dim - whole);
 }
 
 // Turns the scores of one vector's span, capped if there is a cap, into weights 2^(score - maximum). Only keys low to
@@ -253,14 +260,15 @@ static void attention(const AttentionArgs& a) {
     for (int i = 0; i < vectors; i++) {
         float* total = s.total + i * s.partial_stride;
         if (a.partial) memcpy(a.partial + i * s.partial_stride, total, s.partial_stride * sizeof(float));
-        else finish({total, a.value_stride}, a.head_dim,
+        else finish({total, a.value_stride}, a.head_dim, a.sinks ? a.sinks + i % a.heads : nullptr,
                     a.out + (i / a.heads) * a.out_stride + (i % a.heads) * a.head_dim);
     }
 }
 
 // Joins the spans of a vector, `span_stride` floats apart, as `attention` does when it walks them itself.
-static void join_spans(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride, float* out) {
+static void join_spans(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
+                       const float* sink, float* out) {
     for (int span = 1; span < spans; span++)
         join({partials, value_stride}, {partials + span * span_stride, value_stride});
-    finish({partials, value_stride}, head_dim, out);
+    finish({partials, value_stride}, head_dim, sink, out);
 }

@@ -40,11 +40,13 @@ struct AttentionArgs {
     int window;              // keys that a row sees at most (no window: 1 << 30)
     float scale;             // of scores; without a cap log2(e) included
     float cap;               // 0, or capped scores are cap * tanh(score), log2(e) included
+    const float* sinks;      // [heads] or null: scores without a value
     int span_begin, span_end;  // spans of kSpan keys to attend to
     float* partial;          // null, or where the one span's unfinished result goes instead of `out`
     float* scratch;          // attention_scratch floats
 };
 
+constexpr float kLog2E = 0x1.715476p+0f;
 constexpr int kTileRows = 16;  // rows that share the keys they load
 constexpr int kSpan = 256;    // keys that share a softmax before spans are joined; part of the numerics
 constexpr int kScores = kSpan + kLanes;  // scores of a query vector; the padding keeps vectors in different cache sets
@@ -92,6 +94,9 @@ struct Kernels {
     void (*rms_norm)(const float* x, const float* weight, int runs, int length, float eps, float* out);
     void (*gated)(Gate kind, const float* gate, const float* up, int columns, float* out);
     void (*add)(const float* a, const float* b, int columns, float* out);
+    void (*add_scaled)(const float* x, float factor, int columns, float* out);  // out += x * factor
+    // chosen, weights: [used], from the largest logit down.
+    void (*route)(const float* logits, int experts, int used, bool over_all, int32_t* chosen, float* weights);
     void (*scale)(const float* x, float factor, int columns, float* out);
     void (*cap)(const float* x, float limit, int columns, float* out);
     // cos, sin: [turning / 2], for the first `turning` columns of each head.
@@ -99,7 +104,7 @@ struct Kernels {
                       float* out);
     void (*attention[kCacheFormats])(const AttentionArgs&);
     void (*join_spans)(float* partials, int spans, ptrdiff_t span_stride, int head_dim, int value_stride,
-                       float* out);
+                       const float* sink, float* out);  // sink: null if there is none
     void (*block_maxima)(const SampleArgs&, float* maxima);  // [blocks], NaN where a block holds one
     // Indices of scores with above < score <= upto, ascending; returns how many.
     int (*find)(const float* scores, int count, float above, float upto, int32_t* found);

@@ -14,15 +14,17 @@ from kernels.weights import Plain
 HEAD = 16
 
 
-def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD, scale=None, cap=None):
+def layer(backend, helpers, table, heads, kv_heads, window, head_dim=HEAD, scale=None, cap=None, sinks=None):
     """A forward that takes q, k and v of a token from the table and attends."""
     placed = backend.place_matrix(Plain(table, "f32"))
+    sinks = None if sinks is None else backend.place_vector(sinks)
     columns = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
 
     def forward(ops, inputs):
         q, k, v = ops.split(ops.embedding(placed, inputs.tokens), columns)
         ops.kv_write(0, k, v, inputs.slots)
-        mixed = ops.paged_attention(0, q, inputs, scale=scale or head_dim**-0.5, window=window, cap=cap)
+        options = {"scale": scale or head_dim**-0.5, "window": window, "cap": cap, "sinks": sinks}
+        mixed = ops.paged_attention(0, q, inputs, **options)
         return ops.sample(ops.gather(mixed, inputs.sample_rows), inputs.sampling)
 
     return forward
@@ -42,13 +44,14 @@ def run(
     head_dim=HEAD,
     scale=None,
     cap=None,
+    sinks=None,
 ):
     backend.allocate_cache(
         helpers.cache(block_size=block_size, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, blocks=160)
     )
     limits = dataclasses.replace(helpers.LIMITS, rows=2048, samples=2048, blocks_per_sequence=128)
     program = backend.capture(
-        layer(backend, helpers, table, heads, kv_heads, window, head_dim, scale, cap), limits
+        layer(backend, helpers, table, heads, kv_heads, window, head_dim, scale, cap, sinks), limits
     )
     outputs = []
     for parts in steps:
@@ -189,6 +192,43 @@ def test_capped_scores_equal_the_twin(native, isas, helpers, window, cap):
         weight = np.exp(score - score.max())
         want = weight @ v[seen, part] / weight.sum()
         assert np.allclose(expected[0][269, 16 * head : 16 * head + 16], want, rtol=1e-4, atol=1e-5)
+
+
+def test_sinks_equal_the_twin(native, isas, helpers):
+    """One span and several, as one task and as many; a sink above all scores, below them, and none at all."""
+    rng = np.random.default_rng(12)
+    table = random_table(rng, 262, 4, 1, 8)
+    table[:, -8::3] *= -0.0  # a result of -0 keeps its sign
+    sinks = np.float32([-3, 0.5, 40, -np.inf])
+    blocks = list(range(1, 11))
+    steps = [[(list(range(258)), 0, blocks), ([3, 4], 0, [20])], [([9], 258, blocks)]]
+    options = {"heads": 4, "kv_heads": 1, "head_dim": 8}
+    expected = run(QuantizedBackend(), helpers, table, steps, sinks=sinks, **options)
+    for isa in isas:
+        for threads in (1, 3):
+            got = run(native(isa, threads), helpers, table, steps, sinks=sinks, **options)
+            assert all(helpers.same_bits(a, b) for a, b in zip(got, expected, strict=True)), (isa, threads)
+    plain = run(native(), helpers, table, steps, **options)
+    for with_sinks, without in zip(expected, plain, strict=True):
+        heads, others = (x.reshape(len(x), 4, 8) for x in (with_sinks, without))
+        assert helpers.same_bits(heads[:, 3].copy(), others[:, 3].copy())
+        assert (np.abs(heads[:, :3]) <= np.abs(others[:, :3])).all()
+        assert np.abs(heads[:, 2]).max() < 1e-6
+
+
+def test_sinks_of_capped_scores_are_not_capped(native, isas, helpers):
+    table = random_table(np.random.default_rng(13), 20, 4, 2)
+    options = {"heads": 4, "kv_heads": 2, "dtype": "float32", "window": 7}
+    options |= {"cap": 2.0, "sinks": np.float32([-1, 0, 3, 5])}
+    steps = [[(list(range(20)), 0, [1])]]
+    (expected,) = run(QuantizedBackend(), helpers, table, steps, **options)
+    for isa in isas:
+        (got,) = run(native(isa), helpers, table, steps, **options)
+        assert helpers.same_bits(got, expected), isa
+    q, k, v = np.split(table.astype(np.float64), [64, 96], axis=1)
+    scores = 2 * np.tanh(k[13:, 16:] @ q[19, 48:] / 4 / 2)
+    weights = np.exp(scores) / (np.exp(scores).sum() + np.exp(5))
+    assert np.allclose(expected[19, 48:], weights @ v[13:, 16:], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
