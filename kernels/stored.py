@@ -1,7 +1,8 @@
 """Blocks of a file -> canonical weights, in numpy: what the native backend does in C++, bit for bit.
 
 Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss, as integers and the scales that
-they are multiplied with: the other types of a format of their own. All others are dequantized and packed to q8.
+they are multiplied with: the other types of a format of their own. All others are dequantized and packed to
+q8.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .interface import Float32
-from .quantize import quantize_rows, row_pieces
+from .quantize import Packer, quantize_rows, row_pieces
 from .weights import BLOCKS, FORMATS, GROUP, TABLES, Canonical, Packed, Plain, Stored, Weight, dequantize
 
 UInt8 = NDArray[np.uint8]
@@ -231,12 +232,34 @@ def view(stored: Stored) -> Canonical | None:
     return None
 
 
-def quantized(stored: Stored, format: str) -> Packed:
-    """The matrix in a packed format. ValueError, naming it: values that can't be held."""
+def quantized(
+    stored: Stored, format: str, packer: Packer | None = None, after: Callable[[int], None] | None = None
+) -> Packed:
+    """The matrix in a packed format. ValueError, naming it: values that can't be held.
+
+    The pages of a mapped file are let go of piece by piece. after: called with the bytes that were read since
+    it was called last; what it raises ends this.
+    """
+
+    def read(rows: slice) -> Plain:
+        data = stored.data[rows]
+        if FORMATS[stored.format].packed:
+            piece = Plain(read_rows(stored, rows), "f32")
+            release(data)
+        else:
+            piece = plain_view(stored.type, data, (len(data), stored.shape[1]))
+            if rows.start:
+                release(stored.data[: rows.start])
+        if after is not None:
+            after(data.nbytes)
+        return piece
+
     try:
-        return quantize_rows(stored.shape, format, lambda rows: read_rows(stored, rows))
+        return quantize_rows(stored.shape, format, read, packer)
     except ValueError as error:
         raise ValueError(f"{stored.name}: {error}") from None
+    finally:
+        release(stored.data)
 
 
 def canonical(weight: Weight) -> Canonical:

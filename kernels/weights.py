@@ -65,13 +65,12 @@ class WeightFormat:
     """How a matrix is held. dtype: of the array of its codes, or values.
 
     Packed: value = integer * scale + minimum, with codes of so many bits, a scale and (where it has any) a
-    minimum of each `group` of columns. The integer is code + low, or what the code is in the `table`; `low` is
-    then the number that products add to make integers from 0 on.
+    minimum of each `group` of columns. The integer is code + low, or what the `table` has for the code; no
+    integer is below `low`.
 
     In arrays codes come in groups of 32 columns. Those of dtype uint8 have 4 bits: byte i of a group holds
-    column i in its low and column i + 16 in its high nibble. Those of dtype int8 hold the integers themselves.
-    Scales and minima are arrays of float16 or float32; only of kinds f16 and f32 they are as they are `kept`
-    by a backend.
+    column i in its low and column i + 16 in its high nibble. Those of dtype int8 are the integers themselves.
+    Scales and minima are arrays of float16 or float32, whatever they are in a backend's memory.
 
     Plain (group 1): values of so many bits as they are; bfloat16 as its 16 bits.
     """

@@ -8,19 +8,22 @@
 #include "routing.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
+#include "pack.hpp"
 
 #define LINEAR(f, ...) {quantized_linear<TileOf<Format::f>, 1>, quantized_linear<TileOf<Format::f>, 2>},
 #define PLAIN_LINEAR(f, ...) {plain_linear<Format::f>, plain_linear<Format::f>},
 #define GATED_LINEAR(f, ...) {gated_linear<TileOf<Format::f>, 1>, gated_linear<TileOf<Format::f>, 2>},
-#define ATTENTION(name, values, scale) attention<Plain<Format::values>>,
+#define ATTENTION(name, type, scale) attention<type>,
 
 static const Kernels kKernels = {
     ISA_NAME,
+    add_noise,
     {PACKED_FORMATS(LINEAR) PLAIN_FORMATS(PLAIN_LINEAR)},
     {PACKED_FORMATS(GATED_LINEAR)},
     {quantize_row<1>, quantize_row<2>},
     read,
     round_to_half,
+    round_to_int8,
     rms_norm,
     gated,
     add,
@@ -36,7 +39,9 @@ static const Kernels kKernels = {
     mass,
     draw,
     score_weights,
-    add_noise,
+    widen,
+    pack_q8,
+    pack_q4,
 };
 
 #undef LINEAR
