@@ -6,11 +6,7 @@ import numpy as np
 
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows
-<<<<<<< HEAD
-from kernels.weights import MADE, Packed, dequantize
-=======
-from kernels.weights import FORMATS, Packed, Plain, dequantize
->>>>>>> main
+from kernels.weights import MADE, Packed, Plain, dequantize
 
 from ..arrays import as_array
 
