@@ -93,3 +93,16 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free_bytes=free,
         active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
     )
+
+
+def free_memory(config: EngineConfig | None = None) -> int:
+    """Bytes that a model may take now, where an engine of this configuration would compute. EngineError."""
+    from kernels.backends import free_bytes
+
+    from .selection import select_backend
+
+    try:
+        selection = select_backend(config or EngineConfig(model=""))
+        return free_bytes(selection.name, selection.settings)
+    except ValueError as error:
+        raise EngineError("model_invalid", str(error)) from error
