@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +67,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
     from .selection import select_backend
 
     checkpoint = open_checkpoint(config.model, config.quantization)
-    spec = checkpoint.spec
     context = checkpoint.context_length(config.context_length)
+    spec = replace(checkpoint.spec, context_length=context)
     selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
@@ -119,7 +119,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
         chat_template=checkpoint.generation.chat_template,
         defaults=checkpoint.generation.defaults,
-        notes=selection.notes,
+        notes=(*checkpoint.notes, *selection.notes),
         place=_place(backend, traffic),
     )
 

@@ -28,13 +28,14 @@ class Checkpoint(NamedTuple):
     """An opened model. Nothing but headers has been read; the files stay mapped while `tensors` lives.
 
     source: the files, for whoever else needs something of them; they are not opened again. generation: what
-    they say about generating.
+    they say about generating. notes: sentences about what of them is not used.
     """
 
     source: Folder | GGUFFile
     spec: ModelSpec
     tensors: CheckpointTensors
     generation: Generation
+    notes: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -87,13 +88,20 @@ def _of_gguf(path: Path, quantization: Quantization) -> Checkpoint:
 
 def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
     from .folder_spec import read_config  # a GGUF file starts without
+    from .multimodal import text_tensors
     from .safetensors import INDEX, SINGLE, read_folder
 
     stored = read_folder(folder)
     if stored is None:
         return _of_gguf(_only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
-    declared = read_config(folder.fields("config.json", required=True))
-    return _bound(folder, declared, stored, "huggingface", quantization)
+    config = folder.fields("config.json", required=True)
+    declared = read_config(config)
+    text, left_out = text_tensors(config, declared.family, stored)
+    checkpoint = _bound(folder, declared, text, "huggingface", quantization)
+    if not left_out:
+        return checkpoint
+    note = f"only the text part of {checkpoint.name} is used; left out: {', '.join(left_out)}"
+    return checkpoint._replace(notes=(note,))
 
 
 def _bound(

@@ -24,6 +24,7 @@ NORM_EPS = (0.0, 1.0)
 ROPE_BASE = (2.0, 1e15)
 ROPE_FACTOR = (1e-3, 1e6)
 NUMBER = (1e-6, 1e6)
+TEMPERATURE = (0.0, 1e3)
 
 
 def check_relations(spec: ModelSpec, fields: Fields) -> None:
@@ -35,6 +36,8 @@ def check_relations(spec: ModelSpec, fields: Fields) -> None:
     for rope in spec.ropes:
         if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:
             fields.refuse(f"beta_fast {rope.beta_fast:g} must be above beta_slow {rope.beta_slow:g}")
+        if rope.temperature and rope.columns is not None:  # columns that do not rotate are copied as they are
+            fields.refuse("a temperature of queries together with partial rotation is not supported")
 
 
 def usable_context(declared: int, rope: RopeSpec) -> int:
@@ -62,15 +65,19 @@ def gguf_family(general: Fields) -> Family:
 
 
 def folder_family(config: Fields) -> Family:
-    """The family whose model_type a config.json names. Raises EngineError(model_invalid)."""
-    return _family(config, "model_type", lambda family: family.model_types)
+    """The family whose model_type a config.json names, its own or that of the model whose text part it is.
+
+    Raises EngineError(model_invalid).
+    """
+    return _family(config, "model_type", lambda family: (*family.model_types, *family.multimodal))
 
 
 def _family(fields: Fields, key: str, names_of: Callable[[Family], tuple[str, ...]]) -> Family:
     name = fields.string(key)
     family = next((family for family in families.discover(name) if name in names_of(family)), None)
     if family is None:
-        known = sorted(known for each in families.discover() for known in names_of(each))
+        # The text of a multimodal model has a name of its own that people do not know it by.
+        known = sorted({names[-1] for each in families.discover() if (names := names_of(each))})
         fields.fail(key, f"{shown(name)} is not supported ({', '.join(known)} are)")
     return family
 
@@ -88,7 +95,7 @@ def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming
         value: Any = fields.number(key, *NUMBER, default=None) if key else None
         if value is not None:
             value = option.value(value)
-        elif not (option.null and key in fields.values):
+        elif not (option.null and fields.has(key)):
             value = option.default(spec) if callable(option.default) else option.default
         changes: dict[str, Any] = {name: value}
         spec = replace(spec, **changes)

@@ -68,6 +68,10 @@ class Fields(NamedTuple):
         """Refuse the file because of one field."""
         self.refuse(f"{self.prefix}{name} {reason}")
 
+    def has(self, name: str) -> bool:
+        """Whether the field is there, even if it is null."""
+        return self.prefix + name in self.values
+
     def get(self, name: str, default: Any = None) -> Any:
         """The raw value; JSON's null is the same as a missing field."""
         value = self.values.get(self.prefix + name)
@@ -123,7 +127,8 @@ class Fields(NamedTuple):
             return None
         if not isinstance(value, dict):
             self.fail(name, f"must be an object, not {shown(value)}")
-        return Fields(self.path, {f"{name}.{key}": entry for key, entry in value.items()}, f"{name}.")
+        prefix = f"{self.prefix}{name}."
+        return Fields(self.path, {f"{prefix}{key}": entry for key, entry in value.items()}, prefix)
 
     def token_ids(self, name: str) -> tuple[int, ...]:
         """One token id or a list of them; what can't be one, as it is negative, is left out."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from kernels.interface import Gate
 
 from ..models.family import Family, Windows
-from ..models.spec import LayerSpec, ModelSpec, RopeSpec
+from ..models.spec import LayerSpec, ModelSpec
 from . import declared
 from .declared import Declared
 from .fields import Fields, shown
+from .folder_rope import read_ropes
+from .multimodal import text_config
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:
@@ -23,103 +22,12 @@ def _head_dim(config: Fields, width: int, heads: int) -> int:
     return width // heads
 
 
-def _attention_factor(rope: Fields, factor: float) -> float | None:
-    """YaRN's factor on queries and keys; None for the paper's own (see `rope.attention_factor`)."""
-    explicit: float | None = rope.number("attention_factor", 1e-3, 1e3, default=None)
-    mscale = rope.number("mscale", 0.0, 1e3, default=0.0)
-    mscale_all = rope.number("mscale_all_dim", 0.0, 1e3, default=0.0)
-    if explicit is not None or not mscale or not mscale_all:
-        return explicit
-    growth = 0.1 * math.log(max(factor, 1.0))
-    return float((mscale * growth + 1.0) / (mscale_all * growth + 1.0))
-
-
-def _ropes(config: Fields, family: Family, head_dim: int, context: int) -> tuple[RopeSpec, RopeSpec]:
-    """Rotations of layers that see all keys and of those with a window.
-
-    From rope_scaling and rope_theta, or rope_parameters (transformers 5); the former wins, as there.
-    """
-    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    rope = config.mapping(key) or Fields(config.path, {})
-    if not any(isinstance(value, dict) for value in rope.values.values()):
-        full = _rope(rope, config, family, head_dim, context)
-        if family.local_base is None:
-            return full, full
-        default = family.local_base.default
-        base = config.number(family.local_base.config, *declared.ROPE_BASE, default=default)
-        return full, RopeSpec(base=base, layout=full.layout, columns=full.columns)
-    if family.local_base is None:
-        config.fail(key, "that differ between layers are not supported")
-    kinds = (rope.mapping(f"{kind}_attention") for kind in ("full", "sliding"))
-    full, local = (
-        _rope(kind or Fields(config.path, {}), config, family, head_dim, context) for kind in kinds
-    )
-    return full, local
-
-
-def _columns(rope: Fields, config: Fields, family: Family, head_dim: int) -> int | None:
-    """Columns of a head that rotate, None for all."""
-    for fields in (rope, config):
-        part = fields.number("partial_rotary_factor", 0.0, 1.0, default=None)
-        if part not in (None, 1.0) and family.turning is None:
-            fields.fail("partial_rotary_factor", "other than 1 is not supported")
-        if part is not None:
-            break
-    columns = int(head_dim * (part if part is not None else family.turning or 1.0))
-    if columns == head_dim:
-        return None
-    if columns < 2 or columns % 2:
-        config.fail("partial_rotary_factor", f"must make an even number of columns rotate, not {columns}")
-    return columns
-
-
-def _rope(rope: Fields, config: Fields, family: Family, head_dim: int, context: int) -> RopeSpec:
-    base = rope.number("rope_theta", *declared.ROPE_BASE, default=None)
-    if base is None:
-        base = config.number("rope_theta", *declared.ROPE_BASE, default=family.rope_base)
-    columns = _columns(rope, config, family, head_dim)
-    plain = RopeSpec(base=base, layout=family.layout, columns=columns)
-    kind = rope.string("rope_type", default=None) or rope.string("type", default="default")
-    if kind == "default":
-        return plain
-    if kind not in ("linear", "llama3", "yarn"):
-        rope.fail("rope_type", f"{shown(kind)} is not supported (default, linear, llama3 and yarn are)")
-    factor = rope.number("factor", *declared.ROPE_FACTOR)
-    if kind == "linear":
-        return replace(plain, scaling="linear", factor=factor)
-    original = rope.integer("original_max_position_embeddings", *declared.CONTEXT, default=context)
-    if kind == "llama3":
-        low = rope.number("low_freq_factor", 1e-3, 1e3)
-        high = rope.number("high_freq_factor", 1e-3, 1e3)
-        if low >= high:
-            rope.fail("high_freq_factor", f"({high:g}) must be above low_freq_factor ({low:g})")
-        return replace(
-            plain,
-            scaling="llama3",
-            factor=factor,
-            original_context=original,
-            low_factor=low,
-            high_factor=high,
-        )
-    if rope.boolean("truncate", default=True) is False:
-        rope.fail("truncate", "false is not supported")
-    return replace(
-        plain,
-        scaling="yarn",
-        factor=factor,
-        original_context=original,
-        beta_fast=rope.number("beta_fast", 1e-3, 1e6, default=32.0),
-        beta_slow=rope.number("beta_slow", 1e-3, 1e6, default=1.0),
-        attention_factor=_attention_factor(rope, factor),
-    )
-
-
 def _windows(config: Fields, windows: Windows | None, layers: int) -> list[int | None]:
     """The sliding window of each layer: all layers of Mistral have it, some of Qwen's, none of Llama's."""
     if windows is None or (windows.switch and not config.boolean(windows.switch, default=False)):
         return [None] * layers
     window: int | None = config.integer("sliding_window", *declared.WINDOW, default=None)
-    if "sliding_window" not in config.values:
+    if not config.has("sliding_window"):
         window = windows.default  # the library's; models without a window say null
     types = config.get("layer_types")
     if windows.same:
@@ -162,6 +70,9 @@ def _refuse_unsupported(config: Fields, family: Family) -> None:
     for option in (*family.refused, *{"mlp_bias"}.difference(family.bias_options)):
         if config.boolean(option, default=False):
             config.fail(option, "true is not supported")
+
+
+def _refuse_quantized(config: Fields) -> None:
     if config.get("quantization_config") is not None:
         config.fail(
             "quantization_config", "is not supported: use the model's unquantized files or a GGUF file"
@@ -170,9 +81,12 @@ def _refuse_unsupported(config: Fields, family: Family) -> None:
 
 def read_config(config: Fields) -> Declared:
     """The specification in a parsed config.json. Raises EngineError(model_invalid) naming the field."""
-    family = declared.folder_family(config)
+    whole = config
+    family, config = text_config(config)
     gate = _gate(config, family)
     _refuse_unsupported(config, family)
+    for fields in (whole, config):
+        _refuse_quantized(fields)
     width = config.integer("hidden_size", *declared.WIDTH)
     layers = config.integer("num_hidden_layers", *declared.LAYERS)
     heads = config.integer("num_attention_heads", *declared.HEADS)
@@ -180,9 +94,9 @@ def read_config(config: Fields) -> Declared:
     head_dim = _head_dim(config, width, heads)
     windows = _windows(config, family.windows, layers)
     rotating = _rotating(config, family.still, layers)
-    full, local = _ropes(config, family, head_dim, context)
+    full, local = read_ropes(config, family, head_dim, context)
     spec = ModelSpec(
-        architecture=config.string("model_type"),
+        architecture=config.string("model_type", default=family.model_types[0]),
         layers=tuple(
             LayerSpec(window, None if not turns else full if window is None else local)
             for window, turns in zip(windows, rotating, strict=True)
@@ -203,5 +117,8 @@ def read_config(config: Fields) -> Declared:
     for option, roles in family.bias_options.items():
         if config.boolean(option, default=False):
             biases.update(roles)
-    tied: bool | None = config.boolean("tie_word_embeddings", default=None)
+    # What a multimodal model's file says of it is often left over from elsewhere: its tensors say it.
+    tied: bool | None = None
+    if whole.string("model_type") not in family.multimodal:
+        tied = config.boolean("tie_word_embeddings", default=None)
     return Declared(family, spec, frozenset(biases), tied)

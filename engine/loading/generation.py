@@ -83,12 +83,18 @@ def _of_folder(folder: Folder) -> Generation:
     if generation.boolean("do_sample", default=True) is False:
         declared["temperature"] = 0.0
     return Generation(
-        eos_ids=generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"),
+        eos_ids=generation.token_ids("eos_token_id") + _of_config(config, "eos_token_id"),
         turn_ids=(),
-        bos_ids=generation.token_ids("bos_token_id") + config.token_ids("bos_token_id"),
+        bos_ids=generation.token_ids("bos_token_id") + _of_config(config, "bos_token_id"),
         defaults=_checked(generation, declared),
         chat_template=_chat_template(folder),
     )
+
+
+def _of_config(config: Fields, name: str) -> tuple[int, ...]:
+    """Token ids in config.json, and in its part about text, where a model has others as well."""
+    text = config.mapping("text_config")
+    return config.token_ids(name) + (text.token_ids(name) if text is not None else ())
 
 
 def _chat_template(folder: Folder) -> str | None:

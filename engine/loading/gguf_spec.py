@@ -2,105 +2,109 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
 
 from ..models.family import Family
-from ..models.rope import attention_factor
 from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared
 from .declared import Declared
 from .fields import Fields, shown
 from .gguf import GGUFFile
-from .stored import to_vector
+from .gguf_rope import read_ropes
 
-ROPE_FACTORS = "rope_freqs.weight"
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "expert_count": (0,),
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.scale": (0.0,),
+    "attention.output_scale": (0.0, 1.0),
+    "attention.temperature_scale": (0.0,),
+    "attention.rope_pattern": (True,),
+    "attention.shared_kv_layers": (0,),
+    "attention.q_lora_rank": (0,),
+    "attention.kv_lora_rank": (0,),
+    "attn_logit_softcapping": (0.0,),
+    "final_logit_softcapping": (0.0,),
+    "router_logit_softcapping": (0.0,),
+    "logit_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "embedding_scale": (0.0, 1.0),
+    "embedding_length_per_layer_input": (0,),
+    "nextn_predict_layers": (0,),
+    "swiglu_clamp_exp": (0.0,),
+    "swiglu_clamp_shexp": (0.0,),
+    "use_parallel_residual": (False,),
+    "rope.dimension_sections": (0,),
+    "rope.scaling.alpha": (0.0,),
+    "rope.scaling.yarn_ext_factor": (1.0, -1.0),
+}
+"""Keys that change what is computed, and the values with which they do not. A file may hold one value of each
+for all layers. Those that a family reads are its own affair."""
 
-
-def _factors(file: GGUFFile, fields: Fields, head_dim: int) -> tuple[float, ...]:
-    """Divisors of the frequencies, as files of Llama 3.1 and later carry them; empty without."""
-    stored = file.tensors.get(ROPE_FACTORS)
-    if stored is None:
-        return ()
-    if stored.shape != (head_dim // 2,):
-        fields.refuse(f"tensor {ROPE_FACTORS} has the shape {stored.shape}, not {(head_dim // 2,)}")
-    values = to_vector(stored).values
-    if not (np.isfinite(values) & (values > 0)).all():
-        fields.refuse(f"tensor {ROPE_FACTORS} holds values that are not positive numbers")
-    return tuple(values.tolist())
-
-
-def _rope(file: GGUFFile, model: Fields, family: Family, head_dim: int, context: int) -> RopeSpec:
-    turning = model.integer("rope.dimension_count", 1, 1 << 16, default=head_dim)
-    if turning != head_dim and family.turning is None:
-        model.fail("rope.dimension_count", f"other than the head size ({head_dim}) is not supported")
-    if turning > head_dim or turning % 2:
-        model.fail("rope.dimension_count", f"must be even and at most the head size ({head_dim})")
-    rope = RopeSpec(
-        base=model.number("rope.freq_base", *declared.ROPE_BASE, default=10000.0),
-        layout=family.gguf_layout,
-        columns=None if turning == head_dim else turning,
-    )
-    factor = model.number("rope.scaling.factor", 0.0, 1e6, default=None)
-    if factor is None:
-        factor = model.number("rope.scale_linear", 0.0, 1e6, default=0.0)
-    kind = model.string("rope.scaling.type", default="linear")
-    if kind not in ("none", "linear", "yarn"):
-        model.fail("rope.scaling.type", f"{shown(kind)} is not supported (none, linear and yarn are)")
-    # A factor of 0 stands for none in ggml.
-    scaled = kind != "none" and factor not in (0.0, 1.0)
-    factors = _factors(file, model, turning)
-    if factors and scaled:
-        model.fail("rope.scaling.type", f"{kind!r} together with tensor {ROPE_FACTORS} is not supported")
-    if factors:
-        return replace(rope, scaling="factors", factors=factors)
-    if not scaled:
-        return rope
-    if factor < declared.ROPE_FACTOR[0]:
-        model.fail("rope.scaling.factor", f"must be at least {declared.ROPE_FACTOR[0]:g}, not {factor:g}")
-    if kind == "linear":
-        return replace(rope, scaling="linear", factor=factor)
-    yarn = replace(
-        rope,
-        scaling="yarn",
-        factor=factor,
-        original_context=model.integer(
-            "rope.scaling.original_context_length", *declared.CONTEXT, default=context
-        ),
-        beta_fast=model.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, default=32.0),
-        beta_slow=model.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, default=1.0),
-    )
-    scale = model.number("rope.scaling.attn_factor", 1e-3, 1e3, default=1.0)
-    return replace(yarn, attention_factor=attention_factor(yarn) * scale)
+_ALIKE = {
+    "rope.freq_base_swa": "rope.freq_base",
+    "rope.dimension_count_swa": "rope.dimension_count",
+    "attention.key_length_swa": "attention.key_length",
+    "attention.value_length_swa": "attention.value_length",
+}
+"""Keys of layers with a window that must say what the other key does."""
 
 
-def _refuse_unsupported(model: Fields) -> None:
-    if model.integer("expert_count", 0, 1 << 16, default=0):
-        model.fail("expert_count", "above 0 (a mixture of experts) is not supported")
-    if not model.boolean("attention.causal", default=True):
-        model.fail("attention.causal", "false is not supported")
-    if model.get("attention.sliding_window_pattern") is not None:
-        model.fail("attention.sliding_window_pattern", "is not supported")
+def _entries(value: Any) -> list[Any]:
+    """Of an array, or the value itself as the only one."""
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    return listed if isinstance(listed, list) else [listed]
 
 
-def _layers(model: Fields, family: Family, rope: RopeSpec) -> tuple[LayerSpec, ...]:
+def _read_by(family: Family) -> set[str]:
+    """Keys whose values the specification follows from."""
+    keys = {option.metadata for option in (*family.options.values(), family.local_base) if option}
+    if family.temperature is not None:
+        keys.add(family.temperature[1])
+    return keys | ({"rope.dimension_sections"} if family.sections else set())
+
+
+def _refuse_unsupported(model: Fields, family: Family) -> None:
+    read = _read_by(family)
+    for key in _NEUTRAL.keys() - read:
+        value = model.get(key)
+        if value is not None and any(entry not in _NEUTRAL[key] for entry in _entries(value)):
+            model.fail(key, f"{shown(value)} is not supported")
+    for key in _ALIKE.keys() - read:
+        if model.get(key) not in (None, model.get(_ALIKE[key])):
+            model.fail(key, f"other than {_ALIKE[key]} is not supported")
+
+
+def _layers(model: Fields, family: Family, full: RopeSpec, local: RopeSpec) -> tuple[LayerSpec, ...]:
     count = model.integer("block_count", *declared.LAYERS)
-    windows = family.windows
-    every = windows.every if windows else None
-    default = windows.default if windows and every else None
+    default = family.windows.gguf_default if family.windows else None
     window = model.integer("attention.sliding_window", 0, declared.WINDOW[1], default=default or 0) or None
-    local = rope
-    if (source := family.local_base) is not None:
-        base = model.number(source.metadata, *declared.ROPE_BASE, default=source.default)
-        local = RopeSpec(base=base, layout=rope.layout, columns=rope.columns)
-    full = declared.last_of(model, "", every[1], count) if every else [False] * count
+    sees_all = _sees_all(model, family, count)
     still = declared.last_of(model, "", family.still[2], count) if family.still else [False] * count
-    seen = [None if sees_all else window for sees_all in full]
+    seen = [None if every else window for every in sees_all]
     return tuple(
-        LayerSpec(keys, None if stays else rope if keys is None else local)
+        LayerSpec(keys, None if stays else full if keys is None else local)
         for keys, stays in zip(seen, still, strict=True)
     )
+
+
+def _sees_all(model: Fields, family: Family, count: int) -> list[bool]:
+    """Which layers have no window in a model with one."""
+    name = "attention.sliding_window_pattern"
+    every = family.windows.every if family.windows else None
+    pattern = model.get(name)
+    if every is None:
+        if pattern is not None:
+            model.fail(name, "is not supported")
+        return [False] * count
+    if pattern is None or type(pattern) is int:
+        return declared.last_of(model, name, every[1], count)
+    listed = _entries(pattern)
+    if len(listed) != count or any(each not in (0, 1) for each in listed):
+        model.fail(name, f"must be a number, or list for each of the {count} layers whether it has a window")
+    return [not windowed for windowed in listed]
 
 
 def read_metadata(file: GGUFFile) -> Declared:
@@ -111,7 +115,7 @@ def read_metadata(file: GGUFFile) -> Declared:
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:
         general.fail("split.count", f"is {parts}: this is only a part of the model")
     model = file.fields(f"{architecture}.")
-    _refuse_unsupported(model)
+    _refuse_unsupported(model, family)
     width = model.integer("embedding_length", *declared.WIDTH)
     heads = model.integer("attention.head_count", *declared.HEADS)
     context = model.integer("context_length", *declared.CONTEXT)
@@ -127,17 +131,17 @@ def read_metadata(file: GGUFFile) -> Declared:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         model.refuse("tensor token_embd.weight is missing")
-    rope = _rope(file, model, family, head_dim, context)
+    full, local = read_ropes(file, model, family, head_dim, context)
     spec = ModelSpec(
         architecture=architecture,
-        layers=_layers(model, family, rope),
+        layers=_layers(model, family, full, local),
         width=width,
         heads=heads,
         kv_heads=model.integer("attention.head_count_kv", *declared.HEADS, default=heads),
         head_dim=head_dim,
         feed_forward=model.integer("feed_forward_length", *declared.FEED_FORWARD),
         vocabulary=embedding.shape[0],
-        context_length=declared.usable_context(context, rope),
+        context_length=declared.usable_context(context, full),
         norm_eps=model.number("attention.layer_norm_rms_epsilon", *declared.NORM_EPS),
         gate=next(iter(family.gates.values())),
     )

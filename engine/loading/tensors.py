@@ -18,7 +18,7 @@ from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
 from .declared import Declared
 from .fields import invalid, shown
-from .gguf_spec import ROPE_FACTORS
+from .gguf_rope import FACTOR_TENSORS
 from .stored import StoredTensor, to_vector, to_weight
 
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
@@ -108,7 +108,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
     A head beside tied embeddings is left out, as the libraries that write such files do.
     """
     bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
-    leftover = set(stored) - {ROPE_FACTORS}
+    leftover = set(stored) - FACTOR_TENSORS
     for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
         name = shown(spec.stored_name)

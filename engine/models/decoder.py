@@ -17,8 +17,8 @@ def attention(
     q, k, v = ops.split(qkv, (spec.q_columns, spec.kv_columns, spec.kv_columns))
     q, k = _norm(ops, spec, q, layer.q_norm), _norm(ops, spec, k, layer.k_norm)
     if own.rope is not None:
-        rotation = weights.rotations[own.rope]
-        q, k = (ops.rope(each, batch.positions, rotation, head_dim=spec.head_dim) for each in (q, k))
+        q = ops.rope(q, batch.positions, weights.rotations[own.rope], head_dim=spec.head_dim)
+        k = ops.rope(k, batch.positions, weights.rotations[own.rope.of_keys], head_dim=spec.head_dim)
     ops.kv_write(layer.index, k, v, batch.slots)
     scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
     mixed = ops.paged_attention(layer.index, q, batch, scale=scale, window=own.window, cap=spec.score_cap)

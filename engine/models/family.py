@@ -55,10 +55,10 @@ _LAYER_PREFIX = ("blk", "model.layers")
 class Windows(NamedTuple):
     """Which layers see no more than a window of keys, where config.json's layer_types do not say it.
 
-    default: the window where config.json has no `sliding_window`, None for none. switch: option of
-    config.json that must be true, or there are no windows. first: option and its default: layers before it
-    see all keys. every: option (or an empty name) and its default: the last of so many layers sees all keys.
-    same: all layers are alike; a config.json that says otherwise is refused.
+    default: the window where config.json has no `sliding_window`, None for none; gguf_default: where a GGUF
+    file has none. switch: option of config.json that must be true, or there are no windows. first: option
+    and its default: layers before it see all keys. every: option (or an empty name) and its default: the last
+    of so many layers sees all keys. same: all layers are alike; a config.json that says otherwise is refused.
     """
 
     default: int | None
@@ -66,6 +66,7 @@ class Windows(NamedTuple):
     first: tuple[str, int] | None = None
     every: tuple[str, int] | None = None
     same: bool = False
+    gguf_default: int | None = None
 
 
 class Option(NamedTuple):
@@ -87,7 +88,9 @@ class Option(NamedTuple):
 class Family:
     """One architecture as data.
 
-    model_types: in config.json. architectures: in GGUF files; none if there are none of its own.
+    model_types: in config.json; multimodal: of models whose text part it is. architectures: in GGUF files;
+    none if there are none of its own. defaults: of keys that config.json lacks, where they are not what most
+    families have.
     layout, gguf_layout: order of query and key rows in safetensors and in GGUF files.
     names: role -> names in GGUF and safetensors, those of a layer without its prefix. Roles with the same
     name are blocks of rows of one tensor, in this order. Roles that end in _bias may be missing, but for
@@ -95,8 +98,12 @@ class Family:
     norm_of_rows: norms of queries and keys are of all heads together, not of each. norm_offset: what
     safetensors leave out of the weights of norms.
     windows: None if it has none. local_base: where the base of the rotation of layers with a window comes
-    from, which nothing stretches; None: they rotate like the others. still: option that lists which layers
-    rotate (0 or 1 each), option that says that the last of so many does not, and its default; None: all do.
+    from, which nothing stretches (default None: the other layers' base); None: they rotate like the others.
+    temperature: keys of the factor on queries that grows with their position (see `RopeSpec`), in the
+    rotation's part of config.json, where it must be, and in GGUF files. sections: tokens of images rotate by
+    several positions, which are one position in text. rope_kinds: scalings by other names than usual. still:
+    option that lists which layers rotate (0 or 1 each), option that says that the last of so many does not,
+    and its default; None: all do.
     turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
     otherwise is refused. gates: kinds by their names in config.json's `gate_key`; the first is that
     of GGUF files. rope_base: of the rotation, where config.json does not say. options: field of the
@@ -105,6 +112,8 @@ class Family:
 
     model_types: tuple[str, ...]
     architectures: tuple[str, ...] = ()
+    multimodal: tuple[str, ...] = ()
+    defaults: Mapping[str, int | float | bool] = field(default_factory=dict)
     layout: RopeLayout = "half"
     gguf_layout: RopeLayout = "half"
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)
@@ -114,6 +123,9 @@ class Family:
     norm_offset: float = 0.0
     windows: Windows | None = None
     local_base: Option | None = None
+    temperature: tuple[str, str] | None = None
+    sections: bool = False
+    rope_kinds: Mapping[str, str] = field(default_factory=dict)
     still: tuple[str, str, int] | None = None
     turning: float | None = None
     gate_key: str = "hidden_act"

@@ -56,15 +56,17 @@ def _llama3(rope: RopeSpec, head_dim: int) -> Float64:
 
 
 def _yarn(rope: RopeSpec, head_dim: int) -> Float64:
-    """YaRN, "NTK by parts" (arXiv 2309.00071, section 3.2), the ramp's ends on whole dimensions."""
+    """YaRN, "NTK by parts" (arXiv 2309.00071, section 3.2)."""
 
     def dimension(turns: float) -> float:
         wavelength = rope.original_context / (2 * math.pi * turns)
         return head_dim * math.log(wavelength) / (2 * math.log(rope.base))
 
-    low = max(math.floor(dimension(rope.beta_fast)), 0)
-    high = min(math.ceil(dimension(rope.beta_slow)), head_dim - 1)
-    stretched = np.clip((np.arange(head_dim // 2) - low) / max(high - low, 0.001), 0, 1)
+    low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
+    if rope.truncated:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    stretched: Float64 = np.clip((np.arange(head_dim // 2) - low) / max(high - low, 0.001), 0, 1)
     plain = _plain(rope, head_dim)
     return plain * (1 - stretched + stretched / rope.factor)
 
@@ -91,12 +93,16 @@ def frequencies(rope: RopeSpec, head_dim: int) -> Float64:
 
 
 def attention_factor(rope: RopeSpec) -> float:
-    """What the rotated queries and keys are multiplied by: 1 but for YaRN (arXiv 2309.00071, section 3.4)."""
-    if rope.scaling != "yarn":
-        return 1.0
+    """What rotated queries and keys are multiplied by. YaRN has its own: arXiv 2309.00071, section 3.4."""
     if rope.attention_factor is not None:
         return rope.attention_factor
-    return 0.1 * math.log(max(rope.factor, 1.0)) + 1.0
+    return 0.1 * math.log(max(rope.factor, 1.0)) + 1.0 if rope.scaling == "yarn" else 1.0
+
+
+def _temperatures(rope: RopeSpec, start: int, end: int) -> Float64:
+    """What queries at these positions are multiplied by, [positions, 1]."""
+    steps, which = np.unique(np.arange(start, end) // rope.original_context, return_inverse=True)
+    return np.array([1 + rope.temperature * math.log1p(step) for step in steps.tolist()])[which, None]
 
 
 class RotationTables:
@@ -110,6 +116,7 @@ class RotationTables:
     def __init__(self, rope: RopeSpec, head_dim: int, positions: int) -> None:
         self.cos = np.empty((positions, head_dim // 2), np.float32)
         self.sin = np.empty_like(self.cos)
+        self._rope = rope
         self._turn = frequencies(rope, head_dim)
         self._reached = 0
         first = np.arange(min(_BLOCK, positions))
@@ -126,18 +133,23 @@ class RotationTables:
         starts = range(self._reached, end, _BLOCK)
         cos, sin = self._first
         for start, c, s in zip(starts, *cosine_sine(np.outer(starts, self._turn)), strict=True):
-            rows = min(_BLOCK, end - start)
-            self.cos[start : start + rows] = cos[:rows] * c - sin[:rows] * s
-            self.sin[start : start + rows] = sin[:rows] * c + cos[:rows] * s
+            stop = min(start + _BLOCK, end)
+            rows = stop - start
+            of_cos, of_sin = cos[:rows] * c - sin[:rows] * s, sin[:rows] * c + cos[:rows] * s
+            if self._rope.temperature:
+                factors = _temperatures(self._rope, start, stop)
+                of_cos, of_sin = of_cos * factors, of_sin * factors
+            self.cos[start:stop], self.sin[start:stop] = of_cos, of_sin
         self._reached = end
 
 
 class Rotations:
-    """The tables of all rotations of a model, one for each kind that its layers have."""
+    """The tables of a model's rotations at its context length, one for each kind that its layers have."""
 
     def __init__(self, spec: ModelSpec, positions: int) -> None:
         self.tables = {
-            rope: RotationTables(rope, rope.columns or spec.head_dim, positions) for rope in spec.ropes
+            rope: RotationTables(rope.within(spec.context_length), rope.columns or spec.head_dim, positions)
+            for rope in spec.ropes
         }
 
     def reach(self, positions: int) -> None:

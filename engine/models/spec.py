@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kernels.interface import Gate, RopeLayout
 
-RopeScalingKind = Literal["none", "linear", "llama3", "yarn", "factors"]
+RopeScalingKind = Literal["none", "linear", "llama3", "yarn", "factors", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,11 @@ class RopeSpec:
     """Rotary embedding: base and layout, and how the frequencies are stretched for long contexts.
 
     columns: the first columns of a head, which rotate; None: all. factor: stretch. original_context: tokens
-    the model was first trained for. low_factor, high_factor: llama3 band edges. beta_fast, beta_slow,
-    attention_factor: yarn (arXiv 2309.00071). factors: a divisor for each pair of columns.
+    the model was first trained for. low_factor, high_factor: llama3 band edges. beta_fast, beta_slow: yarn
+    (arXiv 2309.00071); truncated: its ramp ends on whole dimensions. attention_factor: of rotated queries and
+    keys, None for the scaling's own. factors: a divisor for each pair of columns; short_factors: those of
+    longrope for short contexts. temperature: queries at position p are multiplied by
+    1 + temperature * ln(1 + floor(p / original_context)) besides, keys are not.
     """
 
     base: float = 10000.0
@@ -29,8 +32,29 @@ class RopeSpec:
     high_factor: float = 4.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    truncated: bool = True
     attention_factor: float | None = None
     factors: tuple[float, ...] = ()
+    short_factors: tuple[float, ...] = ()
+    temperature: float = 0.0
+
+    @property
+    def of_keys(self) -> RopeSpec:
+        """The rotation of keys, which have no temperature."""
+        return replace(self, temperature=0.0) if self.temperature else self
+
+    def within(self, context: int) -> RopeSpec:
+        """The rotation of a model that is run with so long a context.
+
+        LongRoPE (arXiv 2402.13753) has factors for texts within the original context, and others for longer
+        ones, which must be those of all keys and queries of a text. The length that a text is at would decide
+        what its earlier tokens were, so a result would depend on what came in one piece; the length it may
+        reach does not, and is what llama.cpp and vLLM go by.
+        """
+        if self.scaling != "longrope":
+            return self
+        factors = self.factors if context > self.original_context else self.short_factors
+        return replace(self, scaling="factors", factors=factors, short_factors=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +108,6 @@ class ModelSpec:
 
     @property
     def ropes(self) -> tuple[RopeSpec, ...]:
-        """The different rotations of its layers."""
-        return tuple(dict.fromkeys(layer.rope for layer in self.layers if layer.rope is not None))
+        """The different rotations of its layers, of queries and of keys."""
+        of_layers = (layer.rope for layer in self.layers if layer.rope is not None)
+        return tuple(dict.fromkeys(rope for each in of_layers for rope in (each, each.of_keys)))

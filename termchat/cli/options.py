@@ -175,7 +175,7 @@ class KVType(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The engine's name, which the engine checks."""
-        return {"f16": "float16", "f32": "float32"}.get(value, value)
+        return {"f16": "float16", "f32": "float32"}.get(value, str(value))
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:

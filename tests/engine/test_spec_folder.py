@@ -39,7 +39,7 @@ def refuse(**changes: Any) -> str:
     message = caught.value.message
     assert caught.value.code == "model_invalid"
     assert message.startswith("folder/config.json: ")
-    assert len(message) < 300
+    assert len(message) < 400  # the longest lists all families
     return message
 
 
@@ -160,7 +160,7 @@ def test_B093_kinds_of_scaling() -> None:
         assert read(rope_scaling=scaling).spec.ropes[0] == plain
     linear = read(rope_scaling={"type": "linear", "factor": 2}).spec.ropes[0]
     assert linear == RopeSpec(base=500000.0, scaling="linear", factor=2.0)
-    for kind in ("longrope", "dynamic", "su", "mrope", "nonsense"):
+    for kind in ("dynamic", "su", "mrope", "nonsense"):
         assert f"rope_scaling.rope_type '{kind}' is not supported" in refuse(
             rope_scaling={"rope_type": kind, "factor": 2.0}
         )
@@ -192,7 +192,7 @@ def test_yarn() -> None:
     both = read(rope_scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}).spec.ropes[0].attention_factor
     assert both == pytest.approx((0.07 * 1.3862943611 + 1) / (0.1 * 1.3862943611 + 1))
     assert "beta_fast" in refuse(rope_scaling={**YARN, "beta_fast": 1, "beta_slow": 2})
-    assert "truncate" in refuse(rope_scaling={**YARN, "truncate": False})
+    assert read(rope_scaling={**YARN, "truncate": False}).spec.ropes[0].truncated is False
 
 
 def windows(spec: ModelSpec) -> list[int | None]:

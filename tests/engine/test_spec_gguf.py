@@ -9,6 +9,7 @@ import pytest
 from engine.loading.gguf import GGUFFile, read_gguf
 from engine.loading.gguf_spec import read_metadata
 from engine.loading.stored import StoredTensor
+from engine.models.rope import attention_factor
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.types import EngineError
 
@@ -156,14 +157,16 @@ def test_yarn() -> None:
         spec.ropes[0].factor,
         spec.ropes[0].original_context,
     ) == ("yarn", 4.0, 64)
-    assert spec.ropes[0].attention_factor == pytest.approx(1 + 0.1 * np.log(4))
+    assert attention_factor(spec.ropes[0]) == pytest.approx(1 + 0.1 * np.log(4))
     assert spec.context_length == 256
     scaled = read_metadata(file(sizes={**yarn, "rope.scaling.attn_factor": 0.5})).spec
     assert scaled.ropes[0].attention_factor == pytest.approx(0.5 * (1 + 0.1 * np.log(4)))
 
 
 def test_B093_unknown_scaling_is_refused() -> None:
-    for kind in ("longrope", "dynamic", "x"):
+    longrope = file(sizes={"rope.scaling.type": "longrope"})
+    assert "LongRoPE needs the tensors rope_factors_long.weight" in refuse(longrope)
+    for kind in ("dynamic", "x"):
         header = file(sizes={"rope.scaling.type": kind, "rope.scaling.factor": 2.0})
         assert f"llama.rope.scaling.type '{kind}' is not supported" in refuse(header)
     for factor in (-1.0, float("nan"), float("inf"), 1e-9):

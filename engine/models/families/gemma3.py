@@ -1,4 +1,7 @@
-"""Gemma 3 (arXiv 2503.19786), text: windows in five of six layers, which have a rotation of their own."""
+"""Gemma 3 (arXiv 2503.19786), text, alone or in a multimodal model.
+
+Five of six layers have a window and a rotation of their own.
+"""
 
 from dataclasses import replace
 
@@ -8,7 +11,9 @@ from . import gemma2
 FAMILY = replace(
     gemma2.FAMILY,
     model_types=("gemma3_text",),
+    multimodal=("gemma3",),
     architectures=("gemma3",),
+    defaults={**gemma2.FAMILY.defaults, "vocab_size": 262208, "max_position_embeddings": 131072},
     names={**gemma2.FAMILY.names, **HEAD_NORMS},
     windows=Windows(default=4096, every=("sliding_window_pattern", 6)),
     local_base=Option(10000.0, "rope_local_base_freq", "rope.freq_base_swa"),

@@ -15,5 +15,6 @@ FAMILY = Family(
     gguf_layout="interleaved",
     names={**{role: name for role, name in NAMES.items() if role != "output_bias"}, **NORMS, **FUSED},
     bias_options={"attention_bias": ("q_bias", "k_bias", "v_bias")},
+    defaults={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-07},
     turning=0.5,
 )

@@ -10,7 +10,7 @@ BEFORE = ("attention_norm", "mlp_norm")
 
 FAMILY = Family(
     model_types=("olmo2",),
-    architectures=("olmo2",),
+    defaults={"rms_norm_eps": 1e-5},
     names={**{role: name for role, name in NAMES.items() if role not in BEFORE}, **HEAD_NORMS, **NORMS},
     bias_options={"attention_bias": ATTENTION_BIASES},
     norm_of_rows=True,

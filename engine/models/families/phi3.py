@@ -12,6 +12,8 @@ FAMILY = Family(
     architectures=("phi3",),
     names={role: FUSED.get(role, name) for role, name in NAMES.items() if not role.endswith("_bias")},
     windows=Windows(default=None, same=True),
+    defaults={"original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
+    rope_kinds={"su": "longrope", "yarn": "longrope"},
     turning=1.0,
     refused=("attention_bias",),
 )

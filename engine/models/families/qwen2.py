@@ -6,6 +6,7 @@ WINDOWS = Windows(default=4096, switch="use_sliding_window", first=("max_window_
 
 FAMILY = Family(
     model_types=("qwen2",),
+    defaults={"num_key_value_heads": 32},
     architectures=("qwen2",),
     biases=("q_bias", "k_bias", "v_bias"),
     windows=WINDOWS,

@@ -6,6 +6,7 @@ from .qwen2 import WINDOWS
 FAMILY = Family(
     model_types=("qwen3",),
     architectures=("qwen3",),
+    defaults={"num_key_value_heads": 32, "head_dim": 128},
     names={**NAMES, **HEAD_NORMS},
     bias_options={"attention_bias": ATTENTION_BIASES},
     windows=WINDOWS,

@@ -8,6 +8,7 @@ FAMILY = Family(
     gguf_layout="interleaved",
     names={**NAMES, **MLP_BIASES},
     bias_options={"attention_bias": ATTENTION_BIASES, "mlp_bias": tuple(MLP_BIASES)},
+    defaults={"num_key_value_heads": 4},
     still=("no_rope_layers", "no_rope_layer_interval", 4),
     rope_base=2e6,
     refused=("use_sliding_window",),

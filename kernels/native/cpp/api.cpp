@@ -153,6 +153,8 @@ EXPORT int native_run(Program* program, const char* step, int64_t bytes, char* m
 
 EXPORT const int32_t* native_tokens(const Program* program) { return program->tokens(); }
 
+EXPORT int64_t native_expert_bytes(const Program* program) { return program->expert_bytes(); }
+
 EXPORT void* native_buffer(Program* program, int index) { return program->storage(index); }
 
 // Bytes a second, of reading the model's weights, at most so many of them; 0: it has none, or there is no memory.
@@ -195,7 +197,7 @@ std::string interface() {
     FUNCTION(native_is_lost), FUNCTION(native_unguard), FUNCTION(native_model);
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
-    FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
+    FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_expert_bytes), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
 #undef FUNCTION
     auto add = [&](const char* field, size_t offset, size_t bytes) {
         result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
@@ -206,8 +208,8 @@ std::string interface() {
     FIELDS_4(Source, format, stored, rows, codes), FIELDS_3(Source, codes_row, codes_group, scales);
     FIELDS_3(Source, scales_row, scales_group, minima), FIELDS_3(Source, minima_row, minima_group, mapped);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
-    FIELDS_4(Op, gate, limit, number, cap);
-    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
+    FIELDS_4(Op, gate, limit, experts, used), FIELDS_3(Op, over_all, number, cap);
+    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin), FIELD(Op, down), FIELD(Op, down_bias);
     FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
     FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
 #undef FIELDS_4
