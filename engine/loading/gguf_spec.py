@@ -9,12 +9,15 @@ from ..models.family import Family
 from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared
 from .declared import Declared
-from .fields import Fields, shown
+from .fields import Fields, invalid, shown
 from .gguf import GGUFFile
 from .gguf_rope import read_ropes
+from .mixture import gguf_experts
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
+    "expert_group_count": (0, 1),
+    "expert_weights_scale": (0.0, 1.0),
     "attention.causal": (True,),
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
@@ -52,6 +55,23 @@ _ALIKE = {
 """Keys of layers with a window that must say what the other key does."""
 
 
+_OTHER_PART = "is the part of a multimodal model that reads images or sound: give the file with its text part"
+_PARTS = {
+    "mmproj": _OTHER_PART,
+    "clip": _OTHER_PART,
+    "adapter": "changes another model (LoRA), which is not supported",
+    "imatrix": "holds statistics for quantizing, no model",
+}
+"""Files that are no model, by their type, or by the architecture of those from before there were types."""
+
+
+def _refuse_parts(general: Fields) -> None:
+    for key in ("general.type", "general.architecture"):
+        said = general.get(key)
+        if isinstance(said, str) and said in _PARTS:
+            raise invalid(general.path, f"{_PARTS[said]} ({key} is {said!r})", colon=False)
+
+
 def _entries(value: Any) -> list[Any]:
     """Of an array, or the value itself as the only one."""
     listed = value.tolist() if hasattr(value, "tolist") else value
@@ -63,6 +83,8 @@ def _read_by(family: Family) -> set[str]:
     keys = {option.metadata for option in (*family.options.values(), family.local_base) if option}
     if family.temperature is not None:
         keys.add(family.temperature[1])
+    if family.mixture is not None:
+        keys.add("expert_count")
     return keys | ({"rope.dimension_sections"} if family.sections else set())
 
 
@@ -84,9 +106,10 @@ def _layers(model: Fields, family: Family, full: RopeSpec, local: RopeSpec) -> t
     sees_all = _sees_all(model, family, count)
     still = declared.last_of(model, "", family.still[2], count) if family.still else [False] * count
     seen = [None if every else window for every in sees_all]
+    experts = gguf_experts(model, family.mixture, count)
     return tuple(
-        LayerSpec(keys, None if stays else full if keys is None else local)
-        for keys, stays in zip(seen, still, strict=True)
+        LayerSpec(keys, None if stays else full if keys is None else local, own)
+        for keys, stays, own in zip(seen, still, experts, strict=True)
     )
 
 
@@ -110,6 +133,7 @@ def _sees_all(model: Fields, family: Family, count: int) -> list[bool]:
 def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
     general = file.fields()
+    _refuse_parts(general)
     family = declared.gguf_family(general)
     architecture = general.string("general.architecture")
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:

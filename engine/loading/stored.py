@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.interface import Float32
+from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
 from kernels.stored import plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
 
+from ..models.family import TensorSpec
 from .fields import shown
 
 
@@ -22,6 +26,27 @@ class StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     type: str
     data: NDArray[np.uint8]
+
+
+def part_of(tensor: StoredTensor, spec: TensorSpec, turned: bool) -> StoredTensor:
+    """The rows of a stored tensor that are one of the tensors the decoder takes, still where they are.
+
+    turned: what is stored as a row is a column.
+    """
+    if tensor.shape == spec.shape:
+        return tensor
+    count = spec.shape[0] * spec.row_step
+    if turned:
+        experts, inputs, outputs = tensor.shape
+        expert, first = divmod(spec.first_row, outputs)
+        values = tensor.data.reshape(experts, inputs, outputs, -1)[expert].swapaxes(0, 1)
+        return tensor._replace(shape=spec.shape, data=values[first : first + count : spec.row_step])
+    rows = tensor.data.reshape(
+        math.prod(spec.stored_shape[: len(spec.stored_shape) + 1 - len(spec.shape)]), -1
+    )
+    return tensor._replace(
+        shape=spec.shape, data=rows[spec.first_row : spec.first_row + count : spec.row_step]
+    )
 
 
 def _matrix(tensor: StoredTensor) -> Stored:
@@ -36,17 +61,22 @@ def _values(stored: Stored) -> Float32:
     return values
 
 
-def to_weight(tensor: StoredTensor, format: str) -> Weight:
+def to_weight(
+    tensor: StoredTensor, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
+) -> Weight:
     """A matrix in a format of `kernels.weights`. In its type's own it is a view of the file, or its blocks as
     they are.
 
-    Other packed formats are made here; f32 holds the values that are meant. ValueError, naming the tensor:
-    values that can't be held.
+    Other packed formats are made here, on all threads or so many; f32 holds the values that are meant. after:
+    told the bytes of each piece that is read for one. ValueError, naming the tensor: values that can't be
+    held.
     """
     stored = _matrix(tensor)
     if format == BLOCKS[tensor.type].format:
         return view(stored) or stored
-    weight = quantized(stored, format) if FORMATS[format].packed else Plain(_values(stored), "f32")
+    if FORMATS[format].packed:
+        return quantized(stored, format, fastest_packer(threads), after)
+    weight = Plain(_values(stored), "f32")
     release(tensor.data)  # or the file would stay in memory beside what was made of it
     return weight
 

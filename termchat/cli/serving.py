@@ -15,7 +15,7 @@ from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 from ..collector import resume_collector
 from ..files import PathError
 from ..logs import start_logging
-from ..registry import ResolvedModel
+from ..resolved_model import ResolvedModel
 from ..sampling import sampling_params
 from ..setup import Setup, engine_config
 from ..thinking import ThinkingStyle, thinking_style

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,7 +127,7 @@ def write_folder(folder: Path, **changes: Any) -> Path:
     values: dict[str, np.ndarray] = {}
     spec = declared_spec(folder)
     for entry in tensor_specs(EVERYTHING, spec, "huggingface"):
-        shape = (entry.stored_rows, *entry.shape[1:])
+        shape = entry.stored_shape
         spread = 0.3 if entry.is_matrix or entry.role.endswith("bias") else 0.5
         values[entry.stored_name] = (spread * rng.standard_normal(shape)).astype(np.float32)
     safetensors.numpy.save_file(values, folder / "model.safetensors")
@@ -309,7 +310,8 @@ def test_every_family_is_well_formed() -> None:
     for family in families.discover():
         claimed += (*family.model_types, *(f"{name} in GGUF" for name in family.architectures))
         assert NAMES.keys() - family.names.keys() <= {"attention_norm", "mlp_norm", *ATTENTION_BIASES}
-        assert {role for role in family.names if role.endswith("_bias")} >= {
+        of_experts = family.mixture.names if family.mixture else {}
+        assert {role for role in (*family.names, *of_experts) if role.endswith("_bias")} >= {
             *family.biases,
             *(role for roles in family.bias_options.values() for role in roles),
         }
@@ -334,3 +336,12 @@ def test_no_other_place_knows_a_family_by_its_name() -> None:
                 if isinstance(node, ast.Constant) and node.value in names
             ]
     assert not found
+
+
+def test_the_table_of_families_in_the_documentation_has_all_of_them() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.endswith("| yes | yes |")]
+    folders, files = ({name for row in rows for name in re.findall("`(.+?)`", row[i])} for i in (1, 2))
+    known = [family for family in families.discover() if family is not EVERYTHING]
+    assert folders == {name for each in known for name in (*each.model_types, *each.multimodal)}
+    assert files == {name for each in known for name in each.architectures}

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UserError
-from ...registry import model_title
+from ...resolved_model import model_title
 from ...thinking import ThinkingStyle
 from ..background import in_background
 from .loader import Loader
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from engine import Engine, EngineSnapshot, SamplingParams
 
     from ...download import Progress
-    from ...registry import ResolvedModel
-    from ...registry_file import ModelEntry
+    from ...model_entry import ModelEntry
+    from ...resolved_model import ResolvedModel
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class ModelSlot:
 
     def look(self) -> None:
         """Find out whether the model is on this machine. The registry has been read."""
-        from ...registry import NotDownloadedError
+        from ...registry_errors import NotDownloadedError
 
         try:
             self.model = self.loader.resolve(self.name)
