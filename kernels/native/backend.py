@@ -56,6 +56,11 @@ def _source(part: Weight) -> Source:
     return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes))
 
 
+def _is_anew(weight: Weight) -> bool:
+    """Whether it is quantized anew, and may be beyond what its format holds."""
+    return isinstance(weight, Stored) and weight.type in QUANTIZED_ANEW
+
+
 def _blocks(weight: Weight) -> list[Weight]:
     """Blocks of rows in one form each, which the library takes."""
     if isinstance(weight, Stored) and weight.type in STORED_NUMBERS:
@@ -109,12 +114,12 @@ class NativeBackend:
         are now. ValueError, naming the part: its values can't be held.
         """
         blocks = [block for part in parts for block in _blocks(part)]
-        anew = any(isinstance(block, Stored) and block.type in QUANTIZED_ANEW for block in blocks)
+        anew = any(_is_anew(block) for block in blocks)
         if anew:
             self.fill()
         matrix = self._place(blocks)
         if anew and not self._fill():  # the twin says what is wrong, or keeps rows as they are
-            return self.place_matrix(*(canonical(part) for part in parts))
+            return self.place_matrix(*(canonical(part) if _is_anew(part) else part for part in parts))
         if self._pending_bytes > _LARGEST_PENDING:
             self.fill()
         return matrix
