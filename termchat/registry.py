@@ -55,6 +55,16 @@ class Registry:
             return next(iter(matching(wanted, kept(self.models, wanted.repo))), None) or open_entry(wanted)
         raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
 
+    def of_the_hub(self) -> list[str]:
+        """Names of the models in our folder that came from the Hub by its names."""
+        return [entry.name for entry in kept(self.models)]
+
+    def followed(self, name: str) -> str:
+        """The name of the Hub that a registered name stands for; the name itself, if it stands for none."""
+        sources = self.entries[name].sources if name in self.entries else ()
+        named = [source.name for source in sources if isinstance(source, NamedSource)]
+        return named[0] if len(sources) == 1 and named and named[0].startswith(PREFIX) else name
+
     def _hint(self, name: str) -> str:
         known = [*list(self.entries)[:_LISTED], *(["..."] if len(self.entries) > _LISTED else [])]
         near = did_you_mean(name.lower(), self.entries, "{}", most=3, like=0.5)

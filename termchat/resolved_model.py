@@ -34,6 +34,11 @@ class ResolvedModel(NamedTuple):
         return self.name if self.entry is not None or self.elsewhere else _absolute(self.path)
 
     @property
+    def title(self) -> str:
+        """What people call it, where there is little room."""
+        return model_title(self.name) if self.elsewhere or self.name.startswith(PREFIX) else self.name
+
+    @property
     def template_vars(self) -> Mapping[str, Any]:
         """Variables for its chat template."""
         return self.entry.template_vars if self.entry is not None else {}

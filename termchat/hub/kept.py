@@ -140,6 +140,10 @@ def bytes_here(folder: Path) -> int:
     total = 0
     with suppress(OSError):
         for each in os.scandir(folder):
-            if each.is_file() and not each.name.endswith(".json") and not each.name.startswith("."):
+            if (
+                os.path.isfile(each.path)
+                and not each.name.endswith(".json")
+                and not each.name.startswith(".")
+            ):
                 total += each.stat().st_size
     return total
