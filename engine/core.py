@@ -59,6 +59,10 @@ FORKED = EngineError(
 )
 
 
+class _LoadStoppedError(Exception):
+    """The engine is closed while its model is loaded."""
+
+
 class EngineCore:
     """Owner of the engine thread.
 
@@ -78,6 +82,7 @@ class EngineCore:
         self._model: LoadedModel | None = None
         self._service: Service | None = None
         self._loaded = False
+        self._stopping = False
         self._closing = False
         self._error: EngineError | None = None
         self._fault: BaseException | None = None
@@ -97,6 +102,7 @@ class EngineCore:
         """Queue a command; from any thread. When the thread has ended, the outbox has ended its number."""
         if self._closing:
             return
+        self._stopping |= isinstance(command, Stop)  # a load in progress looks at it
         if isinstance(command, Tokenize):
             self._preparation.add(command)
         elif isinstance(command, Submit) and not isinstance(command.source.content, list):
@@ -130,7 +136,10 @@ class EngineCore:
             self._outbox.end(EngineError("engine_failed", "the engine stopped; restart termchat"))
 
     def _serve(self) -> None:
-        self._model = model = load_model(self.config)
+        try:
+            self._model = model = load_model(self.config, self._watch_loading)
+        except _LoadStoppedError:
+            return
         self._loaded = True
         self._service = service = Service(self.config, model, self._outbox.emit, self.peak)
         self._preparation.start(model)
@@ -143,6 +152,12 @@ class EngineCore:
                 service.metrics.look_around()
                 self._publish("ready")
             self._outbox.send()
+
+    def _watch_loading(self, share: float) -> None:
+        """Publish how much has been loaded; end the load if nobody waits for it any more."""
+        if self._stopping or not self._listening():
+            raise _LoadStoppedError
+        self.snapshot = replace(self.snapshot, loaded=share)
 
     def _drain(self, service: Service) -> bool:
         """Carry out queued commands; waits for one when there is nothing to compute. False: stop."""

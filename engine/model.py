@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernels.interface import Backend
 
     from .loading.checkpoint import Checkpoint
+    from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
     from .speculative.acceptance import Drafter
     from .tokenization import Tokenizer
@@ -45,8 +46,10 @@ class LoadedModel:
     drafter: Drafter | None = None
 
 
-def load_model(config: EngineConfig) -> LoadedModel:
+def load_model(config: EngineConfig, watch: Callable[[float], None] | None = None) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
+
+    watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit).
@@ -77,7 +80,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         raise EngineError("model_invalid", str(error)) from error
     try:
         try:
-            weights = place_tensors(spec, checkpoint.tensors, backend)
+            weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
         except ValueError as error:  # values that can't be held in any format; it names the tensor
             raise invalid(checkpoint.path, str(error)) from None
         shape = size_kv_cache(config, spec, context, backend.free_bytes())
@@ -122,6 +125,22 @@ def load_model(config: EngineConfig) -> LoadedModel:
         notes=(*checkpoint.notes, *selection.notes),
         place=_place(backend, traffic),
     )
+
+
+def _watched(
+    checkpoint: Checkpoint, threads: int | None, watch: Callable[[float], None] | None
+) -> CheckpointTensors:
+    """The tensors, which tell how far they have been used, and are quantized on so many threads."""
+    tensors = checkpoint.tensors
+    total, used = tensors.stored_bytes, 0
+
+    def after(nbytes: int) -> None:
+        nonlocal used
+        used += nbytes
+        if watch is not None:
+            watch(min(1.0, used / max(1, total)))
+
+    return tensors._replace(threads=threads, after=after)
 
 
 def _place(backend: Backend, traffic: Traffic) -> str:

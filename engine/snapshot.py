@@ -39,6 +39,7 @@ def take_snapshot(
         backend=model.runner.backend,
         exact=model.runner.exact,
         model=model.name,
+        loaded=1.0,
         time=now,
         running=len(scheduler.running),
         waiting=len(scheduler.waiting) + sum(request.sequence is None for request in requests),

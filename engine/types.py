@@ -243,6 +243,7 @@ class ConversationRow:
 class EngineSnapshot:
     """What the engine is doing now: immutable, published once a step, readable from any thread.
 
+    loaded: how much of the model's files has been loaded, 0 to 1.
     time: when it was taken, in seconds of `time.perf_counter`. The rates are those of the 2 s before.
     exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
     kv_utilisation: token slots in use / slots allocated, 0 to 1; None with nothing allocated.
@@ -264,6 +265,7 @@ class EngineSnapshot:
     backend: str
     exact: bool
     model: str
+    loaded: float = 0.0
     time: float = 0.0
     running: int = 0
     waiting: int = 0

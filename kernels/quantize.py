@@ -2,20 +2,24 @@
 
 Scales and minima are rounded to float16 first and the codes are taken against the rounded values, so a weight
 comes back within half a step (its group's scale). Rows of values so small that float16 has no step for them
-are kept as they are beside the codes. The result depends on the values alone.
+are kept as they are beside the codes. The result depends on the values alone: the library packs the same bits
+(cpp/quantize), on all threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .interface import Float32
-from .weights import FORMATS, Kept, Packed, WeightFormat
+from .least_squares import better_lines
+from .weights import FORMATS, Kept, Packed, Plain, WeightFormat, dequantize
 
-ReadRows = Callable[[slice], Float32]
+ReadRows = Callable[[slice], Plain]
 Float16 = NDArray[np.float16]
 
 _LARGEST = 65504.0  # of float16
@@ -73,13 +77,12 @@ def _symmetric(groups: Float32, top: int, start: int) -> tuple[Float32, Float16]
 
 
 def _spanning(groups: Float32, top: int, tail: int, start: int) -> tuple[Float32, Float16, Float16]:
-    """Steps from 0 to top, scales and minima. The last `tail` columns are filling: they count for neither."""
-    if tail:
-        groups[:, -1, -tail:] = groups[:, -1, :1]
+    """Steps from 0 to top, scales and minima. The last `tail` columns are filling."""
     minimum = _rounded_minimum(groups.min(axis=2), start)
-    base = minimum.astype(np.float32)
-    scale = _rounded_scale(groups.max(axis=2) - base, top, start)
-    steps = _steps(groups - base[..., None], scale, 0, top)
+    scale = _rounded_scale(groups.max(axis=2) - minimum.astype(np.float32), top, start)
+    lines = better_lines(groups.reshape(-1, groups.shape[2]), scale.ravel(), minimum.ravel(), top)
+    scale, minimum = (half.reshape(scale.shape) for half in lines)
+    steps = _steps(groups - minimum.astype(np.float32)[..., None], scale, 0, top)
     if tail:
         steps[:, -1, -tail:] = 0
     return steps, scale, minimum
@@ -106,44 +109,81 @@ def _kept(rows: list[NDArray[np.int64]], values: list[Float32], largest: np.floa
     return Kept(numbers[counts], held[counts]) if counts.any() else None
 
 
-def row_pieces(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of rows that hold some 100,000 values each, to work on one after the other."""
-    height = max(1, _PIECE // columns)
+def row_pieces(rows: int, columns: int, pieces: int = 1) -> Iterator[slice]:
+    """Slices of rows to work on one after the other: some 100,000 values each, or so many times as much."""
+    height = max(1, _PIECE // columns) * pieces
     for start in range(0, rows, height):
         yield slice(start, min(start + height, rows))
 
 
-def quantize_rows(shape: tuple[int, int], format: str, read: ReadRows) -> Packed:
-    """Quantize a matrix given in pieces: `read(rows)` returns a slice of its rows as float32 [rows, columns].
+class Packer(Protocol):
+    """Packs a piece of a matrix.
 
-    Symmetric where the format has no minima, else from minimum to maximum of a group. Holds the packed result
-    and one piece. Raises ValueError, with row and group, for values that are not finite or too large for a
-    float16 scale or minimum.
+    pieces: how much of `row_pieces` it takes at a time.
     """
+
+    pieces: int
+
+    def pack(self, piece: Plain, start: int, out: Packed) -> tuple[Float32, NDArray[np.bool_]]:
+        """Pack rows, of which `start` is the first, into the arrays of `out`, which has as many rows.
+
+        Returns each row's largest magnitude, and whether float16 scales are too coarse for it. ValueError,
+        with row and group: values that are not finite or too large for a float16 scale or minimum.
+        """
+
+
+class NumpyPacker:
+    """Packs in numpy: on one thread, without the library."""
+
+    pieces = 1
+
+    def pack(self, piece: Plain, start: int, out: Packed) -> tuple[Float32, NDArray[np.bool_]]:
+        """See `Packer.pack`."""
+        form = FORMATS[out.format]
+        values = dequantize(piece)
+        count = out.scales.shape[1]
+        tail = count * form.group - values.shape[1]
+        mode: Literal["edge", "constant"] = "edge" if form.minima else "constant"  # widens no range
+        with np.errstate(over="ignore", under="ignore"):
+            groups = np.pad(values, ((0, 0), (0, tail)), mode=mode).reshape(-1, count, form.group)
+            _check_finite(groups, start)
+            if out.minima is None:
+                steps, out.scales[:] = _symmetric(groups, form.top, start)
+            else:
+                steps, out.scales[:], out.minima[:] = _spanning(groups, form.top, tail, start)
+            out.codes[:] = form.pack(steps)
+            return np.abs(values).max(axis=1), _too_coarse(groups, out.scales, form)
+
+
+def quantize_rows(
+    shape: tuple[int, int], format: str, read: ReadRows, packer: Packer | None = None
+) -> Packed:
+    """Quantize a matrix given in pieces: `read(rows)` returns a slice of its rows, in order, each row once.
+
+    Symmetric where the format has no minima, else with the best scale and minimum of a search. Holds the
+    packed result and one piece. packer: numpy's unless another is given; the result is the same.
+    ValueError as `Packer.pack`.
+    """
+    packer = packer or NumpyPacker()
     form = FORMATS[format]
     rows, columns = shape
     count = -(-columns // form.group)
-    tail = count * form.group - columns
-    codes = np.empty((rows, count, form.code_bytes), form.dtype)
-    scales = np.empty((rows, count), np.float16)
-    minima = np.empty((rows, count), np.float16) if form.minima else None
+    out = Packed(
+        format,
+        shape,
+        np.empty((rows, count, form.code_bytes), form.dtype),
+        np.empty((rows, count), np.float16),
+        np.empty((rows, count), np.float16) if form.minima else None,
+    )
     kept_rows: list[NDArray[np.int64]] = []
     kept_values: list[Float32] = []
     largest = np.float32(0)
-    for here in row_pieces(rows, columns):
-        with np.errstate(over="ignore", under="ignore"):
-            values = read(here)
-            groups = np.pad(values, ((0, 0), (0, tail))).reshape(-1, count, form.group)
-            _check_finite(groups, here.start)
-            if minima is None:
-                steps, scales[here] = _symmetric(groups, form.top, here.start)
-            else:
-                steps, scales[here], minima[here] = _spanning(groups, form.top, tail, here.start)
-            codes[here] = form.pack(steps)
-            coarse = np.flatnonzero(_too_coarse(groups, scales[here], form))
-            largest = max(largest, np.abs(values).max(initial=0))
-            if len(coarse):
-                kept_rows.append(coarse + here.start)
-                kept_values.append(values[coarse])
-    kept = _kept(kept_rows, kept_values, largest)
-    return Packed(format, (rows, columns), codes, scales, minima, kept)
+    for here in row_pieces(rows, columns, packer.pieces):
+        piece = read(here)
+        peaks, too_coarse = packer.pack(piece, here.start, out.part(here.start, here.stop))
+        largest = max(largest, peaks.max(initial=0))
+        coarse = np.flatnonzero(too_coarse)
+        if len(coarse):
+            kept_rows.append(coarse + here.start)
+            kept_values.append(dequantize(Plain(piece.values[coarse], piece.format)))
+    return replace(out, kept=_kept(kept_rows, kept_values, largest))

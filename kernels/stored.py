@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .interface import Float32
-from .quantize import quantize_rows, row_pieces
+from .quantize import Packer, quantize_rows, row_pieces
 from .weights import BLOCKS, FORMATS, Canonical, Packed, Plain, Stored, Weight, dequantize
 
 _LARGEST = float(np.finfo(np.float16).max)
@@ -153,12 +153,34 @@ def view(stored: Stored) -> Canonical | None:
     return _VIEWS[stored.type](stored) if stored.type in _VIEWS else None
 
 
-def quantized(stored: Stored, format: str) -> Packed:
-    """The matrix in a packed format. ValueError, naming it: values that can't be held."""
+def quantized(
+    stored: Stored, format: str, packer: Packer | None = None, after: Callable[[int], None] | None = None
+) -> Packed:
+    """The matrix in a packed format. ValueError, naming it: values that can't be held.
+
+    The pages of a mapped file are let go of piece by piece. after: called with the bytes that were read since
+    it was called last; what it raises ends this.
+    """
+
+    def read(rows: slice) -> Plain:
+        data = stored.data[rows]
+        if FORMATS[stored.format].packed:
+            piece = Plain(read_rows(stored, rows), "f32")
+            release(data)
+        else:
+            piece = plain_view(stored.type, data, (len(data), stored.shape[1]))
+            if rows.start:
+                release(stored.data[: rows.start])
+        if after is not None:
+            after(data.nbytes)
+        return piece
+
     try:
-        return quantize_rows(stored.shape, format, lambda rows: read_rows(stored, rows))
+        return quantize_rows(stored.shape, format, read, packer)
     except ValueError as error:
         raise ValueError(f"{stored.name}: {error}") from None
+    finally:
+        release(stored.data)
 
 
 def canonical(weight: Weight) -> Canonical:

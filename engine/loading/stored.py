@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.interface import Float32
+from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
 from kernels.stored import plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
@@ -36,17 +38,22 @@ def _values(stored: Stored) -> Float32:
     return values
 
 
-def to_weight(tensor: StoredTensor, format: str) -> Weight:
+def to_weight(
+    tensor: StoredTensor, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
+) -> Weight:
     """A matrix in a format of `kernels.weights`. In its type's own it is a view of the file, or its blocks as
     they are.
 
-    Other packed formats are made here; f32 holds the values that are meant. ValueError, naming the tensor:
-    values that can't be held.
+    Other packed formats are made here, on all threads or so many; f32 holds the values that are meant. after:
+    told the bytes of each piece that is read for one. ValueError, naming the tensor: values that can't be
+    held.
     """
     stored = _matrix(tensor)
     if format == BLOCKS[tensor.type].format:
         return view(stored) or stored
-    weight = quantized(stored, format) if FORMATS[format].packed else Plain(_values(stored), "f32")
+    if FORMATS[format].packed:
+        return quantized(stored, format, fastest_packer(threads), after)
+    weight = Plain(_values(stored), "f32")
     release(tensor.data)  # or the file would stay in memory beside what was made of it
     return weight
 

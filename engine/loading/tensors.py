@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,13 +51,16 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
 class CheckpointTensors(NamedTuple):
     """Weights by canonical name, converted anew on each call and not kept: safe from several threads.
 
-    What is wanted as it is stored is a view of the mapped file; the rest is converted in pieces of some
-    100,000 values, so a call holds its result and little more.
+    What is wanted as it is stored is a view of the mapped file; the rest is converted in pieces, so a call
+    holds its result and little more. threads: take part in quantizing; None: all that this process may use.
+    after: told the bytes of the files that a call has used, also while it goes on; it may raise.
     """
 
     path: Path
     quantization: Quantization
     bound: Bound
+    threads: int | None = None
+    after: Callable[[int], None] | None = None
 
     def has(self, name: str) -> bool:
         """Whether the file has this tensor."""
@@ -74,13 +77,21 @@ class CheckpointTensors(NamedTuple):
             return None
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
+        quantizes = FORMATS[format].packed and format != BLOCKS[tensor.type].format
+        if self.after is not None and not quantizes:
+            self.after(tensor.data.nbytes)
         try:
             if spec.is_matrix:
-                return to_weight(tensor, format)
+                return to_weight(tensor, format, self.threads, self.after)
             vector = to_vector(tensor)
             return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
         except ValueError as error:
             raise invalid(self.path, str(error)) from None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all tensors in the files."""
+        return sum(tensor.data.nbytes for _, tensor in self.bound.values())
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""

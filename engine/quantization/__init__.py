@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows
-from kernels.weights import FORMATS, Packed, dequantize
+from kernels.weights import FORMATS, Packed, Plain, dequantize
 
 from ..arrays import as_array
 
@@ -24,4 +25,8 @@ def quantize(w: Any, format: str) -> Packed:
     w = as_array(w)
     if w.ndim != 2 or 0 in w.shape:
         raise ValueError(f"a matrix with at least one row and column is needed, not the shape {w.shape}")
-    return quantize_rows((w.shape[0], w.shape[1]), format, lambda rows: w[rows].astype(np.float32))
+
+    def read(rows: slice) -> Plain:
+        return Plain(np.ascontiguousarray(w[rows], np.float32), "f32")
+
+    return quantize_rows((w.shape[0], w.shape[1]), format, read, fastest_packer())

@@ -66,6 +66,17 @@ class Source(Structure):
     ]
 
 
+class Quantizing(Structure):
+    """A matrix of plain values to be quantized, and where it goes: addresses (quantize.hpp)."""
+
+    _fields_ = [
+        *_fields(c_int64, "from to rows columns"),
+        *_fields(c_void_p, "values"),
+        *_fields(c_int64, "stride"),
+        *_fields(c_void_p, "codes scales minima peaks coarse"),
+    ]
+
+
 class View(Structure):
     """Columns of a buffer (step.hpp); buffer -1 is none."""
 
@@ -98,6 +109,7 @@ class StepLimits(Structure):
 
 _STRUCTURES: dict[str, type[Structure]] = {
     "Source": Source,
+    "Quantizing": Quantizing,
     "Op": Op,
     "View": View,
     "Buffer": Buffer,
@@ -117,6 +129,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_matrix": (c_void_p, [c_void_p, POINTER(Source), c_int, c_int]),
     "native_fill": (c_int, [c_void_p, c_int, c_char_p, c_int]),
     "native_weight_bytes": (c_int64, [c_void_p]),
+    "native_quantize": (c_int, [c_void_p, c_int, POINTER(Quantizing), c_char_p, c_int]),
     "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
     "native_copy_blocks": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_char_p, c_int]),

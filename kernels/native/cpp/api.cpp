@@ -16,6 +16,7 @@
 #include "matrix.hpp"
 #include "paged_cache.hpp"
 #include "program.hpp"
+#include "quantize.hpp"
 #include "team.hpp"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -119,6 +120,13 @@ EXPORT int native_fill(Model* model, int threads, char* message, int size) {
     });
 }
 
+// Without a model. Its rows are judged in `peaks` and `coarse`.
+EXPORT int native_quantize(const Kernels* kernels, int threads, const Quantizing* matrix, char* message, int size) {
+    return guarded(message, size, [&] {
+        return std::string(quantize(*kernels, *matrix, threads) ? "" : "there is no kernel for these formats");
+    });
+}
+
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
 
 EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int block_size, int kv_heads, int head_dim,
@@ -196,6 +204,7 @@ std::string interface() {
     FUNCTION(native_kernels), FUNCTION(native_kernels_name), FUNCTION(native_reserve), FUNCTION(native_guard);
     FUNCTION(native_is_lost), FUNCTION(native_unguard), FUNCTION(native_model);
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
+    FUNCTION(native_quantize);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
     FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_expert_bytes), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
 #undef FUNCTION
@@ -207,6 +216,8 @@ std::string interface() {
 #define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
     FIELDS_4(Source, format, stored, rows, codes), FIELDS_3(Source, codes_row, codes_group, scales);
     FIELDS_3(Source, scales_row, scales_group, minima), FIELDS_3(Source, minima_row, minima_group, mapped);
+    FIELDS_4(Quantizing, from, to, rows, columns), FIELDS_4(Quantizing, values, stride, codes, scales);
+    FIELDS_3(Quantizing, minima, peaks, coarse);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
     FIELDS_4(Op, gate, limit, experts, used), FIELDS_3(Op, over_all, number, cap);
     FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin), FIELD(Op, down), FIELD(Op, down_bias);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "formats.hpp"
+#include "quantize.hpp"
 #include "step.hpp"
 
 namespace native {
@@ -112,6 +113,10 @@ struct Kernels {
     void (*draw)(const SampleArgs&, Winner* winner);  // keeps the given winner if nobody is better
     void (*score_weights)(const float* scores, int count, float best, float temperature, float* z, float* weights);
     void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
+    void (*widen)(Format format, const void* values, int count, float* out);  // of a plain format
+    // Whole groups of float values to codes, scales and minima.
+    void (*pack_q8)(const float* values, int groups, const PackedArrays& out);
+    void (*pack_q4)(const float* values, int groups, const PackedArrays& out);
 };
 
 const Kernels* amx_kernels();     // null where the compiler cannot build them

@@ -8,6 +8,7 @@
 #include "routing.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
+#include "pack.hpp"
 
 #define LINEAR(f, ...) {quantized_linear<TileOf<Format::f>, 1>, quantized_linear<TileOf<Format::f>, 2>},
 #define PLAIN_LINEAR(f, ...) {plain_linear<Format::f>, plain_linear<Format::f>},
@@ -37,6 +38,9 @@ static const Kernels kKernels = {
     draw,
     score_weights,
     add_noise,
+    widen,
+    pack_q8,
+    pack_q4,
 };
 
 #undef LINEAR
