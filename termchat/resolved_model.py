@@ -73,6 +73,7 @@ class ModelStatus(NamedTuple):
             "partial": self.partial,
             "sources": [str(source) for source in entry.sources],
             "sha256": entry.sha256 or [part.sha256 for part in entry.parts if part.sha256] or None,
+            "context_length": entry.context,
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
             "quantization": entry.quantization,

@@ -31,7 +31,7 @@ def listed(registry: Registry) -> Iterator[dict[str, Any]]:
     for status in registry.list_models():
         if status.path is not None:
             seen.add(os.path.realpath(status.path))
-        yield {**status.as_dict(), "from": OWN, **declared(status.path)}
+        yield _over(status.as_dict(), declared(status.path))
     for found in everywhere():
         if os.path.realpath(found.path) not in seen:
             yield of_found(found)
@@ -140,7 +140,14 @@ def shown(registry: Registry, name: str) -> dict[str, Any]:
         status = registry.show(name)
     facts = status.as_dict()
     told = declared(status.path, thoroughly=True)
-    return {**facts, **told, "licence": facts["licence"] or told.get("licence") or "", "from": OWN}
+    return _over(facts, told)
+
+
+def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """What the registry knows with what the files say; they are asked last for the licence."""
+    context = told["context_length"] or facts["context_length"]
+    licence = facts["licence"] or told.get("licence") or ""
+    return {**facts, **told, "context_length": context, "licence": licence, "from": OWN}
 
 
 def _elsewhere(registry: Registry, name: str) -> Found | None:

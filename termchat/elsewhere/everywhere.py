@@ -59,4 +59,4 @@ def _short(found: Found, wanted: str) -> bool:
     last = short.rpartition("/")[2]
     if found.name.startswith(PREFIX):
         return wanted in (last, last.partition(":")[0])
-    return wanted in (last, last.removesuffix(".gguf"))
+    return wanted in (last, last.removesuffix(".gguf"), short.removesuffix(".gguf"))
