@@ -21,7 +21,10 @@ Each block takes some bookkeeping."""
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Sizes in bytes. blocks: of the KV cache, block_size tokens each. quantization: of most weights."""
+    """Sizes in bytes. blocks: of the KV cache, block_size tokens each. quantization: of most weights.
+
+    active_bytes: of the weights that one token goes through; fewer than all where there are experts.
+    """
 
     model: str
     quantization: str
@@ -32,6 +35,7 @@ class MemoryPlan:
     block_size: int
     context_length: int
     free_bytes: int
+    active_bytes: int = 0
 
     def conversations(self, tokens: int) -> int:
         """How many conversations of this many tokens the KV cache holds at once; each takes whole blocks."""
@@ -76,16 +80,18 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     shape = size_kv_cache(config, checkpoint.spec, context, free)
+    weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.tensors.label(),
-        weight_bytes=checkpoint.tensors.nbytes(),
+        weight_bytes=weights,
         kv_bytes_per_token=shape.bytes_per_token,
         kv_bytes=shape.nbytes,
         blocks=shape.blocks,
         block_size=shape.block_size,
         context_length=context,
         free_bytes=free,
+        active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from kernels.quantize import row_pieces
 from kernels.stored import plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
 
+from ..models.family import TensorSpec
 from .fields import shown
 
 
@@ -24,6 +26,27 @@ class StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     type: str
     data: NDArray[np.uint8]
+
+
+def part_of(tensor: StoredTensor, spec: TensorSpec, turned: bool) -> StoredTensor:
+    """The rows of a stored tensor that are one of the tensors the decoder takes, still where they are.
+
+    turned: what is stored as a row is a column.
+    """
+    if tensor.shape == spec.shape:
+        return tensor
+    count = spec.shape[0] * spec.row_step
+    if turned:
+        experts, inputs, outputs = tensor.shape
+        expert, first = divmod(spec.first_row, outputs)
+        values = tensor.data.reshape(experts, inputs, outputs, -1)[expert].swapaxes(0, 1)
+        return tensor._replace(shape=spec.shape, data=values[first : first + count : spec.row_step])
+    rows = tensor.data.reshape(
+        math.prod(spec.stored_shape[: len(spec.stored_shape) + 1 - len(spec.shape)]), -1
+    )
+    return tensor._replace(
+        shape=spec.shape, data=rows[spec.first_row : spec.first_row + count : spec.row_step]
+    )
 
 
 def _matrix(tensor: StoredTensor) -> Stored:

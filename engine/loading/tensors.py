@@ -19,7 +19,7 @@ from ..models.family import Naming, TensorSpec, tensor_specs
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_rope import FACTOR_TENSORS
-from .stored import StoredTensor, to_vector, to_weight
+from .stored import StoredTensor, part_of, to_vector, to_weight
 
 Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
 
@@ -43,7 +43,7 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
     stored = BLOCKS[tensor.type].format
     if quantization == "none":
         return "f32" if FORMATS[stored].packed else stored
-    if quantization == "auto" or FORMATS[stored].bits == 4:
+    if quantization == "auto" or FORMATS[stored].bits == 4 or not spec.may_be_quantized:
         return stored
     return ASKED["int8" if spec.role in _SENSITIVE else quantization]
 
@@ -93,11 +93,12 @@ class CheckpointTensors(NamedTuple):
         """Bytes of all tensors in the files."""
         return sum(tensor.data.nbytes for _, tensor in self.bound.values())
 
-    def nbytes(self) -> int:
-        """Bytes of all tensors in the formats they are loaded in."""
+    def nbytes(self, *, experts: bool = False) -> int:
+        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone."""
         return sum(
             FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
             for spec, tensor in self.bound.values()
+            if spec.of_expert or not experts
         )
 
     def label(self) -> str:
@@ -132,22 +133,18 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             continue
         if tensor.type not in BLOCKS:
             raise invalid(path, f"tensor {name} has the type {tensor.type}, which is not supported")
-        whole = (spec.stored_rows, *spec.shape[1:])
+        whole = spec.stored_shape
+        if turned := spec.inputs_first and not FORMATS[BLOCKS[tensor.type].format].packed:
+            whole = (*whole[:-2], whole[-1], whole[-2])
         if tensor.shape != whole:
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
-        bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
+        bound[spec.name] = (spec, part_of(tensor, spec, turned))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise invalid(path, f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
-
-
-def _rows(tensor: StoredTensor, spec: TensorSpec) -> StoredTensor:
-    """The rows of a fused tensor that are one of the tensors the decoder takes."""
-    rows = tensor.data.reshape(spec.stored_rows, -1)[spec.first_row : spec.first_row + spec.shape[0]]
-    return tensor._replace(shape=spec.shape, data=rows.reshape(-1))
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:
