@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
-from .hub.name import PREFIX, HubName, HubNameError
+from .hub import PREFIX
 from .model_entry import HuggingFaceSource, LocalSource, ModelEntry, NamedSource, PyPISource, Source
 from .settings import SAMPLING, check_engine, check_sampling
 
@@ -188,6 +188,8 @@ def _source(table: object, folder: Path) -> Source:
 def _foreign(name: str) -> str:
     """A name that says itself where the model is: it cannot be an entry's, so none leads in a circle."""
     if name.startswith(PREFIX):
+        from .hub.name import HubName, HubNameError
+
         try:
             return str(HubName.parse(name))
         except HubNameError as error:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .elsewhere import PROGRAMS
 from .files import size_of
-from .hub.name import PREFIX
+from .hub import PREFIX
 from .model_entry import ModelEntry
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import units
-from ..hub.name import PREFIX, HubName
+from ..hub import PREFIX
+from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
 from .console import Console
 from .errors import FAILED, OK, CliError
@@ -234,11 +235,8 @@ def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> in
     from .download import check
 
     registry = load_registry(console)
-    known = [*registry.entries, *registry.of_the_hub()]
-    chosen = [registry.followed(name) for name in names] or [
-        name for name in known if registry.has_file(name)
-    ]
-    chosen = list(dict.fromkeys(chosen))
+    known = (name for name in (*registry.entries, *registry.of_the_hub()) if registry.has_file(name))
+    chosen = list(dict.fromkeys(map(registry.followed, names or known)))
     rows, found = [["NAME", "STATE", "REASON"]], []
     for name in chosen:
         checked = check(console, registry, name)

@@ -63,6 +63,8 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
         return _check_parts(entry, files, target, Meter(progress))
     if os.path.isdir(path):
         return Checked(path, "unknown", "a folder has nothing to be checked against")
+    if entry.sha256 is None and entry.size is None:
+        return _check_named_by_hash(path, Meter(progress))
     known = HubFile(path.name, entry.size, entry.sha256)
     state, reason = _check_file(path, known, None, Meter(progress))
     return Checked(path, state, reason)

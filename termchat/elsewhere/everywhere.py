@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..hub.name import PREFIX
+from ..hub import PREFIX
 from .found import Finder, Found
 from .gguf_folders import llama_cpp, lm_studio
 from .hub_cache import hub_cache

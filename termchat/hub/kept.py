@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import TextError, read_text, write_private
 from ..model_entry import HuggingFaceSource, ModelEntry
+from . import PREFIX
 from .listing import HubFile, Listing, read_file
-from .name import MAIN, PREFIX, SAFETENSORS, HubName
+from .name import MAIN, SAFETENSORS, HubName
 from .quantization import answers, label_of
 
 if TYPE_CHECKING:

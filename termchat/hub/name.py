@@ -11,9 +11,9 @@ import re
 from typing import NamedTuple, Self
 
 from ..errors import UserError, shown
+from . import PREFIX
 from .quantization import is_quantization
 
-PREFIX = "hf:"
 MAIN = "main"
 SAFETENSORS = "safetensors"
 

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from ...elsewhere.everywhere import everywhere
 from ...elsewhere.found import Found
-from ...hub.name import PREFIX
+from ...hub import PREFIX
 from ...resolved_model import ModelStatus
 from ...units import size
 from ..background import in_background
