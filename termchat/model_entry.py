@@ -91,6 +91,7 @@ class ModelEntry:
     context: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    template: str | None = None
     quantization: str | None = None
     part_sha256: tuple[str, ...] = ()
     files: tuple[HubFile, ...] = ()

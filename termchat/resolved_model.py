@@ -76,6 +76,7 @@ class ModelStatus(NamedTuple):
             "context_length": entry.context,
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
+            "template": entry.template,
             "quantization": entry.quantization,
         }
 

@@ -31,7 +31,7 @@ MAX_DIMENSIONS = 4
 
 _TYPES = {block.number: name for name, block in BLOCKS.items()}
 _UNSUPPORTED = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
-_UNSUPPORTED |= {40: "NVFP4", 41: "Q1_0", 42: "Q2_0"}
+_UNSUPPORTED |= {41: "Q1_0", 42: "Q2_0"}
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 _MAX_PARTS = 1 << 10
