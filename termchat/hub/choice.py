@@ -130,7 +130,7 @@ def _folder(listing: Listing) -> Variant | None:
         weights = [index, *(shards[name] for name in names)]
     else:
         return None
-    beside = [file for name in _BESIDE if (file := listing.file(name)) is not None]
+    beside = [file for name in _BESIDE if (file := listing.file(name)) is not None and file.size != 0]
     if listing.file("config.json") is None:
         return None
     return Variant(SAFETENSORS, "", (*beside, *weights))

@@ -170,6 +170,9 @@ def test_safetensors_only_where_there_is_no_gguf_or_it_is_asked_for() -> None:
     assert sorted(chosen(listing(*folder, "m-Q8_0.gguf"), "hf:o/r:safetensors")) == sorted(folder)
     with pytest.raises(ChoiceError, match=r"config\.json or a part is missing"):
         chosen(listing(*folder[:-1]))
+    empty = HubFile("added_tokens.json", 0)
+    with_empty = listing(*folder)._replace(files=(*listing(*folder).files, empty))
+    assert sorted(chosen(with_empty)) == sorted(folder)
     with pytest.raises(ChoiceError, match="pickles only"):
         chosen(listing("pytorch_model.bin"))
     with pytest.raises(ChoiceError, match="holds no model in safetensors; it has Q8_0"):

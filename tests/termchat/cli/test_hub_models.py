@@ -459,3 +459,21 @@ def test_notes_that_are_broken_or_copied_are_no_models(termchat, hub, home):
         listed = termchat("models", "list", "--json")
         assert listed.code == 0, text
         assert not [row for row in json.loads(listed.out) if row["name"].startswith("hf:")], text
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("arguments", [("models", "pull", "hf:o/r"), ("-m", "hf:o/r", "Hi")])
+def test_on_a_terminal_size_and_licence_are_shown_and_asked_about(
+    termchat, hub, monkeypatch, arguments, answer
+):
+    hub.add("o/r", {"m-Q4_0.gguf": data(1)}, licence="llama3.2")
+    asked: list[str] = []
+    monkeypatch.setattr("termchat.cli.console.Console.stdin_kind", "terminal")
+    always = property(lambda _: True, lambda *_: None)
+    monkeypatch.setattr("termchat.cli.output.Messages.is_terminal", always, raising=False)
+    monkeypatch.setattr("termchat.cli.console.Console.ask", lambda _, text: asked.append(text) or answer)
+    outcome = termchat(*arguments)
+    assert len(asked) == 1
+    assert "the model hf:o/r:Q4_0 (5.0 kB, llama3.2)" in asked[0]
+    assert bool(hub.storage.asked) == answer
+    assert outcome.code == (3 if not answer else 0 if "pull" in arguments else 1)  # it is no GGUF file
