@@ -148,6 +148,13 @@ def test_all_parts_or_none() -> None:
         chosen(listing(*parts[1:]), f"hf:o/r:{parts[1]}")
 
 
+def test_a_listing_that_is_made_to_keep_one_busy() -> None:
+    parts = [f"m{i}-Q4_0-00001-of-99999.gguf" for i in range(20_000)]
+    assert variants(listing(*parts)) == []
+    with pytest.raises(ChoiceError, match="has no file"):
+        chosen(listing(*(f"{'x' * 400}{i}.gguf" for i in range(1000))), f"hf:o/r:{'x' * 400}.gguf")
+
+
 def test_what_is_ambiguous_is_listed() -> None:
     two = listing("a-Q4_0.gguf", "b-Q4_0.gguf", "a-Q8_0.gguf")
     with pytest.raises(ChoiceError, match=r"several models in q4_0; name a file: a-Q4_0\.gguf, b-Q4_0\.gguf"):
