@@ -149,7 +149,7 @@ def test_all_parts_or_none() -> None:
 
 
 def test_a_listing_that_is_made_to_keep_one_busy() -> None:
-    parts = [f"m{i}-Q4_0-00001-of-99999.gguf" for i in range(20_000)]
+    parts = [f"m{i}-Q4_0-00001-of-99999.gguf" for i in range(4000)]
     assert variants(listing(*parts)) == []
     with pytest.raises(ChoiceError, match="has no file"):
         chosen(listing(*(f"{'x' * 400}{i}.gguf" for i in range(1000))), f"hf:o/r:{'x' * 400}.gguf")
