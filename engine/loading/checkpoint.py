@@ -93,7 +93,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
 
     stored = read_folder(folder)
     if stored is None:
-        return _of_gguf(_only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
+        return _of_gguf(only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
     config = folder.fields("config.json", required=True)
     declared = read_config(config)
     text, left_out = text_tensors(config, declared.family, stored)
@@ -115,13 +115,15 @@ def _bound(
     return Checkpoint(source, declared.spec, tensors, read_generation(source))
 
 
-def _only_gguf(folder: Folder, others: str) -> Path:
+def only_gguf(folder: Folder, others: str) -> Path:
     """The one GGUF file in a folder that has none of the others."""
     try:
         names = sorted(os.listdir(folder.path))
     except OSError as error:
         raise invalid(folder.path, f"can't be read: {error.strerror}", colon=False) from None
     files = [name for name in names if name.lower().endswith(".gguf")]
+    # The part of a multimodal model that reads images lies beside the one with the text.
+    files = [name for name in files if "mmproj" not in name.lower()] or files
     one = files[0] if len(files) == 1 else first_part(files)
     if one is not None:
         return folder.file(one, "the folder")

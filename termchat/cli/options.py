@@ -168,6 +168,16 @@ class ByteSize(click.ParamType[int]):
         return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
 
 
+class KVType(click.ParamType[str]):
+    """A format of keys and values, by the engine's name or a short one."""
+
+    name = "format"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The engine's name, which the engine checks."""
+        return {"f16": "float16", "f32": "float32"}.get(value, str(value))
+
+
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Several option decorators as one; they are listed in this order."""
 
@@ -185,13 +195,18 @@ def option(section: str, *names: str, **settings: Any) -> Callable[[F], F]:
 
 
 def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of known models, or files, for the shell."""
+    """Names of models that are known or here, other programs' too, or files, for the shell."""
     from click.shell_completion import CompletionItem
 
+    from ..elsewhere.everywhere import everywhere
     from ..paths import Paths
     from ..registry import Registry
 
-    names = [name for name in Registry.load(Paths.default()).entries if name.startswith(incomplete)]
+    registry = Registry.load(Paths.default())
+    known = [*registry.entries, *registry.of_the_hub()]
+    if incomplete:  # else there are too many
+        known += [found.name for found in everywhere() if not found.problem]
+    names = [name for name in dict.fromkeys(known) if name.startswith(incomplete)]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
@@ -202,7 +217,8 @@ model_options = options(
         "--model",
         metavar="NAME|PATH",
         shell_complete=complete_model,
-        help="A known model (see `termchat models list`), a GGUF file or a safetensors folder.",
+        help="A known model (see `termchat models list --all`), a GGUF file or a safetensors folder, or "
+        "hf:OWNER/REPOSITORY[:Q4_K_M|FILE|REVISION] of the Hugging Face Hub.",
     ),
     option("Model", "-y", "--yes", is_flag=True, help="Download the model without asking."),
 )
@@ -248,6 +264,7 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "threads": {"type": int, "metavar": "N"},
     "template": {"metavar": "NAME|FILE"},
     "context_length": {"type": int, "metavar": "N"},
+    "kv_dtype": {"type": KVType(), "metavar": "f16|int8"},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
 }
 """Options that become fields of EngineConfig of the same name."""

@@ -19,14 +19,21 @@ def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) 
     grid = rows, -(-columns // format.group)
     scales = (rng.random(grid, np.float32) * (0.3 / format.top)).astype(format.scale_type)
     least, most = np.iinfo(format.dtype).min, np.iinfo(format.dtype).max
-    codes = rng.integers(least, most + 1, (rows, group_count(columns), format.code_bytes)).astype(format.dtype)
+    codes = rng.integers(least, most + 1, (rows, group_count(columns), format.code_bytes)).astype(
+        format.dtype
+    )
     minima = (scales * np.float16(-(format.top // 2))).astype(np.float16) if format.minima else None
     return Packed(form, (rows, columns), codes, scales, minima)
 
 
+def type_of(form: str) -> str:
+    """A type of blocks that becomes this format."""
+    return next(type for type, block in BLOCKS.items() if block.format == form)
+
+
 def fitting(form: str, columns: int) -> int:
     """The least number of columns from this one on that a matrix in a format can have."""
-    unit = 1 if form in MADE or not FORMATS[form].packed else FORMATS[form].columns
+    unit = 1 if form in MADE else BLOCKS[type_of(form)].values
     return -(-columns // unit) * unit
 
 
@@ -35,8 +42,7 @@ def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, 
     if form in MADE:
         return random_packed(rng, form, rows, columns)
     if FORMATS[form].packed:
-        type = next(type for type, block in BLOCKS.items() if block.format == form)
-        return random_blocks(rng, type, rows, columns)
+        return random_blocks(rng, type_of(form), rows, columns)
     values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(scale)
     if form == "bf16":
         return Plain((values.view(np.uint32) >> 16).astype(np.uint16), "bf16")
