@@ -692,6 +692,9 @@ NOTE_PRODUCERS = {
     ),
     "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,
+    "the chat template writes {marks}, which the model has no token for: they are words to it": (
+        lambda s: (s.scripted("x", template="llama3"), s.termchat("--template", "llama3", "Hi"))[1]
+    ),
     "reading standard input": idle_pipe,
     "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(
         s, "--patient"
