@@ -25,7 +25,7 @@ _FILE_TYPES = {
 
 _GUESSED = 1024
 _FIRST_KEYS = 500
-_THINKING = ("<think>", "enable_thinking", "reasoning_content", "<|channel|>analysis")
+_THINKING = ("<think>", "enable_thinking", "reasoning_content", "<|channel|>analysis", "[THINK]")
 _WEIGHTS = (".safetensors",)
 
 
