@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 
 from engine import AsyncEngine, EngineConfig, SamplingParams
-from tiny_models import SIZES, make
+from tiny_models import SIZES, make, write_tokenizer
 
 ORIGINAL = 64
 
@@ -20,11 +19,7 @@ ORIGINAL = 64
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp("phi")
     made = make("phi3-long-factors", folder, original_max_position_embeddings=ORIGINAL)
-    vocabulary = {chr(0x100 + i): i for i in range(SIZES["vocab_size"])}
-    pipeline = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    pipeline.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pipeline.decoder = tokenizers.decoders.ByteLevel()
-    pipeline.save(str(folder / "tokenizer.json"))
+    write_tokenizer(folder)
     return folder, made
 
 

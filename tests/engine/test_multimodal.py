@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
+from engine import AsyncEngine, EngineConfig, SamplingParams
 from engine.loading.checkpoint import open_checkpoint
 from engine.types import EngineError
 from sessions import Session, alone
-from tiny_models import make
+from tiny_models import make, write_tokenizer
 
-TEXT = list(range(60))
+TEXT = list(range(20, 80))  # none of them is an image, padding, or an end
 
 
 def as_saved(name: str) -> str:
@@ -69,6 +71,17 @@ def test_every_layout_of_names_is_the_same_model(tmp_path: Path) -> None:
         assert note.startswith(f"only the text part of {layout.__name__} is used; left out: ")
         assert "vision_tower" in note
         assert "multi_modal_projector" in note
+
+
+async def test_the_engine_says_what_is_left_out_and_answers_as_the_library(tmp_path: Path) -> None:
+    model = make("mistral3-ministral3", tmp_path)
+    write_tokenizer(tmp_path)
+    settings = {"device": "cpu", "backend": "reference", "dtype": "float32", "kv_dtype": "float32"}
+    async with AsyncEngine(EngineConfig(model=tmp_path, context_length=256, **settings)) as engine:
+        assert any("left out: multi_modal_projector, vision_tower" in note for note in engine.info.notes)
+        reply = await engine.generate(TEXT, SamplingParams(temperature=0, max_tokens=16)).result()
+    expected = model.generate(torch.tensor([TEXT]), max_new_tokens=16, do_sample=False)
+    assert list(reply.token_ids) == expected[0, len(TEXT) :].tolist()
 
 
 def test_a_model_of_text_has_no_note_and_no_other_parts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tokenizers
 import torch
 import transformers
 
@@ -309,6 +310,15 @@ def make(kind: str, folder: Path, **special: Any) -> torch.nn.Module:
                 value.uniform_(0.5, 1.5)
     model.save_pretrained(folder)
     return model
+
+
+def write_tokenizer(folder: Path) -> None:
+    """One token a character: enough for an engine to start."""
+    vocabulary = {chr(0x100 + i): i for i in range(SIZES["vocab_size"])}
+    pipeline = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    pipeline.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pipeline.decoder = tokenizers.decoders.ByteLevel()
+    pipeline.save(str(folder / "tokenizer.json"))
 
 
 def text_of(config: Any) -> Any:
