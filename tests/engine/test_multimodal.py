@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 import torch
 
+from converted import write_gguf
 from engine import AsyncEngine, EngineConfig, SamplingParams
 from engine.loading.checkpoint import open_checkpoint
 from engine.types import EngineError
@@ -139,6 +140,16 @@ def test_end_tokens_of_the_text_part_end_a_turn(tmp_path: Path) -> None:
     text = json.loads((tmp_path / "config.json").read_text())["text_config"]
     edit(tmp_path, text_config={**text, "eos_token_id": [7, 9]}, eos_token_id=8)
     assert open_checkpoint(tmp_path).generation.eos_ids[-3:] == (8, 7, 9)
+
+
+def test_the_file_with_the_other_part_is_passed_over_beside_a_model(tmp_path: Path) -> None:
+    model = make("gemma3-multimodal", tmp_path / "folder")
+    (tmp_path / "files").mkdir()
+    file = write_gguf(tmp_path / "files" / "model.gguf", model, "gemma3")
+    (tmp_path / "files" / "mmproj-model-f16.gguf").write_bytes(b"GGUF")
+    assert open_checkpoint(tmp_path / "files").path == file
+    file.unlink()
+    assert "mmproj-model-f16.gguf" in refuse(tmp_path / "files"), "alone it is the model that was meant"
 
 
 def test_what_is_not_supported_is_refused_by_name(tmp_path: Path) -> None:
