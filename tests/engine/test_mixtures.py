@@ -100,6 +100,7 @@ def test_experts_are_what_the_files_say(folder: Path, tmp_path: Path) -> None:
         ({"num_local_experts": 1 << 20}, "num_local_experts"),
         ({"num_local_experts": ...}, "num_local_experts is missing"),
         ({"num_local_experts": "8"}, "num_local_experts"),
+        ({"num_experts": 9}, "num_experts is not num_local_experts (8)"),
         ({"num_experts_per_tok": 9}, "num_experts_per_tok"),
         ({"num_experts_per_tok": 0}, "num_experts_per_tok"),
         ({"moe_intermediate_size": ...}, "moe_intermediate_size is missing"),
