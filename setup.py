@@ -26,7 +26,10 @@ setup(
             depends=sorted(glob("kernels/native/cpp/*.hpp")),
             # No -march: instruction sets are chosen at run time. No contraction to fused multiply-adds: the
             # bits would depend on the machine.
-            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread"],
+            # No debugging information, which Python's own flags ask for: most of the file, and of the time.
+            extra_compile_args=[
+                *("-std=c++17", "-O3", "-g0", "-ffp-contract=off", "-fvisibility=hidden", "-pthread"),
+            ],
             extra_link_args=["-pthread"],
             language="c++",
             # Without a compiler the install goes on, and the reference backend does the work.

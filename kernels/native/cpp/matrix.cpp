@@ -22,10 +22,14 @@ bool fill_lane(Tile* tiles, const Source& source, int64_t row, int lane, int col
     const uint8_t* codes = source.codes + row * source.codes_row;
     if constexpr (Tile::kPacked) {
         for (int k = 0; k < groups_of(columns); k++, codes += source.codes_group) {
-            uint8_t values[kGroup];
-            for (int i = 0; i < kGroup; i++)
-                values[i] = Tile::kBits == 8 ? codes[i] ^ 0x80 : i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
-            tiles[k / Tile::kGroups].set_codes(k % Tile::kGroups, lane, values);
+            Tile& tile = tiles[k / Tile::kGroups];
+            if constexpr (Tile::kBits == 8) {
+                uint8_t values[kGroup];
+                for (int i = 0; i < kGroup; i++) values[i] = codes[i] ^ 0x80;
+                tile.set_codes(k % Tile::kGroups, lane, values);
+            } else {
+                tile.set_packed(k % Tile::kGroups, lane, codes);
+            }
         }
         bool finite = true;
         const uint8_t* numbers[] = {source.scales + row * source.scales_row, source.minima + row * source.minima_row};
