@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import mmap
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
-from kernels.stored import plain_view, quantized, read_rows, release, view
+from kernels.stored import mapping_of, plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
 
 from .fields import shown
@@ -25,6 +26,52 @@ class StoredTensor(NamedTuple):
     type: str
     data: NDArray[np.uint8]
 
+    @property
+    def format(self) -> str:
+        """The format of its type."""
+        return BLOCKS[self.type].format
+
+    @property
+    def label(self) -> str:
+        """What people call its type."""
+        return self.type if FORMATS[self.format].packed else self.type.lower()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        return int(self.data.nbytes)
+
+    def mappings(self) -> Iterator[mmap.mmap]:
+        """The mapped file, if it lies in one."""
+        mapped = mapping_of(self.data)
+        if mapped is not None:
+            yield mapped
+
+    def part(self, first: int, rows: int) -> StoredTensor:
+        """Some of its rows (values, of a vector)."""
+        data = self.data.reshape(self.shape[0], -1)[first : first + rows]
+        return self._replace(shape=(rows, *self.shape[1:]), data=data.reshape(-1))
+
+    def to_weight(
+        self, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
+    ) -> Weight:
+        """A matrix in a format of `kernels.weights`. In its own it is a view of the file, or its blocks.
+
+        Other packed formats are made here, on all threads or so many; f32 holds the values that are meant.
+        after: told the bytes that are read, piece by piece. ValueError, naming the tensor: values that can't
+        be held.
+        """
+        stored = _matrix(self)
+        if FORMATS[format].packed and format != self.format:
+            return quantized(stored, format, fastest_packer(threads), after)
+        if after is not None:
+            after(self.nbytes)
+        if format == self.format:
+            return view(stored) or stored
+        weight = Plain(_values(stored), "f32")
+        release(self.data)  # or the file would stay in memory beside what was made of it
+        return weight
+
 
 def _matrix(tensor: StoredTensor) -> Stored:
     rows, columns = tensor.shape
@@ -36,26 +83,6 @@ def _values(stored: Stored) -> Float32:
     for rows in row_pieces(*stored.shape):
         values[rows] = read_rows(stored, rows)
     return values
-
-
-def to_weight(
-    tensor: StoredTensor, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
-) -> Weight:
-    """A matrix in a format of `kernels.weights`. In its type's own it is a view of the file, or its blocks as
-    they are.
-
-    Other packed formats are made here, on all threads or so many; f32 holds the values that are meant. after:
-    told the bytes of each piece that is read for one. ValueError, naming the tensor: values that can't be
-    held.
-    """
-    stored = _matrix(tensor)
-    if format == BLOCKS[tensor.type].format:
-        return view(stored) or stored
-    if FORMATS[format].packed:
-        return quantized(stored, format, fastest_packer(threads), after)
-    weight = Plain(_values(stored), "f32")
-    release(tensor.data)  # or the file would stay in memory beside what was made of it
-    return weight
 
 
 def to_vector(tensor: StoredTensor) -> Plain:

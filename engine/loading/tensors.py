@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.stored import mapping_of
 from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
 from ..config import Quantization
@@ -19,9 +18,11 @@ from ..models.family import Naming, TensorSpec, tensor_specs
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_rope import FACTOR_TENSORS
-from .stored import StoredTensor, to_vector, to_weight
+from .grouped import GroupedTensor
+from .stored import StoredTensor, to_vector
 
-Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
+Tensor = StoredTensor | GroupedTensor
+Bound = Mapping[str, tuple[TensorSpec, Tensor]]
 
 ASKED = {"int8": "q8", "int4": "q4"}
 """Formats by the words that ask for them."""
@@ -31,7 +32,7 @@ _SENSITIVE = ("embedding", "head")
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
 
-def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> str:
+def planned_format(spec: TensorSpec, tensor: Tensor, quantization: Quantization) -> str:
     """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
 
     auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
@@ -40,12 +41,13 @@ def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantiz
     """
     if not spec.is_matrix:
         return "f32"
-    stored = BLOCKS[tensor.type].format
+    stored = tensor.format
     if quantization == "none":
         return "f32" if FORMATS[stored].packed else stored
-    if quantization == "auto" or FORMATS[stored].bits == 4:
+    if quantization == "auto":
         return stored
-    return ASKED["int8" if spec.role in _SENSITIVE else quantization]
+    asked = ASKED["int8" if spec.role in _SENSITIVE else quantization]
+    return stored if FORMATS[stored].bits <= FORMATS[asked].bits else asked
 
 
 class CheckpointTensors(NamedTuple):
@@ -68,8 +70,8 @@ class CheckpointTensors(NamedTuple):
 
     def mappings(self) -> list[mmap.mmap]:
         """The mapped files."""
-        mappings = [mapping_of(tensor.data) for _, tensor in self.bound.values()]
-        return list({id(mapping): mapping for mapping in mappings if mapping}.values())
+        mappings = [mapping for _, tensor in self.bound.values() for mapping in tensor.mappings()]
+        return list({id(mapping): mapping for mapping in mappings}.values())
 
     def get(self, name: str) -> Weight | None:
         """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""
@@ -77,12 +79,10 @@ class CheckpointTensors(NamedTuple):
             return None
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
-        quantizes = FORMATS[format].packed and format != BLOCKS[tensor.type].format
-        if self.after is not None and not quantizes:
-            self.after(tensor.data.nbytes)
         try:
             if spec.is_matrix:
-                return to_weight(tensor, format, self.threads, self.after)
+                return tensor.to_weight(format, self.threads, self.after)
+            assert isinstance(tensor, StoredTensor), "only matrices are grouped"
             vector = to_vector(tensor)
             return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
         except ValueError as error:
@@ -91,7 +91,7 @@ class CheckpointTensors(NamedTuple):
     @property
     def stored_bytes(self) -> int:
         """Bytes of all tensors in the files."""
-        return sum(tensor.data.nbytes for _, tensor in self.bound.values())
+        return sum(tensor.nbytes for _, tensor in self.bound.values())
 
     def nbytes(self) -> int:
         """Bytes of all tensors in the formats they are loaded in."""
@@ -106,19 +106,18 @@ class CheckpointTensors(NamedTuple):
         for spec, tensor in self.bound.values():
             if spec.is_matrix and spec.role not in _SENSITIVE:
                 format = planned_format(spec, tensor, self.quantization)
-                kept = format == BLOCKS[tensor.type].format
-                own = tensor.type if FORMATS[format].packed else tensor.type.lower()
                 asked = {format: word for word, format in ASKED.items()}
-                sizes[own if kept else asked.get(format, format)] += math.prod(spec.shape)
+                word = tensor.label if format == tensor.format else asked.get(format, format)
+                sizes[word] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
 
 
-def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], naming: Naming) -> Bound:
+def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: Naming) -> Bound:
     """Match a file's tensors with those the decoder takes: none may be missing, misshapen or left over.
 
     A head beside tied embeddings is left out, as the libraries that write such files do.
     """
-    bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
+    bound: dict[str, tuple[TensorSpec, Tensor]] = {}
     leftover = set(stored) - FACTOR_TENSORS
     for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
@@ -130,24 +129,21 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             if not _may_lack(spec, declared):
                 raise invalid(path, f"tensor {name} is missing")
             continue
-        if tensor.type not in BLOCKS:
+        if isinstance(tensor, StoredTensor) and tensor.type not in BLOCKS:
             raise invalid(path, f"tensor {name} has the type {tensor.type}, which is not supported")
         whole = (spec.stored_rows, *spec.shape[1:])
         if tensor.shape != whole:
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
-        bound[spec.name] = (spec, tensor if whole == spec.shape else _rows(tensor, spec))
+        bound[spec.name] = (
+            spec,
+            tensor if whole == spec.shape else tensor.part(spec.first_row, spec.shape[0]),
+        )
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise invalid(path, f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
-
-
-def _rows(tensor: StoredTensor, spec: TensorSpec) -> StoredTensor:
-    """The rows of a fused tensor that are one of the tensors the decoder takes."""
-    rows = tensor.data.reshape(spec.stored_rows, -1)[spec.first_row : spec.first_row + spec.shape[0]]
-    return tensor._replace(shape=spec.shape, data=rows.reshape(-1))
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:
