@@ -40,6 +40,9 @@ RopeLayout = Literal["half", "interleaved"]
 Gate = Literal["silu", "gelu_tanh", "gelu", "clamped"]
 """What becomes of a gate before it multiplies; see `kernels.arithmetic.gated`."""
 
+RoutingWeights = Literal["chosen", "all"]
+"""Of what a softmax of router logits is: of those of the chosen experts, or of all."""
+
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
@@ -63,6 +66,30 @@ class Rotation(NamedTuple):
     cos: Value
     sin: Value
     layout: RopeLayout
+
+
+class Experts(NamedTuple):
+    """Placed weights of a mixture of experts, one of each tuple an expert.
+
+    gate_up: [2 * hidden, width], gate above up. down: [width, hidden]. gate_up_bias, down_bias: float32
+    [experts, outputs], or None.
+    """
+
+    gate_up: tuple[Handle, ...]
+    down: tuple[Handle, ...]
+    gate_up_bias: Handle | None = None
+    down_bias: Handle | None = None
+
+
+class Routing(NamedTuple):
+    """How a row's experts follow from its router logits.
+
+    The `used` largest logits are chosen; NaN counts as the largest, of equal ones the first counts more.
+    Their weights are a softmax: of the chosen logits alone, or of all, so that they sum to less than 1.
+    """
+
+    used: int
+    weights: RoutingWeights = "chosen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +154,13 @@ class StepOutput:
 
     tokens: int32 [samples], -1 where the logits hold NaN or every token is forbidden; the caller's own.
     logits: float32 [samples, vocabulary] before penalties and mask, the program's own: they hold until its
-    next launch. None unless asked for.
+    next launch. None unless asked for. expert_bytes: of the weights of the experts that
+    rows of the step chose, in all layers; each was read once.
     """
 
     tokens: Int32
     logits: Float32 | None
+    expert_bytes: int = 0
 
     def result(self) -> StepOutput:
         """Itself: where a launch computes at once, this is what is pending."""
@@ -191,6 +220,15 @@ class Operations(Protocol):
 
     def gated(self, x: Value, gate: Gate = "silu") -> Value:
         """The gate's activation times up for x = [gate | up] -> [rows, columns / 2] (arXiv 2002.05202)."""
+
+    def experts(
+        self, x: Value, logits: Value, experts: Experts, routing: Routing, gate: Gate = "silu"
+    ) -> Value:
+        """A mixture of experts (arXiv 1701.06538): each row's sum of its experts' results by their weights.
+
+        x [rows, width], router logits [rows, experts] -> [rows, width]. An expert is a gated feed-forward
+        network, computed for all rows that chose it together. The sum runs from the largest logit down.
+        """
 
     def scale(self, x: Value, factor: float) -> Value:
         """Elementwise product with a float32 number."""
@@ -260,7 +298,7 @@ class Backend(Protocol):
         """A matrix made of blocks of rows, each in a format of its own (q, k and v of one layer, say)."""
 
     def place_vector(self, values: Float32) -> Handle:
-        """A float32 vector: norm weights, biases."""
+        """A float32 vector, or several one below the other: norm weights, biases."""
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Handle:
         """Tables [positions, head_dim / 2] for `Operations.rope`, contiguous float32.

@@ -25,8 +25,11 @@ Kind = Literal[
     "kv_write",
     "gather",
     "quantize",
+    "route",
+    "combine",
     "linear",
     "gated_linear",
+    "experts",
     "attention",
     "sample",
 ]
@@ -85,9 +88,10 @@ class Op(Structure):
 
     _fields_ = [
         *_fields(c_int32, "kind samples planes layer window interleaved length turning gate limit"),
+        *_fields(c_int32, "experts used over_all"),
         *_fields(c_float, "number cap"),
         *_fields(View, "x y out blocks"),
-        *_fields(c_void_p, "weight bias cos sin"),
+        *_fields(c_void_p, "weight bias cos sin down down_bias"),
     ]
 
 
@@ -132,6 +136,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),
     "native_run": (c_int, [c_void_p, c_void_p, c_int64, c_char_p, c_int]),
     "native_tokens": (c_void_p, [c_void_p]),
+    "native_expert_bytes": (c_int64, [c_void_p]),
     "native_buffer": (c_void_p, [c_void_p, c_int]),
     "native_read_bandwidth": (c_double, [c_void_p, c_int64]),
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .library import GATES, KINDS, Buffer, Op, View, addressof
-from .recorder import Node, Storage, Value
+from .recorder import Matrix, Node, Storage, Value
 
 _NO_WINDOW = 1 << 30
 _NONE = View(-1, 0, 0)
@@ -64,22 +64,30 @@ def _absorbing(add: Node, nodes: list[Node], maker: dict[Storage, int], uses: Co
 
 
 def _with_quantized_inputs(nodes: list[Node]) -> list[Node]:
-    """Before each linear that wants quantized rows: their quantization, once for each value."""
+    """Before each product that wants quantized rows: their quantization, once for each value."""
     result: list[Node] = []
     known: dict[tuple[Value, int], Storage] = {}
     for node in nodes:
-        if node.kind == "linear":
+        if node.kind in ("linear", "experts"):
             assert node.x is not None
-            assert node.matrix is not None
-            x, planes = node.x, node.planes
-            if node.matrix.quantized:
+            x, planes, matrices = node.x, node.planes, _matrices(node)
+            if any(matrix.quantized for matrix in matrices):
                 key = (x, planes)
                 if key not in known:
                     known[key] = Storage(x.columns, x.storage.samples, planes)
                     result.append(Node("quantize", x, blocks=known[key], planes=planes))
-                node = replace(node, blocks=known[key], x=x if node.matrix.plain else None)
+                plain = any(matrix.plain for matrix in matrices)
+                node = replace(node, blocks=known[key], x=x if plain else None)
         result.append(node)
     return result
+
+
+def _matrices(node: Node) -> tuple[Matrix, ...]:
+    """Those that a product's rows are multiplied with."""
+    if node.mixture is not None:
+        return node.mixture.matrices
+    assert node.matrix is not None
+    return (node.matrix,)
 
 
 def _with_gated_linears(nodes: list[Node]) -> list[Node]:
@@ -159,6 +167,14 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
         op.weight = addressof(node.vector)
     if node.bias is not None:
         op.bias = addressof(node.bias)
+    if node.mixture is not None:
+        experts, routing, gate_up, down = node.mixture
+        op.experts, op.used, op.over_all = len(gate_up), routing.used, routing.weights == "all"
+        op.weight, op.down = addressof(gate_up), addressof(down)
+        if experts.gate_up_bias is not None:
+            op.bias = addressof(experts.gate_up_bias)
+        if experts.down_bias is not None:
+            op.down_bias = addressof(experts.down_bias)
     if node.rotation is not None:
         op.cos, op.sin = addressof(node.rotation.cos), addressof(node.rotation.sin)
         op.interleaved, op.limit = node.rotation.layout == "interleaved", len(node.rotation.cos)

@@ -62,7 +62,8 @@ class NativeProgram:
         memory = addressof(step.memory), step.memory.nbytes
         self._message.call("the step can't be computed", load().native_run, self._address, *memory)
         samples = step.counts.samples
-        return StepOutput(self._tokens[:samples].copy(), self._logits[:samples] if logits else None)
+        read: int = load().native_expert_bytes(self._address)
+        return StepOutput(self._tokens[:samples].copy(), self._logits[:samples] if logits else None, read)
 
 
 def _array_at(address: int, dtype: type[np.generic], size: int) -> NDArray[Any]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from ..interface import Float32, Gate, Inputs, Rotation
+import numpy as np
+from numpy.typing import NDArray
+
+from ..interface import Experts, Float32, Gate, Inputs, Rotation, Routing
 from .library import Kind
 
 
@@ -54,6 +57,20 @@ class Value(NamedTuple):
         return self.columns == self.storage.columns
 
 
+class Mixture(NamedTuple):
+    """What the operations of a mixture share. gate_up, down: addresses of each expert's matrices."""
+
+    experts: Experts
+    routing: Routing
+    gate_up: NDArray[np.uint64]
+    down: NDArray[np.uint64]
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        """Those that take the rows as they come."""
+        return self.experts.gate_up
+
+
 @dataclass(slots=True)
 class Node:
     """One operation.
@@ -72,6 +89,7 @@ class Node:
     vector: Float32 | None = None
     bias: Float32 | None = None
     rotation: Rotation | None = None
+    mixture: Mixture | None = None
     planes: int = 1
     layer: int = 0
     window: int | None = None
@@ -85,8 +103,9 @@ class Node:
     def samples(self) -> bool:
         """Whether it works on the sample rows."""
         value = self.out or self.x
-        assert value is not None
-        return value.storage.samples
+        storage = self.blocks if value is None else value.storage
+        assert storage is not None
+        return storage.samples
 
     def reads(self) -> list[Storage]:
         """Storages it takes values from."""
@@ -180,6 +199,25 @@ class RecordingOperations:
     def gated(self, x: Value, gate: Gate = "silu") -> Value:
         """The first half gates the second half."""
         return self._new(Node("gated", x, gate=gate), x.columns // 2, samples=x.storage.samples)
+
+    def experts(
+        self, x: Value, logits: Value, experts: Experts, routing: Routing, gate: Gate = "silu"
+    ) -> Value:
+        """Routing, products by expert, and each row's sum: the library holds what is between them."""
+        assert not x.storage.samples
+        assert logits.columns == len(experts.gate_up) == len(experts.down)
+        assert 1 <= routing.used <= logits.columns, routing
+        hidden = experts.down[0].columns
+        assert all((m.rows, m.columns) == (2 * hidden, x.columns) for m in experts.gate_up)
+        assert all((m.rows, m.columns) == (x.columns, hidden) for m in experts.down)
+        addresses = (
+            np.array([matrix.address for matrix in matrices], np.uint64)
+            for matrices in (experts.gate_up, experts.down)
+        )
+        mixture = Mixture(experts, routing, *addresses)
+        self.nodes.append(Node("route", logits, mixture=mixture))
+        self.nodes.append(Node("experts", x, mixture=mixture, gate=gate))
+        return self._new(Node("combine", mixture=mixture), x.columns, samples=False)
 
     def scale(self, x: Value, factor: float) -> Value:
         """Elementwise product."""

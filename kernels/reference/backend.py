@@ -149,4 +149,4 @@ class ReferenceProgram:
             operations = ReferenceOperations(step, self._backend.cache, self._backend.torch_device)
             result = self._forward(operations, operations.inputs())
         assert isinstance(result, StepOutput), "a forward returns what sample returned"
-        return result if logits else StepOutput(result.tokens, None)
+        return result if logits else StepOutput(result.tokens, None, result.expert_bytes)

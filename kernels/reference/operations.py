@@ -14,10 +14,11 @@ from torch import Tensor
 
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
-from ..interface import Gate, Inputs, Rotation, StepOutput
+from ..interface import Experts, Gate, Inputs, Rotation, Routing, StepOutput
 from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache
+from .experts import mixture
 from .linear import linear
 from .numerics import exp, tree_sum
 from .work import Work, work_of
@@ -31,6 +32,7 @@ class ReferenceOperations:
         self._cache = cache
         self._device = device
         self._lines: Tensor | None = None
+        self._expert_bytes = 0
         self._works: dict[int | None, list[Work]] = {}
 
     def inputs(self) -> Inputs:
@@ -107,6 +109,14 @@ class ReferenceOperations:
         first, second = x.chunk(2, dim=1)
         return gated(gate, first, second, exp)
 
+    def experts(
+        self, x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate: Gate = "silu"
+    ) -> Tensor:
+        """Expert by expert; which rows those are is looked at on the host."""
+        result, nbytes = mixture(x, logits, experts, routing, gate)
+        self._expert_bytes += nbytes
+        return result
+
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """Elementwise product."""
         return x * factor
@@ -126,4 +136,4 @@ class ReferenceOperations:
     def sample(self, logits: Tensor, sampling: Step) -> StepOutput:
         """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()
-        return StepOutput(rules.sample(scores, sampling), scores)
+        return StepOutput(rules.sample(scores, sampling), scores, self._expert_bytes)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
-from ..interface import Float32, Int32
+from ..interface import Float32, Int32, Routing
 from ..weights import GROUP, Canonical, Packed, dequantize, group_count
 
 LANES = 16
@@ -98,6 +99,21 @@ def lane_sum(x: Float32) -> Float32:
         half = lanes.shape[-1] // 2
         lanes = lanes[..., :half] + lanes[..., half:]
     return lanes[..., 0]
+
+
+def route(logits: Float32, routing: Routing) -> tuple[NDArray[np.intp], Float32]:
+    """Experts of each row, from the largest logit down, and their weights [rows, used]."""
+    keys = np.where(np.isnan(logits), np.float32(np.inf), logits)
+    chosen = np.argsort(-keys, axis=1, kind="stable")[:, : routing.used]
+    with np.errstate(invalid="ignore"):
+        logits = logits - np.take_along_axis(logits, chosen[:, :1], axis=1)
+        weights = exp32(np.take_along_axis(logits, chosen, axis=1))
+    if routing.weights == "all":
+        return chosen, weights / lane_sum(exp32(logits))[:, None]
+    total = weights[:, :1]
+    for i in range(1, routing.used):
+        total = total + weights[:, i : i + 1]
+    return chosen, weights / total
 
 
 def fma(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:

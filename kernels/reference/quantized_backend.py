@@ -12,6 +12,7 @@ from ..arithmetic import exp32, gated, tanh32
 from ..interface import (
     CACHE_FORMATS,
     CacheShape,
+    Experts,
     Float32,
     Forward,
     Gate,
@@ -20,13 +21,14 @@ from ..interface import (
     Limits,
     RopeLayout,
     Rotation,
+    Routing,
     StepOutput,
 )
 from ..machine import free_memory
 from ..step import Step
 from ..stored import canonical
 from ..weights import Canonical, Weight, blocks_of_rows, dequantize
-from .quantized import attend, lane_sum, product
+from .quantized import attend, lane_sum, product, route
 
 Cache = NDArray[Any]
 """Keys and values, [2, layers, slots, kv_heads, head_dim]."""
@@ -39,6 +41,7 @@ class QuantizedOperations:
         self._step = step
         self._cache = cache
         self._block_size = block_size
+        self._expert_bytes = 0
 
     def embedding(self, table: tuple[Canonical, ...], tokens: Int32) -> Float32:
         """Rows of the table."""
@@ -125,6 +128,27 @@ class QuantizedOperations:
         with np.errstate(all="ignore"):
             return gated(gate, first, second, exp32)
 
+    def experts(
+        self, x: Float32, logits: Float32, experts: Experts, routing: Routing, gate: Gate = "silu"
+    ) -> Float32:
+        """Expert by expert, and the sums from the largest logit down."""
+        chosen, weights = route(logits, routing)
+        results = np.empty((*chosen.shape, x.shape[1]), np.float32)
+        for expert in np.unique(chosen):
+            rows, ranks = np.nonzero(chosen == expert)
+            gate_up, down = experts.gate_up[expert], experts.down[expert]
+            biases = (
+                None if bias is None else bias[expert] for bias in (experts.gate_up_bias, experts.down_bias)
+            )
+            hidden = self.gated(self.linear(x[rows], gate_up, next(biases)), gate)
+            results[rows, ranks] = self.linear(hidden, down, next(biases))
+            self._expert_bytes += sum(part.nbytes for part in (*gate_up, *down))
+        results *= weights[..., None]
+        total: Float32 = results[:, 0]
+        for i in range(1, routing.used):
+            total += results[:, i]
+        return total
+
     def scale(self, x: Float32, factor: float) -> Float32:
         """Elementwise product."""
         return x * np.float32(factor)
@@ -144,7 +168,7 @@ class QuantizedOperations:
 
     def sample(self, logits: Float32, sampling: Step) -> StepOutput:
         """The rules of kernels/sampling.py."""
-        return StepOutput(rules.sample(logits, sampling), logits)
+        return StepOutput(rules.sample(logits, sampling), logits, self._expert_bytes)
 
 
 class QuantizedBackend:
@@ -226,4 +250,4 @@ class QuantizedProgram:
         inputs = Inputs(*rows, step.block_tables, step.sample_rows, step)
         result = self._forward(operations, inputs)
         assert isinstance(result, StepOutput), "a forward returns what sample returned"
-        return result if logits else StepOutput(result.tokens, None)
+        return result if logits else StepOutput(result.tokens, None, result.expert_bytes)

@@ -161,6 +161,8 @@ EXPORT int native_run(Program* program, const char* step, int64_t bytes, char* m
 
 EXPORT const int32_t* native_tokens(const Program* program) { return program->tokens(); }
 
+EXPORT int64_t native_expert_bytes(const Program* program) { return program->expert_bytes(); }
+
 EXPORT void* native_buffer(Program* program, int index) { return program->storage(index); }
 
 // Bytes a second, of reading the model's weights, at most so many of them; 0: it has none, or there is no memory.
@@ -204,7 +206,7 @@ std::string interface() {
     FUNCTION(native_close), FUNCTION(native_matrix), FUNCTION(native_fill), FUNCTION(native_weight_bytes);
     FUNCTION(native_quantize);
     FUNCTION(native_cache), FUNCTION(native_cache_bytes), FUNCTION(native_copy_blocks), FUNCTION(native_program);
-    FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
+    FUNCTION(native_run), FUNCTION(native_tokens), FUNCTION(native_expert_bytes), FUNCTION(native_buffer), FUNCTION(native_read_bandwidth);
 #undef FUNCTION
     auto add = [&](const char* field, size_t offset, size_t bytes) {
         result += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + "\n";
@@ -217,8 +219,8 @@ std::string interface() {
     FIELDS_4(Quantizing, from, to, rows, columns), FIELDS_4(Quantizing, values, stride, codes, scales);
     FIELDS_3(Quantizing, minima, peaks, coarse);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
-    FIELDS_4(Op, gate, limit, number, cap);
-    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin);
+    FIELDS_4(Op, gate, limit, experts, used), FIELDS_3(Op, over_all, number, cap);
+    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin), FIELD(Op, down), FIELD(Op, down_bias);
     FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
     FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
 #undef FIELDS_4

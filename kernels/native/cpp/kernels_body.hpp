@@ -5,6 +5,7 @@
 #include "math.hpp"
 #include "linear.hpp"
 #include "rows.hpp"
+#include "routing.hpp"
 #include "attention.hpp"
 #include "sample.hpp"
 #include "pack.hpp"
@@ -24,6 +25,8 @@ static const Kernels kKernels = {
     rms_norm,
     gated,
     add,
+    add_scaled,
+    route,
     scale,
     cap,
     {rotate_half, rotate_interleaved},

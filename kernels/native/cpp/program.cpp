@@ -8,11 +8,10 @@ namespace {
 constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
 constexpr size_t kTaskBytes = 49152;   // of weights: below this, claiming costs more than it balances
 constexpr size_t kAheadBytes = 131072;  // of a matrix that a waiting thread fetches
-constexpr int kNearBytes = 24576;      // of activations that stay in the first-level cache beside a tile
 
 int divided(int n, int unit) { return (n + unit - 1) / unit; }
 
-bool is_row_operation(OpKind kind) { return kind <= OpKind::quantize; }
+bool is_row_operation(OpKind kind) { return kind <= OpKind::combine; }
 bool is_linear(OpKind kind) { return kind == OpKind::linear || kind == OpKind::gated_linear; }
 
 int least(int known, int limit) { return known ? std::min(known, limit) : limit; }
@@ -38,8 +37,10 @@ Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int o
         storage_.push_back(arena_.allocate(bytes_of(buffer, buffer.samples ? limits.samples : limits.rows)));
     tokens_ = (int32_t*)arena_.allocate((size_t)limits.samples * sizeof(int32_t));
     int heads = 0;
+    bool mixtures = false;
     for (const Op& op : ops_) {
         if (op.kind == OpKind::attention) heads = std::max(heads, op.x.columns / cache->head_dim);
+        if (op.kind == OpKind::experts) mixtures = true;
         if (op.kind == OpKind::embedding) table_ = least(table_, op.limit);
         if (op.kind == OpKind::rope) positions_ = least(positions_, op.limit);
         if (op.kind == OpKind::sample) {
@@ -48,6 +49,7 @@ Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int o
         }
     }
     if (heads) attention_ = std::make_unique<Attention>(kernels, *cache, heads, threads, arena_);
+    if (mixtures) experts_ = std::make_unique<Experts>(kernels, ops_, limits.rows, threads, arena_);
     cut_into_stages();
 }
 
@@ -56,6 +58,8 @@ void Program::cut_into_stages() {
         OpKind kind = ops_[(size_t)i].kind;
         if (kind == OpKind::attention) {
             for (int part = 0; part < 2; part++) stages_.push_back({i, 1, part, -1});
+        } else if (kind == OpKind::experts) {
+            for (int part = 0; part < Experts::kStages; part++) stages_.push_back({i, 1, part, -1});
         } else if (kind == OpKind::sample) {
             for (int part = 0; part < Sampler::kStages; part++) stages_.push_back({i, 1, part, -1});
         } else {
@@ -74,7 +78,7 @@ void Program::cut_into_stages() {
     }
 }
 
-Program::Rows Program::rows_of(const View& view) const {
+Rows Program::rows_of(const View& view) const {
     ptrdiff_t stride = row_stride(buffers_[(size_t)view.buffer].columns);
     return {(float*)storage_[(size_t)view.buffer] + view.offset, stride};
 }
@@ -84,6 +88,7 @@ std::string Program::run(const char* step, size_t bytes) {
     std::string wrong = check();
     if (!wrong.empty()) return wrong;
     if (attention_) attention_->begin(step_);
+    if (experts_) experts_->begin(step_.rows);
     if (logits_.data) sampler_.begin(step_, logits_.data, logits_.stride, vocabulary_, tokens_);
     Team::instance().run(*this, threads_);
     return wrong;
@@ -145,6 +150,7 @@ int Program::tasks(int stage) {
     int rows = row_count(op);
     if (rows == 0) return 0;
     if (op.kind == OpKind::attention) return s.part == 0 ? attention_->cut(op) : attention_->joins();
+    if (op.kind == OpKind::experts) return experts_->tasks(op, s.part);
     if (op.kind == OpKind::sample) return sampler_.tasks(s.part);
     if (is_linear(op.kind)) return linear_tasks(op);
     rows_per_task_ = divided(rows, kTasksPerThread * threads_);
@@ -154,8 +160,7 @@ int Program::tasks(int stage) {
 int Program::linear_tasks(const Op& op) {
     const Matrix& matrix = *(const Matrix*)op.weight;
     int rows = row_count(op), row_tasks = divided(rows, kLinearRows);
-    size_t bytes = 0;
-    for (const Segment& segment : matrix.segments()) bytes += segment.tile_bytes * (size_t)segment.tiles;
+    size_t bytes = bytes_of(matrix);
     size_t wanted = (size_t)divided(kTasksPerThread * threads_, row_tasks);
     if (rows <= kPassRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
     tile_tasks_ = std::min(padded((int)wanted, threads_), tile_units(op));
@@ -174,6 +179,8 @@ void Program::run(int stage, int task, int worker) {
         Rows q = rows_of(op.x), out = rows_of(op.out);
         if (s.part == 0) attention_->run(op, task, worker, q.data, q.stride, out.data, out.stride);
         else attention_->join(op, task, out.data, out.stride);
+    } else if (op.kind == OpKind::experts) {
+        experts_->run(op, s.part, task, floats_of(op.x), quantized_of(op.blocks));
     } else if (op.kind == OpKind::sample) {
         sampler_.run(s.part, task);
     } else if (is_linear(op.kind)) {
@@ -211,47 +218,18 @@ void Program::run_linear(const Op& op, int task) {
     const Matrix& matrix = *(const Matrix*)op.weight;
     int64_t part = task % tile_tasks_, units = tile_units(op);
     int first = (int)(part * units / tile_tasks_), last = (int)((part + 1) * units / tile_tasks_);
-    GatedArgs args;
-    args.columns = matrix.columns();
-    args.groups = groups_of(matrix.columns());
-    args.rows = row_count(op);
-    args.near_rows = std::max(1, kNearBytes / (args.groups * (int)sizeof(Activation<1>)) / kPassRows) * kPassRows;
-    args.row_begin = task / tile_tasks_ * kLinearRows;
-    args.row_end = std::min(args.row_begin + kLinearRows, args.rows);
-    args.blocks = op.blocks.buffer < 0 ? nullptr : blocks_of(op.blocks);
-    if (op.kind == OpKind::linear) return run_segments(op, args, first, last);
-    const Segment &gate = matrix.segments()[0], &up = matrix.segments()[1];
-    args.tile_begin = first;
-    args.tile_end = last;
-    args.tiles = gate.data;
-    args.up_tiles = up.data;
-    args.bias = op.bias;
-    args.gate = op.gate;
-    args.up_bias = op.bias ? op.bias + gate.rows : nullptr;
-    args.gated = blocks_of(op.out);
-    args.gated_groups = op.out.columns / kGroup;
-    kernels_.gated_linear[(int)gate.format][op.planes - 1](args);
-}
-
-// The tiles first to last of a matrix, counted over all its segments.
-void Program::run_segments(const Op& op, LinearArgs& args, int first, int last) {
-    Rows out = rows_of(op.out), none{nullptr, 0};
-    Rows x = op.x.buffer < 0 ? none : rows_of(op.x), residual = op.y.buffer < 0 ? none : rows_of(op.y);
-    args.x = x.data;
-    args.x_stride = x.stride;
-    args.residual_stride = residual.stride;
-    args.out_stride = out.stride;
-    for (const Segment& segment : ((const Matrix*)op.weight)->segments()) {
-        args.tile_begin = std::max(first - segment.tile_first, 0);
-        args.tile_end = std::min(last - segment.tile_first, segment.tiles);
-        if (args.tile_begin >= args.tile_end) continue;
-        args.tiles = segment.data;
-        args.outputs = segment.rows;
-        args.bias = op.bias ? op.bias + segment.first : nullptr;
-        args.residual = residual.data ? residual.data + segment.first : nullptr;
-        args.out = out.data + segment.first;
-        kernels_.linear[(int)segment.format][op.planes - 1](args);
-    }
+    Product p;
+    p.count = row_count(op);
+    p.begin = task / tile_tasks_ * kLinearRows;
+    p.planes = op.planes;
+    p.blocks = quantized_of(op.blocks);
+    p.bias = op.bias;
+    if (op.kind == OpKind::gated_linear)
+        return gated_product(kernels_, matrix, p, op.gate, blocks_of(op.out), op.out.columns / kGroup, first, last);
+    p.x = floats_of(op.x);
+    p.residual = floats_of(op.y);
+    p.out = rows_of(op.out);
+    product(kernels_, matrix, p, first, last);
 }
 
 // Operations before it in the stage hide the time that the memory takes.
@@ -304,6 +282,12 @@ void Program::run_row(const Op& op, int row) {
         }
         case OpKind::quantize:
             kernels_.quantize[op.planes - 1](at(op.x), op.x.columns, blocks_of(op.blocks), row, row_count(op));
+            break;
+        case OpKind::route:
+            experts_->route(op, row, at(op.x));
+            break;
+        case OpKind::combine:
+            experts_->sum(op, row, at(op.out));
             break;
         default:
             break;

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "attend.hpp"
+#include "experts.hpp"
 #include "kernels.hpp"
 #include "matrix.hpp"
 #include "memory.hpp"
+#include "product.hpp"
 #include "sampler.hpp"
 #include "step.hpp"
 #include "team.hpp"
@@ -29,6 +31,7 @@ public:
     std::string run(const char* step, size_t bytes);
 
     void* storage(int buffer) const { return storage_[(size_t)buffer]; }
+    int64_t expert_bytes() const { return experts_ ? experts_->bytes_read() : 0; }  // read by the last step
     const int32_t* tokens() const { return tokens_; }  // [samples] of the last step
 
     int stages() const override { return (int)stages_.size(); }
@@ -40,12 +43,8 @@ private:
     // Row operations that follow each other run as one stage: each task takes some rows through all of them.
     struct Stage {
         int first, count;  // operations
-        int part;          // attention: 0 or 1 (join); sample: its stage
+        int part;          // attention: 0 or 1 (join); experts, sample: their stage
         int linear;        // the first linear operation after it, or -1
-    };
-    struct Rows {
-        float* data;
-        ptrdiff_t stride;
     };
 
     void cut_into_stages();
@@ -53,10 +52,11 @@ private:
     int row_count(const Op& op) const { return op.samples ? step_.samples : step_.rows; }
     Rows rows_of(const View& view) const;
     void* blocks_of(const View& view) const { return storage_[(size_t)view.buffer]; }
+    Rows floats_of(const View& view) const { return view.buffer < 0 ? Rows{} : rows_of(view); }
+    const void* quantized_of(const View& view) const { return view.buffer < 0 ? nullptr : blocks_of(view); }
     int linear_tasks(const Op& op);
     int tile_units(const Op& op) const;
     void run_linear(const Op& op, int task);
-    void run_segments(const Op& op, LinearArgs& args, int first, int last);
     void prepare_row(const Op& op, int row) const;
     void run_row(const Op& op, int row);
 
@@ -71,8 +71,9 @@ private:
     int threads_;
     Arena arena_;
     std::unique_ptr<Attention> attention_;
+    std::unique_ptr<Experts> experts_;
     Sampler sampler_;
-    Rows logits_{nullptr, 0};
+    Rows logits_;
     Step step_;
     int32_t* tokens_;
     int rows_per_task_ = 1, tile_tasks_ = 1;  // of the stage that runs; tasks of a linear lie along tiles first

@@ -1,4 +1,4 @@
-// Operations on single rows: quantization, norm, gate, sum, scale, cap, rotation.
+// Operations on single rows: quantization, norm, gate, sums, scale, cap, rotation.
 #pragma once
 
 template <int Planes>
@@ -58,6 +58,12 @@ static void add(const float* a, const float* b, int columns, float* out) {
     int whole = columns / kLanes * kLanes, rest = columns - whole;
     for (int i = 0; i < whole; i += kLanes) store(out + i, load(a + i) + load(b + i));
     if (rest) store_first(out + whole, load_first(a + whole, rest) + load_first(b + whole, rest), rest);
+}
+
+static void add_scaled(const float* x, float factor, int columns, float* out) {
+    int whole = columns / kLanes * kLanes, rest = columns - whole;
+    for (int i = 0; i < whole; i += kLanes) store(out + i, load(out + i) + load(x + i) * splat(factor));
+    if (rest) store_first(out + whole, load_first(out + whole, rest) + load_first(x + whole, rest) * splat(factor), rest);
 }
 
 static void scale(const float* x, float factor, int columns, float* out) {

@@ -38,10 +38,11 @@ struct Step {
     bool find(const char* buffer, size_t bytes);
 };
 
-// Those of the first line work row by row.
+// Those up to combine work row by row.
 #define OP_KINDS(F)                                                                                     \
     F(embedding) F(norm) F(gated) F(add) F(scale) F(cap) F(rope) F(kv_write) F(gather) F(quantize)      \
-    F(linear) F(gated_linear) F(attention) F(sample)
+    F(route) F(combine)                                                                                  \
+    F(linear) F(gated_linear) F(experts) F(attention) F(sample)
 #define GATES(F) F(silu) F(gelu_tanh) F(gelu) F(clamped)
 
 #define NAME(name) name,
@@ -64,12 +65,17 @@ struct Op {
     int32_t turning;       // rope: the first columns of a head, which turn
     Gate gate;             // gated, gated_linear
     int32_t limit;         // rows of the matrix, positions of the rotation
+    int32_t experts, used; // route, experts, combine: how many there are, and how many of them a row chooses
+    int32_t over_all;      // route: the softmax is of all logits, not of those chosen
     float number;          // eps of a norm, scale of attention, factor of scale, limit of cap
     float cap;             // of the scores of attention, 0 for none
     View x, y, out;        // y: second operand of add and kv_write, residual of linear; out of gated_linear: quantized
-    View blocks;           // quantized rows: out of quantize, in of linear and gated_linear
-    const void* weight;    // Matrix of embedding and linear, vector of norm, sinks of attention (or null)
-    const float *bias, *cos, *sin;
+    View blocks;           // quantized rows: out of quantize, in of products
+    // Matrix of embedding and linear, vector of norm, sinks of attention (or null), Matrix*[experts] of gate and up
+    const void* weight;
+    const float *bias, *cos, *sin;  // bias of experts: [experts][outputs]
+    const void* down;      // Matrix*[experts], likewise its bias
+    const float* down_bias;
 };
 
 // Storage that lasts from step to step, one per value that is live at the same time.

@@ -1,0 +1,57 @@
+"""Mixtures of experts in plain torch: routing, and each expert for the rows that chose it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..arithmetic import gated
+from ..interface import Experts, Gate, Routing
+from .linear import linear
+from .numerics import exp, tree_sum
+
+
+class Mixed(NamedTuple):
+    """Results of all rows [rows, width], and bytes of the experts that were read for them."""
+
+    rows: Tensor
+    expert_bytes: int
+
+
+def route(logits: Tensor, routing: Routing) -> tuple[Tensor, Tensor]:
+    """Experts of each row, from the largest logit down, int64 [rows, used], and their weights, float32."""
+    keys = torch.where(logits.isnan(), torch.inf, logits)
+    chosen = keys.sort(dim=1, descending=True, stable=True).indices[:, : routing.used]
+    logits = logits - logits.gather(1, chosen[:, :1])
+    weights = exp(logits.gather(1, chosen))
+    if routing.weights == "all":
+        return chosen, weights / tree_sum(exp(logits))
+    total = weights[:, :1]
+    for i in range(1, routing.used):
+        total = total + weights[:, i : i + 1]
+    return chosen, weights / total
+
+
+def mixture(x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate: Gate) -> Mixed:
+    """`Operations.experts`."""
+    chosen, weights = route(logits, routing)
+    results = x.new_empty(*chosen.shape, x.shape[1])
+    nbytes = 0
+    for expert in sorted(set(chosen.flatten().tolist())):
+        rows, ranks = (chosen == expert).nonzero(as_tuple=True)
+        gate_up, down = experts.gate_up[expert], experts.down[expert]
+        nbytes += gate_up.nbytes + down.nbytes
+        hidden = linear(x[rows], gate_up)
+        if experts.gate_up_bias is not None:
+            hidden = hidden + experts.gate_up_bias[expert]
+        first, second = hidden.chunk(2, dim=1)
+        result = linear(gated(gate, first, second, exp), down)
+        if experts.down_bias is not None:
+            result = result + experts.down_bias[expert]
+        results[rows, ranks] = result
+    total = results[:, 0] * weights[:, :1]
+    for i in range(1, routing.used):
+        total = total + results[:, i] * weights[:, i : i + 1]
+    return Mixed(total, nbytes)
