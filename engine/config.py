@@ -43,7 +43,8 @@ class EngineConfig:
     model: path of a GGUF file or of a safetensors folder, or what makes a model without files.
     device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
     reference backend.
-    quantization: format of the weights: auto as stored, none as floats, int8 or int4 packs wider ones.
+    quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
+    none as floats; int8 or int4 packs wider ones.
     kv_dtype: how keys and values are stored. block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows

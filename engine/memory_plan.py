@@ -21,7 +21,10 @@ Each block takes some bookkeeping."""
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Sizes in bytes. blocks: of the KV cache, block_size tokens each. quantization: of most weights."""
+    """Sizes in bytes. blocks: of the KV cache, block_size tokens each. quantization: of most weights.
+
+    notes: sentences about what is not as one would expect it.
+    """
 
     model: str
     quantization: str
@@ -32,6 +35,7 @@ class MemoryPlan:
     block_size: int
     context_length: int
     free_bytes: int
+    notes: tuple[str, ...] = ()
 
     def conversations(self, tokens: int) -> int:
         """How many conversations of this many tokens the KV cache holds at once; each takes whole blocks."""
@@ -64,6 +68,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     """The plan an engine of this configuration would follow. EngineError: model_invalid, out_of_memory."""
     from kernels.backends import free_bytes
 
+    from .fitting import fitted
     from .loading.checkpoint import open_checkpoint
     from .selection import select_backend
 
@@ -75,15 +80,19 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free = free_bytes(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
-    shape = size_kv_cache(config, checkpoint.spec, context, free)
+    checkpoint = fitted(checkpoint, config, selection.name, free)
+    weights = checkpoint.tensors.nbytes()
+    # What does not fit is planned all the same, so that it can be said how much is missing.
+    shape = size_kv_cache(config, checkpoint.spec, context, free - weights if weights < free else free)
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.tensors.label(),
-        weight_bytes=checkpoint.tensors.nbytes(),
+        weight_bytes=weights,
         kv_bytes_per_token=shape.bytes_per_token,
         kv_bytes=shape.nbytes,
         blocks=shape.blocks,
         block_size=shape.block_size,
         context_length=context,
         free_bytes=free,
+        notes=checkpoint.notes,
     )

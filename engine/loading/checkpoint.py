@@ -36,6 +36,10 @@ class Checkpoint(NamedTuple):
     generation: Generation
     notes: tuple[str, ...] = ()
 
+    def noting(self, note: str) -> Checkpoint:
+        """The same with another note."""
+        return self._replace(notes=(*self.notes, note))
+
     @property
     def path(self) -> Path:
         """The GGUF file, or the folder of a safetensors model."""

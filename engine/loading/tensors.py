@@ -100,6 +100,13 @@ class CheckpointTensors(NamedTuple):
             for spec, tensor in self.bound.values()
         )
 
+    def changed(self) -> bool:
+        """Whether any matrix is loaded in another format than its own."""
+        return any(
+            spec.is_matrix and planned_format(spec, tensor, self.quantization) != tensor.format
+            for spec, tensor in self.bound.values()
+        )
+
     def label(self) -> str:
         """The format of most layer weights, for people: the file's own word, or the one asked for."""
         sizes: Counter[str] = Counter()
