@@ -177,12 +177,12 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
 
     def gate_up(ops: Operations, x: Value, batch: Inputs) -> None:
         for layer in layers:
-            ops.linear(x, layer.gate_up.matrix)
+            ops.linear(x, layer.network.gate_up.matrix)
 
     def down(ops: Operations, x: Value, batch: Inputs) -> None:
-        gated = ops.gated(ops.linear(x, layers[0].gate_up.matrix))
+        gated = ops.gated(ops.linear(x, layers[0].network.gate_up.matrix))
         for layer in layers:
-            ops.linear(gated, layer.down.matrix)
+            ops.linear(gated, layer.network.down.matrix)
 
     def attention(ops: Operations, x: Value, batch: Inputs) -> None:
         q, k, v = q_columns(ops, x)
@@ -193,7 +193,7 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
             ops.paged_attention(layer.index, q, batch, scale=spec.head_dim**-0.5)
 
     def norms(ops: Operations, x: Value, batch: Inputs) -> None:
-        wide = ops.linear(x, layers[0].gate_up.matrix)
+        wide = ops.linear(x, layers[0].network.gate_up.matrix)
         for layer in layers:
             ops.rms_norm(x, layer.attention_norm, spec.norm_eps)
             ops.rms_norm(x, layer.mlp_norm, spec.norm_eps)

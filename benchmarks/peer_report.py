@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def ratio(measurement: Measurement, values: Mapping[str, list[float]]) -> float 
     peers = [series for name, series in values.items() if name != "termchat"]
     if not peers:
         return None
-    best = max if measurement.higher_is_better else min
+    best: Callable[..., float] = max if measurement.higher_is_better else min
     pairs = zip(values["termchat"], (best(round) for round in zip(*peers, strict=True)), strict=True)
     return statistics.median(own / peer for own, peer in pairs)
 

@@ -30,6 +30,9 @@ class Worker(Protocol):
     def about(self) -> str:
         """Version, and what it computes with."""
 
+    def loaded(self) -> dict[str, float]:
+        """Seconds that loading the model took, and MB of this process since: its own, and of mapped files."""
+
     def decode(self, streams: int, tokens: int) -> float:
         """Tokens a second of all streams together, from the first token of any to the last of all."""
 
@@ -43,6 +46,18 @@ class Worker(Protocol):
 def random_prompt(length: int) -> list[int]:
     """Ids that are ordinary words in every vocabulary; no two prompts alike, so that no cache helps."""
     return [random.randrange(1000, 30000) for _ in range(length)]
+
+
+def loaded(started: float) -> dict[str, float]:
+    """See `Worker.loaded`. Of memory nothing where the system does not say."""
+    found = {"load": time.perf_counter() - started}
+    try:
+        with open("/proc/self/smaps_rollup") as lines:
+            fields = [line.split() for line in lines]
+    except OSError:
+        return found
+    of = {field[0]: int(field[1]) * 1024 / 1e6 for field in fields if field[0] in ("Rss:", "Anonymous:")}
+    return {**found, "anonymous": of["Anonymous:"], "mapped": of["Rss:"] - of["Anonymous:"]}
 
 
 def show(text: str) -> None:
@@ -82,7 +97,12 @@ class Termchat:
         self._model = Kept(model)
         config = EngineConfig(model=self._model, threads=threads, context_length=CONTEXT, cpu_isa=isa)
         self._engine = AsyncEngine(config)
+        started = time.perf_counter()
         self._loop.run_until_complete(self._engine.__aenter__())
+        self._loaded = loaded(started)
+
+    def loaded(self) -> dict[str, float]:
+        return self._loaded
 
     def about(self) -> str:
         return f"{version('termchat')}, {self._model.runner._backend.device}"
@@ -138,9 +158,14 @@ class LlamaCpp:
             parameters = llama_cpp.llama_model_default_params()
             parameters.use_extra_bufts = False
             llama_cpp.llama_cpp.llama_model_default_params = lambda: parameters
+        started = time.perf_counter()
         self._model = llama_cpp.Llama(model, n_threads=threads, n_threads_batch=threads, verbose=False)
+        self._loaded = loaded(started)
         self._contexts: dict[int, Any] = {}
         self._batch = llama_cpp.llama_batch_init(512, 0, 1)
+
+    def loaded(self) -> dict[str, float]:
+        return self._loaded
 
     def about(self) -> str:
         features = self._api.llama_print_system_info().decode()
@@ -194,6 +219,17 @@ class LlamaCpp:
         self._step(context, rows)
         return tokens / (time.perf_counter() - started)
 
+    def scores(self, ids: list[int], path: str) -> None:
+        """Log-probabilities of the token after each, float32 [tokens, vocabulary], into a .npy file."""
+        import numpy as np
+
+        context = self._context(1)
+        self._step(context, [(token, i, 0, True) for i, token in enumerate(ids)])
+        shape = len(ids), self._model.n_vocab()
+        logits = np.ctypeslib.as_array(self._api.llama_get_logits(context), shape=shape)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        np.save(path, logits - np.log(np.exp(logits.astype(np.float64)).sum(axis=1, keepdims=True)))
+
     def one_shot(self, prompt: str) -> None:
         messages = [{"role": "user", "content": prompt}]
         for part in self._model.create_chat_completion(
@@ -214,9 +250,14 @@ class OpenVino:
         scheduler.max_num_batched_tokens = 512
         scheduler.max_num_seqs = 64
         scheduler.enable_prefix_caching = False
+        started = time.perf_counter()
         self._pipeline = openvino_genai.LLMPipeline(
             model, "CPU", scheduler_config=scheduler, INFERENCE_NUM_THREADS=threads
         )
+        self._loaded = loaded(started)
+
+    def loaded(self) -> dict[str, float]:
+        return self._loaded
 
     def about(self) -> str:
         from openvino import Core

@@ -23,7 +23,7 @@ import tempfile
 import time
 import tomllib
 import venv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -81,9 +81,10 @@ def install_termchat(python: Path) -> None:
         subprocess.run([*pip, *what], stdout=sys.stderr, check=True)
 
 
-def installed(python: Path) -> Iterator[str]:
-    """Names of the peers that are, or could be, installed for this Python."""
-    for name, (distribution, module) in PEERS.items():
+def installed(python: Path, names: Iterable[str] = tuple(PEERS)) -> Iterator[str]:
+    """Those of the peers that are, or could be, installed for this Python."""
+    for name in names:
+        distribution, module = PEERS[name]
         imports = [str(python), "-c", f"import {module}"]
         if subprocess.run(imports, capture_output=True).returncode != 0:
             note(f"installs {distribution}; a build from source takes minutes")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .bandwidth import Peak
     from .client import AsyncEngine
     from .loading.folder import model_name
-    from .memory_plan import MemoryPlan, plan_memory
+    from .memory_plan import MemoryPlan, free_memory, plan_memory
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .selection import Selection, select_backend
@@ -42,6 +42,7 @@ _LAZY = {
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
+    "free_memory": "memory_plan",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
@@ -71,6 +72,7 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "free_memory",
     "model_name",
     "plan_memory",
     "reserve_memory",

@@ -26,7 +26,7 @@ def fitted(checkpoint: Checkpoint, config: EngineConfig, backend: str, free: int
     if backend != "native":
         return checkpoint
     tensors = checkpoint.tensors
-    if config.quantization in ("int8", "int4") and not tensors.changed():
+    if config.quantization in ("int8", "int4", "nf4") and not tensors.changed():
         return checkpoint.noting(
             f"{checkpoint.name} stays as it is stored, as {tensors.label()}: "
             f"that has no more bits than {config.quantization}"

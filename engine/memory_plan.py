@@ -24,6 +24,7 @@ class MemoryPlan:
     """Sizes in bytes. blocks: of the KV cache, block_size tokens each. quantization: of most weights.
 
     notes: sentences about what is not as one would expect it.
+    active_bytes: of the weights that one token goes through; fewer than all where there are experts.
     """
 
     model: str
@@ -36,6 +37,7 @@ class MemoryPlan:
     context_length: int
     free_bytes: int
     notes: tuple[str, ...] = ()
+    active_bytes: int = 0
 
     def conversations(self, tokens: int) -> int:
         """How many conversations of this many tokens the KV cache holds at once; each takes whole blocks."""
@@ -81,7 +83,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     checkpoint = fitted(checkpoint, config, selection.name, free)
-    weights = checkpoint.tensors.nbytes()
+    weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
     # What does not fit is planned all the same, so that it can be said how much is missing.
     shape = size_kv_cache(config, checkpoint.spec, context, free - weights if weights < free else free)
     return MemoryPlan(
@@ -95,4 +97,18 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         context_length=context,
         free_bytes=free,
         notes=checkpoint.notes,
+        active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
     )
+
+
+def free_memory(config: EngineConfig | None = None) -> int:
+    """Bytes that a model may take now, where an engine of this configuration would compute. EngineError."""
+    from kernels.backends import free_bytes
+
+    from .selection import select_backend
+
+    try:
+        selection = select_backend(config or EngineConfig(model=""))
+        return free_bytes(selection.name, selection.settings)
+    except ValueError as error:
+        raise EngineError("model_invalid", str(error)) from error

@@ -107,7 +107,10 @@ def load_model(config: EngineConfig, watch: Callable[[float], None] | None = Non
                 made = beside.submit(_prepared_tokenizer, checkpoint)
             except RuntimeError:  # the system gives no further thread
                 made = None
-            program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+            try:
+                program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+            except ValueError as error:  # as above: the native backend looks at the values only now
+                raise invalid(checkpoint.path, str(error)) from None
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
@@ -117,7 +120,7 @@ def load_model(config: EngineConfig, watch: Callable[[float], None] | None = Non
     except BaseException:
         backend.close()
         raise
-    traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token)
+    traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
         runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
@@ -154,7 +157,7 @@ def _place(backend: Backend, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 
-    size = traffic.weight_bytes.bit_length()
+    size = traffic.all_weight_bytes.bit_length()
     return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
 
 

@@ -21,11 +21,13 @@ LOST = "the model's file was cut short or replaced in place while it was in use;
 class StepResult(NamedTuple):
     """tokens: one for each sample row, in the plan's order; -1 where the logits were bad.
 
-    logits: float32 [sample rows, vocabulary], valid until the next step; None unless asked for.
+    logits: float32 [sample rows, vocabulary], valid until the next step; None unless asked for. expert_bytes:
+    see `kernels.interface.StepOutput`.
     """
 
     tokens: list[int]
     logits: Float32 | None = None
+    expert_bytes: int = 0
 
 
 class Runner(Protocol):
@@ -82,11 +84,11 @@ class ModelRunner:
         output = self._program.launch(self._steps.build(plan), logits=logits).result()
         if self._files is not None and self._files.lost:
             raise EngineError("engine_failed", LOST)
-        return StepResult(output.tokens.tolist(), output.logits)
+        return StepResult(output.tokens.tolist(), output.logits, output.expert_bytes)
 
     def read_bandwidth(self) -> float | None:
         """Peak over a buffer of the weights' size, so that caches help as much as they help the weights."""
-        return self._backend.read_bandwidth(self.traffic.weight_bytes)
+        return self._backend.read_bandwidth(self.traffic.all_weight_bytes)
 
     def close(self) -> None:
         """Free the backend."""

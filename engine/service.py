@@ -127,7 +127,7 @@ class Service:
         accepted = accept(plan, result.tokens)
         self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
-        self._account(plan, accepted, now, now - started)
+        self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
             self._deliver(request, run, tokens, share, now)
@@ -209,8 +209,10 @@ class Service:
             most = min(drafter.window, self.requests[sequence.id].room - 1)
             sequence.drafts = array("i", drafts[:most])
 
-    def _account(self, plan: StepPlan, accepted: list[list[int]], now: float, seconds: float) -> None:
-        traffic = self.model.runner.traffic.step_bytes(plan)
+    def _account(
+        self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float
+    ) -> None:
+        traffic = self.model.runner.traffic.step_bytes(plan) + expert_bytes
         tokens, prefill = sum(map(len, accepted)), plan.prefill_tokens
         self.metrics.step(now, seconds, len(plan.runs), tokens, traffic, decode=prefill == 0)
         self.scheduler.chunks.observe(seconds, prefill)

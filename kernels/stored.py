@@ -1,24 +1,23 @@
 """Blocks of a file -> canonical weights, in numpy: what the native backend does in C++, bit for bit.
 
-Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss: Q4_0 (its minimum is -8 scales) and
-Q5_0 (its 5-bit codes fit in 8). With scales rounded to float16: Q4_K. All others are dequantized and packed
-to q8.
+Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss, as integers and the scales that they
+are multiplied with: the other types of a format of their own. All others are dequantized and packed to q8.
 """
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .interface import Float32
 from .quantize import Packer, quantize_rows, row_pieces
-from .weights import BLOCKS, FORMATS, Canonical, Packed, Plain, Stored, Weight, dequantize
+from .weights import BLOCKS, FORMATS, GROUP, TABLES, Canonical, Packed, Plain, Stored, Weight, dequantize
 
-_LARGEST = float(np.finfo(np.float16).max)
+UInt8 = NDArray[np.uint8]
 
 
 def mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
@@ -61,14 +60,96 @@ def _f16(blocks: NDArray[np.uint8], offset: int) -> NDArray[np.float16]:
     return np.require(halves, requirements="A")
 
 
-def _q4_0(stored: Stored) -> Packed | None:
-    blocks = _blocks(stored)
-    scales = _f16(blocks, 0)
-    with np.errstate(all="ignore"):  # a broken scale shows up as a value that is not finite
-        minima = scales * np.float16(-8)
-    if not np.isfinite(minima).all():
-        return None
-    return Packed("q4", stored.shape, blocks[..., 2:], scales, minima)
+def _f32(blocks: UInt8, offset: int) -> Float32:
+    """The same as [..., 1] in float32, whose products with small integers are exact."""
+    return _f16(blocks, offset).astype(np.float32)[..., None]
+
+
+def _fields(data: UInt8, bits: int, run: int) -> UInt8:
+    """Numbers of a few bits, in bytes that hold a run of first ones, then of second ones, and so on."""
+    runs = data.reshape(*data.shape[:-1], -1, 1, run)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    fields = (runs >> shifts) & np.uint8((1 << bits) - 1)
+    return fields.reshape(*data.shape[:-1], -1)
+
+
+def _fifth_bits(data: UInt8) -> UInt8:
+    """16 for each bit of 4 bytes that is set."""
+    return np.unpackbits(data, axis=-1, bitorder="little") << np.uint8(4)
+
+
+def _six_bits(packed: UInt8) -> tuple[UInt8, UInt8]:
+    """Scales and minima [..., 8] of a Q4_K block from its 12 bytes (get_scale_min_k4 in ggml-quants.c)."""
+    first, second, high = packed[..., :4], packed[..., 4:8], packed[..., 8:]
+    scales = np.concatenate([first & 63, (high & 15) | (first >> 6 << 4)], axis=-1)
+    minima = np.concatenate([second & 63, (high >> 4) | (second >> 6 << 4)], axis=-1)
+    return scales, minima
+
+
+class _Parts(NamedTuple):
+    """Of blocks: codes [rows, blocks, values], scales and minima [rows, blocks, those of a block]."""
+
+    codes: NDArray[Any]
+    scales: NDArray[Any]
+    minima: NDArray[Any] | None = None
+
+
+def _q4_0(b: UInt8) -> _Parts:
+    return _Parts(_fields(b[..., 2:], 4, 16), _f16(b, 0)[..., None])
+
+
+def _q5_0(b: UInt8) -> _Parts:
+    return _Parts(_fields(b[..., 6:], 4, 16) | _fifth_bits(b[..., 2:6]), _f16(b, 0)[..., None])
+
+
+def _q5_1(b: UInt8) -> _Parts:
+    codes = _fields(b[..., 8:], 4, 16) | _fifth_bits(b[..., 4:8])
+    return _Parts(codes, _f16(b, 0)[..., None], _f16(b, 2)[..., None])
+
+
+def _q4_k(b: UInt8) -> _Parts:
+    scales, minima = _six_bits(b[..., 4:16])
+    return _Parts(_fields(b[..., 16:], 4, 32), _f32(b, 0) * scales, -_f32(b, 2) * minima)
+
+
+def _q5_k(b: UInt8) -> _Parts:
+    scales, minima = _six_bits(b[..., 4:16])
+    codes = _fields(b[..., 48:], 4, 32) | _fields(b[..., 16:48], 1, 32) << np.uint8(4)
+    return _Parts(codes, _f32(b, 0) * scales, -_f32(b, 2) * minima)
+
+
+def _q6_k(b: UInt8) -> _Parts:
+    codes = _fields(b[..., :128], 4, 64) | _fields(b[..., 128:192], 2, 32) << np.uint8(4)
+    return _Parts(codes, _f32(b, 208) * b[..., 192:208].view(np.int8))
+
+
+def _iq4_nl(b: UInt8) -> _Parts:
+    return _Parts(_fields(b[..., 2:], 4, 16), _f16(b, 0)[..., None])
+
+
+def _iq4_xs(b: UInt8) -> _Parts:
+    low, high = _fields(b[..., 4:8], 4, 1), _fields(b[..., 2:4], 2, 1)
+    scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
+    return _Parts(_fields(b[..., 8:], 4, 16), _f32(b, 0) * scales)
+
+
+def _mxfp4(b: UInt8) -> _Parts:
+    powers = np.ldexp(np.float32(1), b[..., :1].astype(np.int32) - 128)
+    # What makes values beyond float32, and what OCP MX calls no number, is none here either.
+    return _Parts(_fields(b[..., 1:], 4, 16), np.where(b[..., :1] > 252, np.float32(np.nan), powers))
+
+
+_READERS: dict[str, Callable[[UInt8], _Parts]] = {
+    "Q4_0": _q4_0,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
+}
 
 
 def _q4_1(stored: Stored) -> Packed:
@@ -81,52 +162,50 @@ def _q8_0(stored: Stored) -> Packed:
     return Packed("q8", stored.shape, blocks[..., 2:].view(np.int8), _f16(blocks, 0))
 
 
-def _q5_0(stored: Stored) -> Packed:
-    """Value = (code - 16) * scale; the fifth bits of 32 codes lie together in 4 bytes."""
-    blocks = _blocks(stored)
-    codes = np.empty((*blocks.shape[:2], 32), np.int8)
-    for here in row_pieces(*stored.shape):
-        fifth = np.unpackbits(blocks[here, :, 2:6], axis=-1, bitorder="little")
-        nibbles = blocks[here, :, 6:]
-        low = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1)
-        codes[here] = (low | fifth << 4).view(np.int8) - 16
-    return Packed("q8", stored.shape, codes, _f16(blocks, 0))
+_VIEWS = {"Q4_1": _q4_1, "Q8_0": _q8_0}
 
 
-def _six_bits(packed: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Scales and minima [..., 8] of a Q4_K block from its 12 bytes (get_scale_min_k4 in ggml-quants.c)."""
-    first, second, high = packed[..., :4], packed[..., 4:8], packed[..., 8:]
-    scales = np.concatenate([first & 63, (high & 15) | (first >> 6 << 4)], axis=-1)
-    minima = np.concatenate([second & 63, (high >> 4) | (second >> 6 << 4)], axis=-1)
-    return scales, minima
-
-
-def _q4_k(stored: Stored) -> Packed | None:
-    """Value = scale * 6-bit scale * code - minimum * 6-bit minimum, in 8 groups of 32 a block."""
-    blocks = _blocks(stored)
+def _exact(stored: Stored) -> Packed:
+    """Integers, and scales and minima as they are multiplied and added."""
+    form, blocks = FORMATS[stored.format], _blocks(stored)
     rows, columns = stored.shape
-    groups = columns // 32
-    codes = np.empty((rows, groups, 16), np.uint8)
-    scales, minima = np.empty((rows, groups), np.float32), np.empty((rows, groups), np.float32)
+    codes = np.empty((rows, columns // GROUP, GROUP), np.int8)
+    scales = np.empty((rows, columns // form.group), form.scale_type)
+    minima = np.empty_like(scales) if form.minima else None
+    table = np.array(TABLES[form.table], np.int8) if form.table else None
     for here in row_pieces(rows, columns):
-        piece = blocks[here]
-        scale, minimum = _six_bits(piece[..., 4:16])
-        scales[here] = (scale * _f16(piece, 0).astype(np.float32)[..., None]).reshape(-1, groups)
-        minima[here] = (minimum * -_f16(piece, 2).astype(np.float32)[..., None]).reshape(-1, groups)
-        nibbles = piece[..., 16:].reshape(-1, groups // 2, 32)
-        low, high = nibbles & 15, nibbles >> 4
-        pair = np.stack([low, high], axis=2).reshape(-1, groups, 32)
-        codes[here] = pair[..., :16] | pair[..., 16:] << 4
-    if not (np.abs(scales) <= _LARGEST).all() or not (np.abs(minima) <= _LARGEST).all():
-        return None
-    return Packed("q4", (rows, columns), codes, scales.astype(np.float16), minima.astype(np.float16))
+        with np.errstate(all="ignore"):  # a broken scale shows up as one that is not finite
+            parts = _READERS[stored.type](blocks[here])
+        integers = parts.codes.astype(np.int8) + np.int8(form.low) if table is None else table[parts.codes]
+        codes[here] = integers.reshape(codes[here].shape)
+        scales[here] = parts.scales.reshape(scales[here].shape)
+        if minima is not None:
+            assert parts.minima is not None
+            minima[here] = parts.minima.reshape(minima[here].shape)
+    return Packed(stored.format, stored.shape, codes, scales, minima)
 
 
-_Pack = Callable[[Stored], Packed | None]
-_VIEWS: dict[str, _Pack] = {"Q4_1": _q4_1, "Q8_0": _q8_0}
-_EXACT: dict[str, _Pack] = {**_VIEWS, "Q4_0": _q4_0, "Q5_0": _q5_0}
-_PACKERS: dict[str, _Pack] = {**_EXACT, "Q4_K": _q4_k}
-"""None: beyond float16, so it takes the way of all other types."""
+QUANTIZED_ANEW = frozenset(BLOCKS) - {*_VIEWS, *_READERS, "F32", "F16", "BF16"}
+"""Types without a format of their own."""
+
+
+def check_finite(weight: Weight) -> None:
+    """ValueError, naming it: scales or minima that are not finite."""
+    name = "a matrix"
+    if isinstance(weight, Stored):
+        name = weight.name
+        weight = _packed(weight)
+    if not isinstance(weight, Packed):
+        return
+    for numbers in (weight.scales, weight.minima):
+        if numbers is not None and not np.isfinite(numbers).all():
+            row = int(np.argmin(np.isfinite(numbers).all(axis=1)))
+            raise ValueError(f"{name}: row {row} holds a value that is not finite")
+
+
+def _packed(stored: Stored) -> Packed:
+    """A type that has a format of its own."""
+    return _VIEWS[stored.type](stored) if stored.type in _VIEWS else _exact(stored)
 
 
 def read_rows(stored: Stored, rows: slice) -> Float32:
@@ -135,10 +214,9 @@ def read_rows(stored: Stored, rows: slice) -> Float32:
     shape = len(data), stored.shape[1]
     if not FORMATS[stored.format].packed:
         return dequantize(plain_view(stored.type, data, shape))
-    if stored.type in _EXACT:
-        packed = _EXACT[stored.type](Stored(stored.type, shape, data, stored.name))
-        if packed is not None:
-            return dequantize(packed)
+    if stored.type not in QUANTIZED_ANEW:
+        with np.errstate(all="ignore"):
+            return dequantize(_packed(Stored(stored.type, shape, data, stored.name)))
     from gguf import GGMLQuantizationType, quants  # takes longer to import than most models to open
 
     with np.errstate(all="ignore"):  # a broken scale shows up as a value that is not finite
@@ -150,7 +228,7 @@ def view(stored: Stored) -> Canonical | None:
     """The matrix in its format without a copy, None for a type that does not stand in the file like that."""
     if not FORMATS[stored.format].packed:
         return plain_view(stored.type, stored.data, stored.shape)
-    return _VIEWS[stored.type](stored) if stored.type in _VIEWS else None
+    return None
 
 
 def quantized(
@@ -192,10 +270,11 @@ def canonical(weight: Weight) -> Canonical:
         return weight
     if not FORMATS[weight.format].packed:
         return plain_view(weight.type, weight.data, weight.shape)
-    packer = _PACKERS.get(weight.type)
-    result = packer(weight) if packer else None
-    if result is None:
-        result = quantized(weight, "q8")
+    if weight.type in QUANTIZED_ANEW:
+        result = quantized(weight, weight.format)
+    else:
+        result = _packed(weight)
+        check_finite(weight)
     if not np.may_share_memory(result.codes, weight.data):
         release(weight.data)
     return result

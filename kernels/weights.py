@@ -25,13 +25,53 @@ def group_count(columns: int) -> int:
     return -(-columns // GROUP)
 
 
+class ScaleKind(NamedTuple):
+    """How scales (and minima, likewise) are kept in a backend's memory and in files.
+
+    bits: of one. low: what 0 stands for. block: inputs that share a float16 which scales are multiples of, 0
+    where each stands for itself.
+    """
+
+    bits: int
+    low: int = 0
+    block: int = 0
+
+
+SCALES = {
+    "f16": ScaleKind(16),
+    "f32": ScaleKind(32),
+    "e8m0": ScaleKind(8),
+    "ue4m3": ScaleKind(8),
+    "k4": ScaleKind(4, 0, 256),
+    "k6": ScaleKind(6, 0, 256),
+    "s6": ScaleKind(6, -32, 256),
+    "s8": ScaleKind(8, -128, 256),
+}
+"""e8m0: 2^(number - 128), half of what OCP MX says, as tables hold doubled values. ue4m3: four bits of exponent,
+three of fraction, no sign. k and s: integers, those that are multiplied with a float16."""
+
+TABLES = {
+    "iq4": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
+    "e2m1": (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12),
+    "nf4": (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127),
+}
+"""What the codes 0 to 15 stand for. iq4: that of ggml's IQ4_NL. e2m1: the doubled values of OCP MX's 4-bit
+floats. nf4: those of QLoRA (arXiv 2305.14314) times 127, rounded: at most 0.0037 of the largest magnitude off."""
+
+
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
     """How a matrix is held. dtype: of the array of its codes, or values.
 
-    Packed: value = (code + low) * scale + minimum, with codes of so many bits, and float16 scales and (where
-    it has any) minima of each `group` of columns. An array of 8-bit codes holds code + low. Of 4-bit codes
-    byte i of a group holds column i in its low and column i + group / 2 in its high nibble.
+    Packed: value = integer * scale + minimum, with codes of so many bits, a scale and (where it has any) a
+    minimum of each `group` of columns. The integer is code + low, or what the code is in the `table`; `low` is
+    then the number that products add to make integers from 0 on.
+
+    In arrays codes come in groups of 32 columns. Those of dtype uint8 have 4 bits: byte i of a group holds
+    column i in its low and column i + 16 in its high nibble. Those of dtype int8 hold the integers themselves.
+    Scales and minima are arrays of float16 or float32; only of kinds f16 and f32 they are as they are `kept`
+    by a backend.
+
     Plain (group 1): values of so many bits as they are; bfloat16 as its 16 bits.
     """
 
@@ -39,8 +79,10 @@ class WeightFormat:
     bits: int
     dtype: type[np.generic]
     group: int = 1
+    scales: str = "f16"
     minima: bool = False
     low: int = 0
+    table: str = ""
 
     @property
     def packed(self) -> bool:
@@ -49,8 +91,20 @@ class WeightFormat:
 
     @property
     def code_bytes(self) -> int:
-        """Bytes of a group's codes, or of a value."""
-        return self.bits * self.group // 8
+        """Bytes of the array of codes of 32 columns, or of a value."""
+        if not self.packed:
+            return self.bits // 8
+        return GROUP if self.dtype is np.int8 else GROUP * self.bits // 8
+
+    @property
+    def columns(self) -> int:
+        """Columns that a backend keeps together: of a super-block, of a scale or 32."""
+        return SCALES[self.scales].block or max(self.group, GROUP) if self.packed else 1
+
+    @property
+    def scale_type(self) -> type[np.floating[Any]]:
+        """Of scales and minima in arrays: float16 where they are."""
+        return np.float16 if self.scales == "f16" else np.float32
 
     @property
     def top(self) -> int:
@@ -58,37 +112,56 @@ class WeightFormat:
         return (1 << self.bits) - 1 if self.minima else (1 << self.bits - 1) - 1
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a tensor: codes, scales and minima, or values."""
-        of_group = self.code_bytes + (2 + 2 * int(self.minima) if self.packed else 0)
-        return math.prod(shape[:-1]) * -(-shape[-1] // self.group) * of_group
+        """Bytes of a tensor in a backend's memory: codes, scales and minima, or values."""
+        if not self.packed:
+            return math.prod(shape) * self.bits // 8
+        kind, numbers = SCALES[self.scales], 2 if self.minima else 1
+        scales = self.columns // self.group * kind.bits + (16 if kind.block else 0)
+        of_columns = (self.columns * self.bits + numbers * scales) // 8
+        return math.prod(shape[:-1]) * -(-shape[-1] // self.columns) * of_columns
 
     def pack(self, integers: NDArray[Any]) -> NDArray[Any]:
-        """The array of codes for whole numbers of steps [rows, groups, group]: code + low of every value."""
-        if self.bits == 8:
-            return integers.astype(self.dtype)
-        codes = (integers - self.low).astype(np.uint8)
-        half = self.group // 2
+        """The array of codes for integers [rows, groups, 32]; with a table, for codes."""
+        if self.dtype is np.int8:
+            return integers.astype(np.int8)
+        codes = integers.astype(np.uint8)
+        half = GROUP // 2
         return codes[..., :half] | codes[..., half:] << np.uint8(4)
 
     def unpack(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """What `pack` was given."""
-        if self.bits == 8:
+        """The integers of an array of codes: [rows, groups, 32]."""
+        if self.dtype is np.int8:
             return codes
-        integers = np.concatenate([codes & 15, codes >> 4], axis=-1)
-        return integers.astype(np.int8) + np.int8(self.low) if self.low else integers
+        unsigned = np.concatenate([codes & 15, codes >> 4], axis=-1)
+        return np.array(TABLES[self.table], np.int8)[unsigned] if self.table else unsigned
 
 
 FORMATS = {
     format.name: format
     for format in (
-        WeightFormat("q4", 4, np.uint8, GROUP, minima=True),
-        WeightFormat("q8", 8, np.int8, GROUP, low=-128),
+        WeightFormat("q4", 4, np.uint8, 32, minima=True),
+        WeightFormat("q8", 8, np.int8, 32, low=-128),
+        WeightFormat("q4_0", 4, np.int8, 32, low=-8),
+        WeightFormat("q5_0", 5, np.int8, 32, low=-16),
+        WeightFormat("q5_1", 5, np.int8, 32, minima=True),
+        WeightFormat("q4_k", 4, np.int8, 32, "k6", minima=True),
+        WeightFormat("q5_k", 5, np.int8, 32, "k6", minima=True),
+        WeightFormat("q6_k", 6, np.int8, 16, "s8", low=-32),
+        WeightFormat("iq4_nl", 4, np.int8, 32, low=-128, table="iq4"),
+        WeightFormat("iq4_xs", 4, np.int8, 32, "s6", low=-128, table="iq4"),
+        WeightFormat("mxfp4", 4, np.int8, 32, "e8m0", low=-16, table="e2m1"),
+        WeightFormat("nf4", 4, np.uint8, 64, "f32", low=-128, table="nf4"),
+        WeightFormat("q8_64", 8, np.int8, 64, "f32", low=-128),
         WeightFormat("f32", 32, np.float32),
         WeightFormat("f16", 16, np.float16),
         WeightFormat("bf16", 16, np.uint16),
     )
 }
-"""Every format, by name. The table of cpp/formats.hpp is the same, or the library is not loaded."""
+"""Every format, by name. The tables of cpp/formats.hpp are the same, or the library is not loaded."""
+
+MADE = ("q4", "q8", "nf4", "q8_64")
+"""Packed formats that a backend takes as arrays: what float values are quantized to, and q8_64, which holds what
+others have quantized with float32 scales. The rest stand in files only, and are taken as blocks."""
 
 
 class BlockType(NamedTuple):
@@ -107,16 +180,16 @@ BLOCKS = {
     "F32": BlockType(1, 4, "f32", 0),
     "F16": BlockType(1, 2, "f16", 1),
     "BF16": BlockType(1, 2, "bf16", 30),
-    "Q4_0": BlockType(32, 18, "q4", 2),
+    "Q4_0": BlockType(32, 18, "q4_0", 2),
     "Q4_1": BlockType(32, 20, "q4", 3),
-    "Q5_0": BlockType(32, 22, "q8", 6),
-    "Q5_1": BlockType(32, 24, "q8", 7),
+    "Q5_0": BlockType(32, 22, "q5_0", 6),
+    "Q5_1": BlockType(32, 24, "q5_1", 7),
     "Q8_0": BlockType(32, 34, "q8", 8),
     "Q2_K": BlockType(256, 84, "q8", 10),
     "Q3_K": BlockType(256, 110, "q8", 11),
-    "Q4_K": BlockType(256, 144, "q4", 12),
-    "Q5_K": BlockType(256, 176, "q8", 13),
-    "Q6_K": BlockType(256, 210, "q8", 14),
+    "Q4_K": BlockType(256, 144, "q4_k", 12),
+    "Q5_K": BlockType(256, 176, "q5_k", 13),
+    "Q6_K": BlockType(256, 210, "q6_k", 14),
     "IQ1_S": BlockType(256, 50, "q8", 19),
     "IQ1_M": BlockType(256, 56, "q8", 29),
     "IQ2_XXS": BlockType(256, 66, "q8", 16),
@@ -124,11 +197,11 @@ BLOCKS = {
     "IQ2_S": BlockType(256, 82, "q8", 22),
     "IQ3_XXS": BlockType(256, 98, "q8", 18),
     "IQ3_S": BlockType(256, 110, "q8", 21),
-    "IQ4_NL": BlockType(32, 18, "q8", 20),
-    "IQ4_XS": BlockType(256, 136, "q8", 23),
+    "IQ4_NL": BlockType(32, 18, "iq4_nl", 20),
+    "IQ4_XS": BlockType(256, 136, "iq4_xs", 23),
     "TQ1_0": BlockType(256, 54, "q8", 34),
     "TQ2_0": BlockType(256, 66, "q8", 35),
-    "MXFP4": BlockType(32, 17, "q8", 39),
+    "MXFP4": BlockType(32, 17, "mxfp4", 39),
 }
 """Every type that can be computed with, by ggml's name (ggml-common.h)."""
 
@@ -168,7 +241,8 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A matrix in a packed format. codes: [rows, groups, bytes]; scales, minima: float16 [rows, groups].
+    """A matrix in a packed format. codes: [rows, groups of 32, bytes]; scales, minima: float16 or float32
+    [rows, groups of the format], each the number that integers are multiplied with, or that is added.
 
     kept: rows that hold instead of what the codes say.
     """
@@ -176,30 +250,31 @@ class Packed:
     format: str
     shape: tuple[int, int]
     codes: NDArray[Any]
-    scales: NDArray[np.float16]
-    minima: NDArray[np.float16] | None = None
+    scales: NDArray[Any]
+    minima: NDArray[Any] | None = None
     kept: Kept | None = None
 
     def __post_init__(self) -> None:
         form = FORMATS[self.format]
         assert form.packed, self.format
-        grid = (self.shape[0], -(-self.shape[1] // form.group))
-        assert self.codes.shape == (*grid, form.code_bytes), (self.codes.shape, self.shape)
+        rows, columns = self.shape
+        codes, grid = (rows, group_count(columns), form.code_bytes), (rows, -(-columns // form.group))
+        assert self.codes.shape == codes, (self.codes.shape, self.shape)
         assert self.codes.dtype == form.dtype, self.codes.dtype
         assert self.scales.shape == grid, self.scales.shape
+        assert self.scales.dtype == form.scale_type, self.scales.dtype
         assert (self.minima is not None) == form.minima, f"whether {self.format} has minima"
         assert self.minima is None or self.minima.shape == grid, "one minimum a group"
 
     def integers(self, rows: slice = slice(None)) -> NDArray[Any]:
-        """What the codes of some rows stand for, in steps: [rows, groups, columns of a group]."""
+        """What the codes of some rows stand for, in steps: [rows, groups of 32, 32]."""
         return FORMATS[self.format].unpack(self.codes[rows])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scales, minima and rows that are kept."""
-        minima = 0 if self.minima is None else self.minima.nbytes
+        """Bytes of it in a backend's memory, rows that are kept included."""
         kept = 0 if self.kept is None else self.kept.values.nbytes
-        return int(self.codes.nbytes + self.scales.nbytes + minima + kept)
+        return FORMATS[self.format].nbytes(self.shape) + kept
 
     def part(self, start: int, stop: int) -> Packed:
         """Some of its rows, by their codes."""
@@ -231,7 +306,7 @@ class Stored:
 
     @property
     def format(self) -> str:
-        """What it becomes (but q8 instead of q4 where that can't hold it)."""
+        """What it becomes."""
         return BLOCKS[self.type].format
 
     @property
@@ -252,7 +327,12 @@ def _plain(weight: Plain, rows: slice) -> Float32:
 
 
 def _packed(weight: Packed, rows: slice) -> Float32:
-    values = weight.integers(rows) * weight.scales[rows].astype(np.float32)[..., None]
+    scales = weight.scales[rows].astype(np.float32)
+    integers = weight.integers(rows).reshape(len(scales), -1)
+    group = FORMATS[weight.format].group
+    missing = scales.shape[1] * group - integers.shape[1]  # of a group of more than 32 columns
+    groups = np.pad(integers, ((0, 0), (0, missing))).reshape(*scales.shape, group)
+    values = groups * scales[..., None]
     if weight.minima is not None:
         values += weight.minima[rows].astype(np.float32)[..., None]
     result: Float32 = values.reshape(len(values), -1)[:, : weight.shape[1]]

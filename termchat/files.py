@@ -140,6 +140,14 @@ def sync(fd: int) -> None:
         os.fsync(fd)
 
 
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 if another process has just taken it away."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     """What a file holds. OSError: it cannot be read, has more than `largest` bytes, or is a pipe or the like,
     on which one would wait for ever.

@@ -8,86 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from .errors import UserError, did_you_mean
-from .files import expanded, open_private, try_lock
+from .elsewhere import PROGRAMS
+from .errors import did_you_mean, shown
+from .files import expanded, size_of
+from .hub.kept import bytes_here, folder_of, kept, matching, open_entry
+from .hub.name import PREFIX, HubName, HubNameError
+from .model_entry import LocalSource, ModelEntry, NamedSource
 from .paths import Paths, data_file
-from .registry_file import LocalSource, ModelEntry, read_registries
+from .registry_errors import NotDownloadedError, RegistryError, UnknownModelError
+from .registry_file import read_registries
+from .resolved_model import ModelStatus, ResolvedModel
+
+if TYPE_CHECKING:
+    from .elsewhere.found import Found
 
 _LISTED = 20  # names in an error; `termchat models list` has all
-
-
-class RegistryError(UserError):
-    """A model's name, entry or file is not usable."""
-
-
-class UnknownModelError(RegistryError):
-    """Neither a registered name nor a file or folder."""
-
-
-class NotDownloadedError(RegistryError):
-    """A registered model that is not on this machine; `entry` says what it is and how large."""
-
-    def __init__(self, message: str, entry: ModelEntry) -> None:
-        super().__init__(message)
-        self.entry = entry
-
-
-class ResolvedModel(NamedTuple):
-    """A model that can be loaded: its name for people, its file or folder, and its entry if it has one."""
-
-    name: str
-    path: Path
-    entry: ModelEntry | None
-
-    @property
-    def reference(self) -> str:
-        """How to find the model again: its registered name, or its path as it was given.
-
-        Links in it are kept: in the caches of huggingface_hub they lead to files that are named by a hash.
-        """
-        return self.name if self.entry is not None else _absolute(self.path)
-
-    @property
-    def template_vars(self) -> Mapping[str, Any]:
-        """Variables for its chat template."""
-        return self.entry.template_vars if self.entry is not None else {}
-
-
-@lru_cache(64)  # asked for with every drawing
-def _absolute(path: Path) -> str:
-    return os.path.abspath(path)
-
-
-class ModelStatus(NamedTuple):
-    """An entry and what of it is on this machine. partial: bytes of an unfinished download."""
-
-    entry: ModelEntry
-    path: Path | None
-    partial: int
-    default: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `size` in bytes, null where not known."""
-        entry = self.entry
-        size = _size(self.path) if self.path is not None and os.path.isfile(self.path) else entry.size
-        return {
-            "name": entry.name,
-            "path": str(self.path) if self.path is not None else None,
-            "size": size,
-            "licence": entry.licence,
-            "description": entry.description,
-            "default": self.default,
-            "partial": self.partial,
-            "sources": [str(source) for source in entry.sources],
-            "sha256": entry.sha256,
-            "sampling": dict(entry.sampling),
-            "template_vars": dict(entry.template_vars),
-            "quantization": entry.quantization,
-        }
 
 
 class Registry:
@@ -108,9 +47,12 @@ class Registry:
         return cls(found.entries, found.default, paths.models, found.warnings)
 
     def entry(self, name: str) -> ModelEntry:
-        """The entry of that name. UnknownModelError: names the nearest ones."""
+        """The entry of that name, registered or of the Hub. UnknownModelError: names the nearest ones."""
         if name in self.entries:
             return self.entries[name]
+        if name.startswith(PREFIX):
+            wanted = hub_name(name)
+            return next(iter(matching(wanted, kept(self.models, wanted.repo))), None) or open_entry(wanted)
         raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
@@ -119,38 +61,58 @@ class Registry:
         return near or f"known are {', '.join(known)}"
 
     def path_of(self, entry: ModelEntry) -> Path | None:
-        """Where the model lies, None if it is not here. A file of another size than the entry's is not it."""
+        """Where the model lies, None if it is not all here. A file of another size is not it."""
         for source in entry.sources:
             if isinstance(source, LocalSource) and os.path.exists(source.path):
                 return source.path
-        path = self.target(entry)
-        if path is None or not os.path.isfile(path):  # False, too, where it may not be looked at
+            if isinstance(source, NamedSource):
+                with suppress(RegistryError):
+                    return self.resolve(source.name).path
+        files = self.files_of(entry)
+        sizes = [part.size for part in entry.parts]
+        if not files or not all(map(os.path.isfile, files)):  # False, too, where it may not be looked at
             return None
-        return path if entry.size is None or _size(path) == entry.size else None
+        right = all(size is None or size_of(file) == size for file, size in zip(files, sizes, strict=True))
+        return self.target(entry) if right else None
 
     def target(self, entry: ModelEntry) -> Path | None:
-        """Where a download of the model lands, None if it has no source to download from."""
-        return self.models / entry.name / entry.file if entry.file is not None else None
+        """Where a download of the model lands: the file to open, or its folder; None if that is not known."""
+        folder = self.folder_of(entry)
+        if folder is None or not entry.parts:
+            return None
+        return folder if entry.folder else folder / entry.parts[0].name
+
+    def folder_of(self, entry: ModelEntry) -> Path | None:
+        """The folder that is the model's own; None where it is not known yet which."""
+        if entry.name.startswith(PREFIX):
+            return folder_of(self.models, entry)
+        return self.models / entry.name
+
+    def files_of(self, entry: ModelEntry) -> list[Path]:
+        """Where the files of a download land, in the order of its parts."""
+        folder = self.folder_of(entry)
+        return [folder / part.name for part in entry.parts] if folder is not None else []
 
     def has_file(self, name: str) -> bool:
         """Whether anything is here under the model's name, though it may be damaged."""
         entry = self.entry(name)
-        target = self.target(entry)
-        return self.path_of(entry) is not None or (target is not None and os.path.isfile(target))
+        return self.path_of(entry) is not None or any(map(os.path.isfile, self.files_of(entry)))
 
     def resolve(self, name: str | None = None) -> ResolvedModel:
-        """The model of a registered name, or of a path to a file or folder; the default model for None.
+        """The model of a name, or of a path to a file or folder; the default model for None.
 
-        A name goes before a file of the same name; `./NAME` asks for the file.
+        Looked for in this order: registered names; hf:..., in our own folder, then in the Hub's cache; names
+        of other programs' models, such as ollama:NAME; files and folders; what a name is short for among
+        all other programs' models, if it is one only. `./NAME` asks for the file.
         UnknownModelError, NotDownloadedError.
         """
         name = name if name is not None else self.default
         if name in self.entries:
-            entry = self.entries[name]
-            path = self.path_of(entry)
-            if path is None:
-                raise NotDownloadedError(self.absent(entry), entry)
-            return ResolvedModel(name, path, entry)
+            return self._registered(self.entries[name])
+        if name.startswith(PREFIX):
+            return self._of_the_hub(hub_name(name))
+        if name.partition(":")[0] in PROGRAMS:
+            return self._of_a_program(name)
         path = expanded(name)
         absent = _absent(path)
         if name and absent is None:
@@ -160,75 +122,97 @@ class Registry:
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
             reason = f": {absent}" if absent else ""
             raise UnknownModelError(f"there is no model file or folder {name}{reason}")
+        from .elsewhere.everywhere import short_for
+
+        return _one_of(name, short_for(name) if name else []) or self._unknown(name)
+
+    def _registered(self, entry: ModelEntry) -> ResolvedModel:
+        path = self.path_of(entry)
+        if path is not None:
+            return ResolvedModel(entry.name, path, entry)
+        named = next((source for source in entry.sources if isinstance(source, NamedSource)), None)
+        if named is not None and not entry.is_fetched:
+            self.resolve(named.name)  # says why not
+        raise NotDownloadedError(self.absent(entry), entry)
+
+    def _of_the_hub(self, name: HubName) -> ResolvedModel:
+        entry = self.entry(str(name))
+        if (path := self.path_of(entry)) is not None:
+            return ResolvedModel(entry.name, path, entry)
+        from .elsewhere.hub_cache import in_cache
+
+        found = in_cache(name)
+        if found is not None and not found.problem:
+            return ResolvedModel(found.name, found.path, None, elsewhere=True)
+        raise NotDownloadedError(self.absent(entry), entry)
+
+    def _of_a_program(self, name: str) -> ResolvedModel:
+        from .elsewhere.everywhere import FINDERS, of_program
+
+        found = _one_of(name, of_program(name))
+        if found is not None:
+            return found
+        names = [each.name for each in FINDERS[name.partition(":")[0]]()]
+        near = did_you_mean(name, names, "{}", most=3, like=0.4)
+        raise UnknownModelError(
+            f"no model is called {name[:100]!r}; {near or 'termchat models list --all shows what is here'}"
+        )
+
+    def _unknown(self, name: str) -> NoReturn:
         raise UnknownModelError(
             f"no model is called {name[:100]!r}, and there is no such file or folder; {self._hint(name)}"
         )
 
     def absent(self, entry: ModelEntry) -> str:
         """That a model is not here, and what to do."""
-        if entry.file is None:
+        if not entry.is_fetched:
             return f"the model {entry.name} is not at {entry.sources[0]}"
         return f"the model {entry.name} is not downloaded; run: termchat models pull {entry.name}"
 
     def show(self, name: str) -> ModelStatus:
         """One model and its state. UnknownModelError."""
-        entry = self.entry(name)
-        target = self.target(entry)
-        partial = sum(map(_size, _parts(target.parent))) if target is not None else 0
-        return ModelStatus(entry, self.path_of(entry), partial, entry.name == self.default)
+        return self.status(self.entry(name))
+
+    def status(self, entry: ModelEntry) -> ModelStatus:
+        """The state of a model."""
+        folder = self.folder_of(entry)
+        path = self.path_of(entry)
+        if folder is None or not entry.parts:
+            partial = 0
+        elif entry.name.startswith(PREFIX) or len(entry.parts) > 1:
+            partial = bytes_here(folder) if path is None else 0
+        else:
+            partial = sum(map(size_of, _parts(folder)))
+        return ModelStatus(entry, path, partial, entry.name == self.default)
 
     def list_models(self) -> list[ModelStatus]:
-        """All models, the default first, then in the order of the files."""
+        """All models, the default first, then in the order of the files, then those of the Hub."""
         names = sorted(self.entries, key=lambda name: name != self.default)
-        return [self.show(name) for name in names]
-
-    def remove(self, name: str) -> int:
-        """Delete a downloaded model, unfinished parts too; the bytes freed. Never a file of the user's own.
-
-        RegistryError: nothing is downloaded, or another process is downloading it.
-        """
-        from shutil import rmtree
-
-        entry = self.entry(name)
-        folder = self.models / entry.name
-        try:
-            files = [file for file in folder.iterdir() if file.name != ".lock"]
-        except FileNotFoundError:
-            files = []
-        except OSError as error:
-            raise RegistryError(f"cannot remove the model {name}: {folder}: {error.strerror}") from error
-        if not files:
-            own = next((source for source in entry.sources if isinstance(source, LocalSource)), None)
-            reason = f"it is your own file, {own.path}" if own is not None else "it is not downloaded"
-            raise RegistryError(f"cannot remove the model {name}: {reason}")
-        try:
-            fd = open_private(folder / ".lock", os.O_RDWR)
-        except OSError as error:
-            raise RegistryError(f"cannot remove the model {name}: {folder}: {error.strerror}") from error
-        try:
-            if not try_lock(fd):
-                raise RegistryError(f"cannot remove the model {name}: another termchat is downloading it")
-            freed = sum(_size(file) for file in folder.rglob("*") if os.path.isfile(file))
-            for file in files:
-                if os.path.isdir(file):  # pip's, left by a process that was killed
-                    rmtree(file)
-                else:
-                    file.unlink()
-        except OSError as error:
-            raise RegistryError(f"cannot remove {error.filename or folder}: {error.strerror}") from error
-        finally:
-            os.close(fd)
-        return freed
+        return [self.status(entry) for entry in (*(self.entries[name] for name in names), *kept(self.models))]
 
 
-def model_title(reference: str) -> str:
-    """What people call a model that is found by this name or path: the last part of it, or OWNER/NAME for a
-    snapshot's folder in a cache of the Hub (models--OWNER--NAME/snapshots/REVISION).
+def hub_name(name: str) -> HubName:
+    """The parts of a name of the Hub. UnknownModelError."""
+    try:
+        return HubName.parse(name)
+    except HubNameError as error:
+        raise UnknownModelError(str(error)) from error
+
+
+def _one_of(name: str, found: list[Found]) -> ResolvedModel | None:
+    """The one model that a name means; None if there is none. UnknownModelError: there are several, or it is
+    not to be used.
     """
-    *_, repository, snapshots, last = ["", "", *reference.rstrip(os.sep).split(os.sep)]
-    if snapshots == "snapshots" and repository.startswith("models--"):
-        return repository.removeprefix("models--").replace("--", "/")
-    return last
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found[:_LISTED])
+        raise UnknownModelError(f"{shown(name)} can be one of {names}; name it in full")
+    if not found:
+        return None
+    if found[0].problem:
+        raise UnknownModelError(
+            f"the model {found[0].name} cannot be used: {found[0].problem} ({found[0].path})"
+        )
+    return ResolvedModel(found[0].name, found[0].path, None, elsewhere=True)
 
 
 def _absent(path: Path) -> str | None:
@@ -251,11 +235,3 @@ def _parts(folder: Path) -> list[Path]:
         return [folder / name for name in os.listdir(folder) if name.endswith(".part")]
     except OSError:
         return []
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file; 0 if another process has just taken it away."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

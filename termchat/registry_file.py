@@ -5,92 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from . import units
+from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
+from .hub.name import PREFIX, HubName, HubNameError
+from .model_entry import HuggingFaceSource, LocalSource, ModelEntry, NamedSource, PyPISource, Source
 from .settings import SAMPLING, check_engine, check_sampling
-
-
-class HuggingFaceSource(NamedTuple):
-    """A file of a Hugging Face repository."""
-
-    repo: str
-    file: str
-    revision: str = "main"
-
-    @property
-    def place(self) -> str:
-        """Where that is, for people."""
-        return "Hugging Face"
-
-    def __str__(self) -> str:
-        return f"{self.place} {self.repo}, {self.file}"
-
-
-class PyPISource(NamedTuple):
-    """A file inside the wheel of a package, `requirement` being NAME==VERSION."""
-
-    requirement: str
-    member: str
-
-    @property
-    def place(self) -> str:
-        """Where that is, for people."""
-        return "PyPI"
-
-    def __str__(self) -> str:
-        return f"{self.place} {self.requirement}, {self.member}"
-
-
-class LocalSource(NamedTuple):
-    """A file or safetensors folder of the user's own."""
-
-    path: Path
-
-    @property
-    def place(self) -> str:
-        """Where that is, for people."""
-        return "this machine"
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-
-Source = HuggingFaceSource | PyPISource | LocalSource
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """A registered model. size: bytes; sampling: fields of SamplingParams; None: not known or not set."""
-
-    name: str
-    sources: tuple[Source, ...]
-    description: str = ""
-    licence: str = ""
-    size: int | None = None
-    sha256: str | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    quantization: str | None = None
-
-    @property
-    def file(self) -> str | None:
-        """The file name of a download, None if every source is the user's own file."""
-        for source in self.sources:
-            if isinstance(source, HuggingFaceSource):
-                return PurePosixPath(source.file).name
-            if isinstance(source, PyPISource):
-                return PurePosixPath(source.member).name
-        return None
-
-    @property
-    def facts(self) -> list[str]:
-        """What one wants to know before it is downloaded: its size and licence, as far as they are known."""
-        return [fact for fact in (units.size(self.size) if self.size else "", self.licence) if fact]
 
 
 class Registries(NamedTuple):
@@ -101,13 +24,13 @@ class Registries(NamedTuple):
     warnings: tuple[str, ...]
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a folder's name
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a folder's name
 
 MODEL_KEYS: Mapping[str, str] = {
     "description": "what lists show",
     "licence": "what is said of it before it is downloaded",
     "size": "bytes of the file; one of another size is not it",
-    "sha256": "64 hexadecimal digits; what comes is checked by it",
+    "sha256": "64 hexadecimal digits, or a list of them, one for each part; what comes is checked by them",
     "sampling": "its defaults, with the keys of [sampling] of the settings, which go over them",
     "template_vars": "variables for its chat template: texts, numbers, true or false",
     "quantization": "its default for the setting of that name in [engine]",
@@ -119,6 +42,7 @@ SOURCE_KEYS: Mapping[tuple[str, ...], str] = {
     ("path",): "a file, or a safetensors folder; a relative one counts from the folder of models.toml",
     ("huggingface", "file", "revision"): "a file of a repository, OWNER/NAME; main, if no revision is named",
     ("pypi", "member"): "a file inside the wheel of a package, NAME==VERSION",
+    ("model",): "another name, as `--model` takes it: hf:OWNER/NAME:Q4_K_M, ollama:NAME:TAG and so on",
 }
 """The kinds of sources by what they may hold."""
 
@@ -187,7 +111,7 @@ def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:
 
 
 def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str], None]) -> ModelEntry:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise ValueError(
             "a name has letters, digits and . _ - only, at most 100, and begins with a letter or digit"
         )
@@ -195,9 +119,7 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
     sources = table.get("sources")
     if not isinstance(sources, list) or not sources:
         raise ValueError("it needs [[sources]]")
-    sha256 = _text(table, "sha256")
-    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise ValueError("sha256 must be 64 hexadecimal digits")
+    sha256 = _sha256(table.get("sha256", []))
     size = table.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size <= 0):
         raise ValueError(f"size must be a number of bytes above 0, not {shown(size)}")
@@ -207,11 +129,20 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         description=_text(table, "description") or "",
         licence=_text(table, "licence") or "",
         size=size,
-        sha256=sha256.lower() if sha256 is not None else None,
+        sha256=sha256[0] if len(sha256) == 1 else None,
+        part_sha256=sha256 if len(sha256) > 1 else (),
         sampling=_table(table, "sampling"),
         template_vars=_template_vars(_table(table, "template_vars")),
         quantization=_text(table, "quantization"),
     )
+
+
+def _sha256(value: object) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    digests = [each.lower() for each in values if isinstance(each, str)]
+    if len(digests) < len(values) or not all(re.fullmatch(r"[0-9a-f]{64}", each) for each in digests):
+        raise ValueError("sha256 must be 64 hexadecimal digits")
+    return tuple(digests)
 
 
 def _text(table: Mapping[str, Any], key: str) -> str | None:
@@ -229,9 +160,11 @@ def _source(table: object, folder: Path) -> Source:
             _unknown_keys(table, known, "a source", _refuse)
             break
     else:
-        raise ValueError("a source needs huggingface and file, pypi and member, or path")
+        raise ValueError("a source needs huggingface and file, pypi and member, model, or path")
     if "path" in table:
         return LocalSource(folder / expanded(table["path"]))
+    if "model" in table:
+        return NamedSource(_foreign(table["model"]))
     if "pypi" in table:
         requirement = table["pypi"]
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", requirement):
@@ -243,6 +176,19 @@ def _source(table: object, folder: Path) -> Source:
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", revision):
         raise ValueError(f"revision must be a branch, tag or commit, not {shown(revision)}")
     return HuggingFaceSource(repo, _inside(table, "file"), revision)
+
+
+def _foreign(name: str) -> str:
+    """A name that says itself where the model is: it cannot be an entry's, so none leads in a circle."""
+    if name.startswith(PREFIX):
+        try:
+            return str(HubName.parse(name))
+        except HubNameError as error:
+            raise ValueError(str(error)) from error
+    if name.partition(":")[0] not in PROGRAMS or not name.isprintable():
+        schemes = ", ".join(f"{scheme}:" for scheme in ("hf", *PROGRAMS))
+        raise ValueError(f"model must begin with one of {schemes}, not {shown(name)}")
+    return name
 
 
 def _inside(table: Mapping[str, str], key: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .config import Config, Setting, Source
-from .registry import ResolvedModel
+from .resolved_model import ResolvedModel
 
 if TYPE_CHECKING:
     from engine import SamplingParams

@@ -9,7 +9,8 @@ from engine import EngineConfig
 
 from .config import Config
 from .paths import Paths
-from .registry import Registry, ResolvedModel
+from .registry import Registry
+from .resolved_model import ResolvedModel
 
 
 class Setup(NamedTuple):

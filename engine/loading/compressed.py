@@ -157,7 +157,9 @@ def _matrix(path: Path, scheme: Scheme, base: str, tensors: Tensors) -> GroupedT
     type = f"compressed-tensors {scheme.bits} bits"
     sources = tuple(tensors[base + part] for part in _PARTS if base + part in tensors)
     bounds = -middle * reach, (middle if points is None else 2 * middle) - 1
-    return GroupedTensor(base + ".weight", (rows, columns), type, *bounds, padded(group), sources, read)
+    wide = 32 if scales.type == "F32" else 16
+    size = padded(group) if group < columns else -(-columns // 64) * 64  # a whole row takes any filling
+    return GroupedTensor(base + ".weight", (rows, columns), type, sources, *bounds, size, read, wide)
 
 
 def _unpacked(words: NDArray[np.uint32], bits: int) -> NDArray[np.int16]:

@@ -10,6 +10,7 @@ from . import declared
 from .declared import Declared
 from .fields import Fields, shown
 from .folder_rope import read_ropes
+from .mixture import folder_experts
 from .multimodal import text_config
 
 
@@ -70,6 +71,9 @@ def _refuse_unsupported(config: Fields, family: Family) -> None:
     for option in (*family.refused, *{"mlp_bias"}.difference(family.bias_options)):
         if config.boolean(option, default=False):
             config.fail(option, "true is not supported")
+    for option, value in family.fixed.items():
+        if config.get(option) not in (None, value):
+            config.fail(option, f"{shown(config.get(option))} is not supported")
 
 
 def read_config(config: Fields) -> Declared:
@@ -85,12 +89,13 @@ def read_config(config: Fields) -> Declared:
     head_dim = _head_dim(config, width, heads)
     windows = _windows(config, family.windows, layers)
     rotating = _rotating(config, family.still, layers)
+    experts = folder_experts(config, family.mixture, layers)
     full, local = read_ropes(config, family, head_dim, context)
     spec = ModelSpec(
         architecture=config.string("model_type", default=family.model_types[0]),
         layers=tuple(
-            LayerSpec(window, None if not turns else full if window is None else local)
-            for window, turns in zip(windows, rotating, strict=True)
+            LayerSpec(window, None if not turns else full if window is None else local, own)
+            for window, turns, own in zip(windows, rotating, experts, strict=True)
         ),
         width=width,
         heads=heads,

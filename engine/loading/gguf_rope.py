@@ -34,7 +34,7 @@ def read_ropes(
     base = model.number("rope.freq_base", *declared.ROPE_BASE, default=10000.0)
     columns = None if turning == head_dim else turning
     plain = RopeSpec(base=base, layout=family.gguf_layout, columns=columns)
-    full = _attended(model, _scaled(file, model, plain, turning, context))
+    full = _attended(model, _scaled(file, model, family, plain, turning, context))
     if family.temperature is not None:
         beta = model.number(family.temperature[1], *declared.TEMPERATURE, default=0.0)
         full = replace(full, temperature=beta, original_context=_original(model, context)) if beta else full
@@ -50,7 +50,9 @@ def _original(model: Fields, context: int) -> int:
     return int(model.integer(name, *declared.CONTEXT, default=context))
 
 
-def _scaled(file: GGUFFile, model: Fields, plain: RopeSpec, turning: int, context: int) -> RopeSpec:
+def _scaled(
+    file: GGUFFile, model: Fields, family: Family, plain: RopeSpec, turning: int, context: int
+) -> RopeSpec:
     factor = model.number("rope.scaling.factor", 0.0, 1e6, default=None)
     if factor is None:
         factor = model.number("rope.scale_linear", 0.0, 1e6, default=0.0)
@@ -89,6 +91,7 @@ def _scaled(file: GGUFFile, model: Fields, plain: RopeSpec, turning: int, contex
         original_context=_original(model, context),
         beta_fast=model.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, default=32.0),
         beta_slow=model.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, default=1.0),
+        truncated=family.yarn_truncated,
         attention_factor=_yarn_attention(model, factor),
     )
 

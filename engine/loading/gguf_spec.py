@@ -12,9 +12,12 @@ from .declared import Declared
 from .fields import Fields, shown
 from .gguf import GGUFFile
 from .gguf_rope import read_ropes
+from .mixture import gguf_experts
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
+    "expert_group_count": (0, 1),
+    "expert_weights_scale": (0.0, 1.0),
     "attention.causal": (True,),
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
@@ -63,6 +66,8 @@ def _read_by(family: Family) -> set[str]:
     keys = {option.metadata for option in (*family.options.values(), family.local_base) if option}
     if family.temperature is not None:
         keys.add(family.temperature[1])
+    if family.mixture is not None:
+        keys.add("expert_count")
     return keys | ({"rope.dimension_sections"} if family.sections else set())
 
 
@@ -84,9 +89,10 @@ def _layers(model: Fields, family: Family, full: RopeSpec, local: RopeSpec) -> t
     sees_all = _sees_all(model, family, count)
     still = declared.last_of(model, "", family.still[2], count) if family.still else [False] * count
     seen = [None if every else window for every in sees_all]
+    experts = gguf_experts(model, family.mixture, count)
     return tuple(
-        LayerSpec(keys, None if stays else full if keys is None else local)
-        for keys, stays in zip(seen, still, strict=True)
+        LayerSpec(keys, None if stays else full if keys is None else local, own)
+        for keys, stays, own in zip(seen, still, experts, strict=True)
     )
 
 

@@ -142,7 +142,9 @@ def _matrix(path: Any, words: Words, base: str, tensors: Tensors) -> GroupedTens
         if base + suffix in tensors
     )
     type = f"{words.method} {words.bits} bits"
-    return GroupedTensor(base + ".weight", (outputs, inputs), type, low, high, padded(group), sources, read)
+    wide = 32 if scales.type == "F32" else 16
+    name, shape = base + ".weight", (outputs, inputs)
+    return GroupedTensor(name, shape, type, sources, low, high, padded(group), read, wide)
 
 
 def padded(group: int) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .bitsandbytes import check_int8, join_int8
+from .bitsandbytes import check_bitsandbytes, join_4bit, join_int8
 from .compressed import join_compressed, read_compressed
 from .fields import Fields, shown
 from .packed_words import join_words, read_awq, read_gptq
+from .saved import METHOD, check_saved, join_saved
 from .stored import StoredTensor
 
 _ADVICE = "use the model's unquantized files, a GGUF file, or GPTQ, AWQ, compressed-tensors or bitsandbytes"
@@ -30,7 +31,9 @@ def join_quantized(config: Fields, tensors: Mapping[str, StoredTensor]) -> Mappi
         return join_words(path, read_awq(quantization), tensors)
     if method == "compressed-tensors":
         return join_compressed(path, read_compressed(quantization), tensors)
+    if method == METHOD:
+        check_saved(quantization)
+        return join_saved(path, tensors)
     if method != "bitsandbytes":
         quantization.fail("quant_method", f"{shown(method)} is not supported: {_ADVICE}")
-    check_int8(quantization)
-    return join_int8(path, tensors)
+    return (join_4bit if check_bitsandbytes(quantization) else join_int8)(path, tensors)

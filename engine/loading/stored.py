@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from kernels.quantize import row_pieces
 from kernels.stored import mapping_of, plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
 
+from ..models.family import TensorSpec
 from .fields import shown
 
 
@@ -47,10 +49,22 @@ class StoredTensor(NamedTuple):
         if mapped is not None:
             yield mapped
 
-    def part(self, first: int, rows: int) -> StoredTensor:
-        """Some of its rows (values, of a vector)."""
-        data = self.data.reshape(self.shape[0], -1)[first : first + rows]
-        return self._replace(shape=(rows, *self.shape[1:]), data=data.reshape(-1))
+    def part(self, spec: TensorSpec, turned: bool = False) -> StoredTensor:
+        """The rows that are one of the tensors the decoder takes, still where they are.
+
+        turned: what is stored as a row is a column.
+        """
+        if self.shape == spec.shape:
+            return self
+        count = spec.shape[0] * spec.row_step
+        if turned:
+            experts, inputs, outputs = self.shape
+            expert, first = divmod(spec.first_row, outputs)
+            values = self.data.reshape(experts, inputs, outputs, -1)[expert].swapaxes(0, 1)
+            return self._replace(shape=spec.shape, data=values[first : first + count : spec.row_step])
+        flat = math.prod(spec.stored_shape[: len(spec.stored_shape) + 1 - len(spec.shape)])
+        rows = self.data.reshape(flat, -1)[spec.first_row : spec.first_row + count : spec.row_step]
+        return self._replace(shape=spec.shape, data=rows)
 
     def to_weight(
         self, format: str, threads: int | None = None, after: Callable[[int], None] | None = None

@@ -18,13 +18,13 @@ from ..models.family import Naming, TensorSpec, tensor_specs
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_rope import FACTOR_TENSORS
-from .grouped import GroupedTensor
+from .grouped import JoinedTensor
 from .stored import StoredTensor, to_vector
 
-Tensor = StoredTensor | GroupedTensor
+Tensor = StoredTensor | JoinedTensor
 Bound = Mapping[str, tuple[TensorSpec, Tensor]]
 
-ASKED = {"int8": "q8", "int4": "q4"}
+ASKED = {"int8": "q8", "int4": "q4", "nf4": "nf4"}
 """Formats by the words that ask for them."""
 
 _SENSITIVE = ("embedding", "head")
@@ -36,15 +36,15 @@ def planned_format(spec: TensorSpec, tensor: Tensor, quantization: Quantization)
     """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
 
     auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
-    for. int8, int4: matrices of more bits are quantized to so many; embedding and head never below 8, because
-    they touch every token and lose most.
+    for. int8, int4, nf4: matrices of more bits are quantized to so many; embedding and head never below 8,
+    because they touch every token and lose most.
     """
     if not spec.is_matrix:
         return "f32"
     stored = tensor.format
     if quantization == "none":
         return "f32" if FORMATS[stored].packed else stored
-    if quantization == "auto":
+    if quantization == "auto" or not spec.may_be_quantized:
         return stored
     asked = ASKED["int8" if spec.role in _SENSITIVE else quantization]
     return stored if FORMATS[stored].bits <= FORMATS[asked].bits else asked
@@ -93,11 +93,12 @@ class CheckpointTensors(NamedTuple):
         """Bytes of all tensors in the files."""
         return sum(tensor.nbytes for _, tensor in self.bound.values())
 
-    def nbytes(self) -> int:
-        """Bytes of all tensors in the formats they are loaded in."""
+    def nbytes(self, *, experts: bool = False) -> int:
+        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone."""
         return sum(
             FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
             for spec, tensor in self.bound.values()
+            if spec.of_expert or not experts
         )
 
     def changed(self) -> bool:
@@ -138,13 +139,12 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
             continue
         if isinstance(tensor, StoredTensor) and tensor.type not in BLOCKS:
             raise invalid(path, f"tensor {name} has the type {tensor.type}, which is not supported")
-        whole = (spec.stored_rows, *spec.shape[1:])
+        whole = spec.stored_shape
+        if turned := spec.inputs_first and not FORMATS[tensor.format].packed:
+            whole = (*whole[:-2], whole[-1], whole[-2])
         if tensor.shape != whole:
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
-        bound[spec.name] = (
-            spec,
-            tensor if whole == spec.shape else tensor.part(spec.first_row, spec.shape[0]),
-        )
+        bound[spec.name] = (spec, tensor.part(spec, turned))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""

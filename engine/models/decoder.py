@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.interface import Handle, Inputs, Operations, Value
 
 from .spec import ModelSpec
-from .weights import LayerWeights, Weights
+from .weights import FeedForward, LayerWeights, Mixture, Weights
 
 
 def attention(
@@ -21,14 +21,25 @@ def attention(
         k = ops.rope(k, batch.positions, weights.rotations[own.rope.of_keys], head_dim=spec.head_dim)
     ops.kv_write(layer.index, k, v, batch.slots)
     scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
-    mixed = ops.paged_attention(layer.index, q, batch, scale=scale, window=own.window, cap=spec.score_cap)
+    mixed = ops.paged_attention(
+        layer.index, q, batch, scale=scale, window=own.window, cap=spec.score_cap, sinks=layer.sinks
+    )
     return ops.linear(mixed, layer.output.matrix, layer.output.bias)
 
 
-def feed_forward(ops: Operations, spec: ModelSpec, layer: LayerWeights, x: Value) -> Value:
-    """Gated feed-forward block of one layer on x [rows, width] -> [rows, width]."""
-    gate_up = ops.linear(x, layer.gate_up.matrix, layer.gate_up.bias)
-    return ops.linear(ops.gated(gate_up, spec.gate), layer.down.matrix, layer.down.bias)
+def feed_forward(ops: Operations, spec: ModelSpec, network: FeedForward, x: Value) -> Value:
+    """Gated feed-forward network on x [rows, width] -> [rows, width]."""
+    gate_up = ops.linear(x, network.gate_up.matrix, network.gate_up.bias)
+    return ops.linear(ops.gated(gate_up, spec.gate), network.down.matrix, network.down.bias)
+
+
+def mixture(ops: Operations, spec: ModelSpec, layer: LayerWeights, network: Mixture, x: Value) -> Value:
+    """Mixture of experts of one layer on x [rows, width] -> [rows, width]."""
+    own = spec.layers[layer.index].experts
+    assert own is not None
+    logits = ops.linear(x, network.router.matrix, network.router.bias, planes=2)
+    mixed = ops.experts(x, logits, network.experts, own.routing, spec.gate)
+    return mixed if network.shared is None else ops.add(mixed, feed_forward(ops, spec, network.shared, x))
 
 
 def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Inputs) -> Value:
@@ -38,7 +49,12 @@ def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Inputs) -
         y = attention(ops, spec, weights, layer, _norm(ops, spec, x, layer.attention_norm), batch)
         y = _norm(ops, spec, y, layer.attention_post_norm)
         x = ops.add(x, _scaled(ops, y, spec.residual_scale))
-        y = feed_forward(ops, spec, layer, _norm(ops, spec, x, layer.mlp_norm))
+        normed, network = _norm(ops, spec, x, layer.mlp_norm), layer.network
+        y = (
+            mixture(ops, spec, layer, network, normed)
+            if isinstance(network, Mixture)
+            else feed_forward(ops, spec, network, normed)
+        )
         y = _norm(ops, spec, y, layer.mlp_post_norm)
         x = ops.add(x, _scaled(ops, y, spec.residual_scale))
     last = _norm(ops, spec, ops.gather(x, batch.sample_rows), weights.norm)

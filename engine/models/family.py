@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 
 from kernels.interface import Gate, RopeLayout
 
-from .spec import ModelSpec
+from .mixture import Mixture
+from .spec import ExpertsSpec, ModelSpec
 
 Naming = Literal["gguf", "huggingface"]
 
@@ -39,6 +40,9 @@ HEAD_NORMS: Mapping[str, tuple[str, str]] = {
 }
 """Norms of queries and keys."""
 
+SINKS: Mapping[str, tuple[str, str]] = {"sinks": ("attn_sinks.weight", "self_attn.sinks")}
+"""What each head's scores share a softmax with besides."""
+
 ATTENTION_BIASES = ("q_bias", "k_bias", "v_bias", "output_bias")
 
 MLP_BIASES: Mapping[str, tuple[str, str]] = {
@@ -48,6 +52,7 @@ MLP_BIASES: Mapping[str, tuple[str, str]] = {
 }
 """Biases of the feed-forward network."""
 
+_DENSE_ROLES = ("gate", "up", "down", *MLP_BIASES)
 _MODEL_ROLES = ("embedding", "norm", "head")
 _LAYER_PREFIX = ("blk", "model.layers")
 
@@ -106,8 +111,10 @@ class Family:
     and its default; None: all do.
     turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
     otherwise is refused. gates: kinds by their names in config.json's `gate_key`; the first is that
-    of GGUF files. rope_base: of the rotation, where config.json does not say. options: field of the
-    specification -> where its value comes from. refused: options of config.json that must not be true.
+    of GGUF files. rope_base: of the rotation, where config.json does not say. yarn_truncated: whether YaRN's
+    ramp ends on whole dimensions where the file does not say. options: field of the specification -> where
+    its value comes from. refused: options of config.json that must not be true. fixed: options that must
+    have this value, where they are there and not null. mixture: None if no layer has experts.
     """
 
     model_types: tuple[str, ...]
@@ -131,42 +138,124 @@ class Family:
     gate_key: str = "hidden_act"
     gates: Mapping[str, Gate] = field(default_factory=lambda: {"silu": "silu", "swish": "silu"})
     rope_base: float = 10000.0
+    yarn_truncated: bool = True
     options: Mapping[str, Option] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+    fixed: Mapping[str, float | None] = field(default_factory=dict)
+    mixture: Mixture | None = None
 
 
 class TensorSpec(NamedTuple):
     """A tensor a decoder takes: its canonical name and role, its name in a file, its shape.
 
-    first_row, stored_rows: where it begins in the stored tensor, and how many rows that has (values, of a
-    vector). offset: added to its values.
+    stored_shape: of the stored tensor, which may hold others, too. first_row, row_step: the rows that are
+    this one's, counted over all that the stored tensor has (values, of a vector; experts one below the
+    other). inputs_first: the stored rows are columns, unless they are in blocks. offset: added to values.
     """
 
     name: str
     role: str
     stored_name: str
     shape: tuple[int, ...]
-    first_row: int
-    stored_rows: int
+    stored_shape: tuple[int, ...]
+    first_row: int = 0
+    row_step: int = 1
+    inputs_first: bool = False
     offset: float = 0.0
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it may be quantized; norms and biases never are."""
+        """Whether it is no norm or bias, which are float32 always."""
         return len(self.shape) == 2
+
+    @property
+    def of_expert(self) -> bool:
+        """Whether it is a matrix that only the rows of one expert are multiplied with."""
+        return self.is_matrix and self.role.startswith("expert_")
+
+    @property
+    def may_be_quantized(self) -> bool:
+        """Whether it may have fewer bits than in the file. A router's error would choose other experts."""
+        return self.is_matrix and self.role != "router"
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Of each role."""
 
 
 def _shapes(family: Family, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """Of each role."""
     width, q, kv, head, ff = spec.width, spec.q_columns, spec.kv_columns, spec.head_dim, spec.feed_forward
+    matrices: dict[str, tuple[int, ...]]
     matrices = {"embedding": (spec.vocabulary, width), "head": (spec.vocabulary, width)}
     matrices |= {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
-    matrices |= {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
+    matrices |= _network("", width, ff)
     norms = dict.fromkeys(
         ("norm", "attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm"), (width,)
     )
     norms |= {"q_norm": (q,), "k_norm": (kv,)} if family.norm_of_rows else dict.fromkeys(HEAD_NORMS, (head,))
-    return {**matrices, **norms, **{f"{role}_bias": (rows,) for role, (rows, _) in matrices.items()}}
+    return {**_with_biases(matrices), **norms, "sinks": (spec.heads,)}
+
+
+def _expert_shapes(spec: ModelSpec, experts: ExpertsSpec) -> dict[str, tuple[int, ...]]:
+    matrices = _network("expert_", spec.width, experts.hidden)
+    matrices |= _network("shared_", spec.width, experts.shared)
+    return _with_biases({**matrices, "router": (experts.count, spec.width)})
+
+
+def _network(prefix: str, width: int, hidden: int) -> dict[str, tuple[int, ...]]:
+    inward, outward = (hidden, width), (width, hidden)
+    return {f"{prefix}gate": inward, f"{prefix}up": inward, f"{prefix}down": outward}
+
+
+def _with_biases(matrices: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {**matrices, **{f"{role}_bias": shape[:1] for role, shape in matrices.items()}}
+
+
+class _Tensors(NamedTuple):
+    """The tensors of a part of a model. name, place: what comes before canonical and stored names."""
+
+    name: str
+    place: str
+    shapes: Shapes
+    column: int
+    norm_offset: float
+
+    def named(self, names: Mapping[str, tuple[str, str]]) -> Iterator[TensorSpec]:
+        """By their roles; neighbours with one name are parts of one tensor."""
+        for stored, same in groupby(names, lambda role: names[role][self.column]):
+            roles = list(same)
+            rows = sum(self.shapes[role][0] for role in roles)
+            first = 0
+            for role in roles:
+                shape = self.shapes[role]
+                whole, offset = (rows, *shape[1:]), self.norm_offset if role.endswith("norm") else 0.0
+                yield TensorSpec(
+                    self.name + role, role, self.place + stored, shape, whole, first, offset=offset
+                )
+                first += shape[0]
+
+    def of_experts(self, mixture: Mixture, experts: ExpertsSpec) -> Iterator[TensorSpec]:
+        """Of each expert, by role and number."""
+        folder = self.column == 1
+        own = {role: names for role, names in mixture.names.items() if role.startswith("expert_")}
+        other = {role: names for role, names in mixture.names.items() if role not in own}
+        if not experts.shared:
+            other = {role: names for role, names in other.items() if not role.startswith("shared_")}
+        yield from self.named(other)
+        for spec in self.named(own):
+            alternating = folder and mixture.alternating and spec.shape != spec.stored_shape
+            step = spec.stored_shape[0] // spec.shape[0] if alternating else 1
+            first = spec.first_row // spec.shape[0] if alternating else spec.first_row
+            for number in range(experts.count):
+                one = spec._replace(name=f"{spec.name}.{number}", first_row=first, row_step=step)
+                if "{}" in spec.stored_name:
+                    yield one._replace(stored_name=spec.stored_name.format(number))
+                    continue
+                yield one._replace(
+                    first_row=first + number * spec.stored_shape[0],
+                    stored_shape=(experts.count, *spec.stored_shape),
+                    inputs_first=folder and mixture.inputs_first and spec.is_matrix,
+                )
 
 
 def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[TensorSpec]:
@@ -174,20 +263,16 @@ def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[Te
     column = ("gguf", "huggingface").index(naming)
     shapes = _shapes(family, spec)
     offset = family.norm_offset if naming == "huggingface" else 0.0
-
-    def named(prefix: str, stored: str, roles: list[str], place: str) -> Iterator[TensorSpec]:
-        ends = [0]
-        for role in roles:
-            ends.append(ends[-1] + shapes[role][0])
-        for role, first in zip(roles, ends, strict=False):
-            added = offset if role.endswith("norm") else 0.0
-            yield TensorSpec(prefix + role, role, place + stored, shapes[role], first, ends[-1], added)
-
-    def all_of(prefix: str, place: str, of_model: bool) -> Iterator[TensorSpec]:
-        roles = [role for role in family.names if (role in _MODEL_ROLES) == of_model]
-        for stored, same in groupby(roles, lambda role: family.names[role][column]):
-            yield from named(prefix, stored, list(same), place)
-
-    yield from all_of("", "", True)
-    for layer in range(len(spec.layers)):
-        yield from all_of(f"{layer}.", f"{_LAYER_PREFIX[column]}.{layer}.", False)
+    of_model = {role: names for role, names in family.names.items() if role in _MODEL_ROLES}
+    of_layer = {role: names for role, names in family.names.items() if role not in _MODEL_ROLES}
+    beside_experts = {role: names for role, names in of_layer.items() if role not in _DENSE_ROLES}
+    yield from _Tensors("", "", shapes, column, offset).named(of_model)
+    for index, layer in enumerate(spec.layers):
+        tensors = _Tensors(f"{index}.", f"{_LAYER_PREFIX[column]}.{index}.", shapes, column, offset)
+        if layer.experts is None:
+            yield from tensors.named(of_layer)
+        else:
+            assert family.mixture is not None, "experts are of a family that has them"
+            yield from tensors.named(beside_experts)
+            tensors = tensors._replace(shapes=_expert_shapes(spec, layer.experts))
+            yield from tensors.of_experts(family.mixture, layer.experts)

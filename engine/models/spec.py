@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kernels.interface import Gate, RopeLayout
+from kernels.interface import Gate, RopeLayout, Routing
 
 RopeScalingKind = Literal["none", "linear", "llama3", "yarn", "factors", "longrope"]
 
@@ -58,15 +58,29 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """The mixture of experts of a layer: how many, columns inside each of them, and how a row chooses.
+
+    shared: columns inside the network that all rows go through besides; 0 if there is none.
+    """
+
+    count: int
+    hidden: int
+    routing: Routing
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
     """What may differ between the layers of a model.
 
     window: keys a query sees at most (sliding window), None for all. rope: None for a layer that does not
-    rotate.
+    rotate. experts: None for a layer with a feed-forward network of its own.
     """
 
     window: int | None = None
     rope: RopeSpec | None = RopeSpec()
+    experts: ExpertsSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +109,13 @@ class ModelSpec:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     head_scale: float = 1.0
+
+    @property
+    def share_of_experts(self) -> float:
+        """Which part of the experts' weights one token goes through; 0 for a model without experts."""
+        mixtures = [layer.experts for layer in self.layers if layer.experts is not None]
+        weights = sum(own.count * own.hidden for own in mixtures)
+        return sum(own.routing.used * own.hidden for own in mixtures) / weights if weights else 0.0
 
     @property
     def q_columns(self) -> int:

@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Backend, Float32, Handle
+from kernels.interface import Backend, Experts, Float32, Handle
 from kernels.weights import Plain, Weight
 
 from .rope import Rotations
-from .spec import ModelSpec, RopeSpec
+from .spec import ExpertsSpec, ModelSpec, RopeSpec
 
 
 class Tensors(Protocol):
@@ -20,8 +20,9 @@ class Tensors(Protocol):
     and what must be there is there (see `loading.tensors.bind`).
 
     Names: embedding, norm, head; and for layer i: i.ROLE, where the roles are q, k, v, output, gate, up and
-    down, each of these with _bias behind it, attention_norm, q_norm, k_norm, attention_post_norm, mlp_norm
-    and mlp_post_norm.
+    down, each of these with _bias behind it, attention_norm, q_norm, k_norm, sinks, attention_post_norm,
+    mlp_norm and mlp_post_norm. A layer with experts has router, shared_gate, shared_up and shared_down
+    instead of gate, up and down, and i.ROLE.e of expert e: expert_gate, expert_up, expert_down, their biases.
     """
 
     def has(self, name: str) -> bool:
@@ -39,17 +40,35 @@ class Linear(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """Placed weights of one layer; qkv and gate_up are blocks of rows of one matrix.
+class FeedForward:
+    """A gated feed-forward network; gate and up are blocks of rows of one matrix."""
 
-    attention_post_norm, mlp_post_norm: of what a block adds to the residual.
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A router, experts, and the network that all rows go through besides, if there is one."""
+
+    router: Linear
+    experts: Experts
+    shared: FeedForward | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """Placed weights of one layer; q, k and v are blocks of rows of one matrix.
+
+    sinks: see `Operations.paged_attention`. attention_post_norm, mlp_post_norm: of what a block adds to the
+    residual.
     """
 
     index: int
     qkv: Linear
+    sinks: Handle | None
     output: Linear
-    gate_up: Linear
-    down: Linear
+    network: FeedForward | Mixture
     attention_norm: Handle | None
     q_norm: Handle | None
     k_norm: Handle | None
@@ -63,7 +82,8 @@ class Weights:
     """Placed weights of a model. head is the embedding's own handle where the two are tied.
 
     streamed_bytes: read by every step: all of them, but for what is read in parts: an embedding table that is
-    not the head as well, and rotation tables. rotations: filled by `place_rotations`.
+    not the head as well, the matrices of experts (expert_bytes), and rotation tables. rotations: filled by
+    `place_rotations`.
     """
 
     embedding: Handle
@@ -71,6 +91,7 @@ class Weights:
     norm: Handle
     head: Handle
     streamed_bytes: int
+    expert_bytes: int = 0
     rotations: dict[RopeSpec, Handle] = field(default_factory=dict)
 
 
@@ -111,43 +132,90 @@ def place_tensors(spec: ModelSpec, tensors: Tensors, backend: Backend) -> Weight
 
     Values that can't be held: ValueError naming the tensor, EngineError(model_invalid) if `get` finds them.
     """
-
-    def vector(name: str) -> Handle | None:
-        values = _vector(tensors, name)
-        return None if values is None else backend.place_vector(values)
-
-    def linear(layer: int, columns: int, rows: Mapping[str, int]) -> Linear:
-        parts = {role: _matrix(tensors, f"{layer}.{role}") for role in rows}
-        assert all(part.shape == (rows[role], columns) for role, part in parts.items()), (layer, rows)
-        biases = {role: _vector(tensors, f"{layer}.{role}_bias") for role in rows}
-        matrix = backend.place_matrix(*parts.values())
-        if all(bias is None for bias in biases.values()):
-            return Linear(matrix, None)
-        filled = [np.zeros(rows[role], np.float32) if b is None else b for role, b in biases.items()]
-        return Linear(matrix, backend.place_vector(np.concatenate(filled)))
-
+    placing = _Placing(spec, tensors, backend)
     before = backend.weight_bytes
     embedding = backend.place_matrix(_matrix(tensors, "embedding"))
     head, not_streamed = embedding, 0
     if tensors.has("head"):
         not_streamed = backend.weight_bytes - before
         head = backend.place_matrix(_matrix(tensors, "head"))
-    kv, ff = spec.kv_columns, spec.feed_forward
-    layers = tuple(
-        LayerWeights(
+    layers = tuple(placing.layer(i) for i in range(len(spec.layers)))
+    norm = placing.vector("norm")
+    streamed = backend.weight_bytes - not_streamed - placing.expert_bytes
+    return Weights(embedding, layers, norm, head, streamed, placing.expert_bytes)
+
+
+class _Placing:
+    """Tensors on their way to a backend. expert_bytes: of the matrices of experts that are there."""
+
+    def __init__(self, spec: ModelSpec, tensors: Tensors, backend: Backend) -> None:
+        self._spec = spec
+        self._tensors = tensors
+        self._backend = backend
+        self.expert_bytes = 0
+
+    def layer(self, i: int) -> LayerWeights:
+        """All of a layer."""
+        width, q, kv = self._spec.width, self._spec.q_columns, self._spec.kv_columns
+        experts = self._spec.layers[i].experts
+        return LayerWeights(
             index=i,
-            attention_norm=vector(f"{i}.attention_norm"),
-            qkv=linear(i, spec.width, {"q": spec.q_columns, "k": kv, "v": kv}),
-            q_norm=vector(f"{i}.q_norm"),
-            k_norm=vector(f"{i}.k_norm"),
-            output=linear(i, spec.q_columns, {"output": spec.width}),
-            attention_post_norm=vector(f"{i}.attention_post_norm"),
-            mlp_norm=vector(f"{i}.mlp_norm"),
-            gate_up=linear(i, spec.width, {"gate": ff, "up": ff}),
-            down=linear(i, ff, {"down": spec.width}),
-            mlp_post_norm=vector(f"{i}.mlp_post_norm"),
+            attention_norm=self.vector(f"{i}.attention_norm"),
+            qkv=self._linear(f"{i}.", width, {"q": q, "k": kv, "v": kv}),
+            sinks=self.vector(f"{i}.sinks"),
+            q_norm=self.vector(f"{i}.q_norm"),
+            k_norm=self.vector(f"{i}.k_norm"),
+            output=self._linear(f"{i}.", q, {"output": width}),
+            attention_post_norm=self.vector(f"{i}.attention_post_norm"),
+            mlp_norm=self.vector(f"{i}.mlp_norm"),
+            network=self._network(f"{i}.", self._spec.feed_forward)
+            if experts is None
+            else self._mixture(f"{i}.", experts),
+            mlp_post_norm=self.vector(f"{i}.mlp_post_norm"),
         )
-        for i in range(len(spec.layers))
-    )
-    norm = vector("norm")
-    return Weights(embedding, layers, norm, head, backend.weight_bytes - not_streamed)
+
+    def vector(self, name: str) -> Handle | None:
+        """None if the file has none."""
+        values = _vector(self._tensors, name)
+        return None if values is None else self._backend.place_vector(values)
+
+    def _linear(self, prefix: str, columns: int, rows: Mapping[str, int]) -> Linear:
+        parts = {role: _matrix(self._tensors, prefix + role) for role in rows}
+        assert all(part.shape == (rows[role], columns) for role, part in parts.items()), (prefix, rows)
+        biases = {role: _vector(self._tensors, f"{prefix}{role}_bias") for role in rows}
+        matrix = self._backend.place_matrix(*parts.values())
+        if all(bias is None for bias in biases.values()):
+            return Linear(matrix, None)
+        filled = [np.zeros(rows[role], np.float32) if b is None else b for role, b in biases.items()]
+        return Linear(matrix, self._backend.place_vector(np.concatenate(filled)))
+
+    def _network(self, prefix: str, hidden: int) -> FeedForward:
+        width = self._spec.width
+        gate_up = self._linear(prefix, width, {f"{role}": hidden for role in ("gate", "up")})
+        return FeedForward(gate_up, self._linear(prefix, hidden, {"down": width}))
+
+    def _mixture(self, prefix: str, own: ExpertsSpec) -> Mixture:
+        router = self._linear(prefix, self._spec.width, {"router": own.count})
+        before = self._backend.weight_bytes
+        gate_up, down = (
+            tuple(
+                self._backend.place_matrix(*(_matrix(self._tensors, f"{prefix}{role}.{e}") for role in roles))
+                for e in range(own.count)
+            )
+            for roles in (("expert_gate", "expert_up"), ("expert_down",))
+        )
+        self.expert_bytes += self._backend.weight_bytes - before
+        biases = (
+            self._expert_biases(prefix, own.count, roles)
+            for roles in (("expert_gate_bias", "expert_up_bias"), ("expert_down_bias",))
+        )
+        experts = Experts(gate_up, down, *biases)
+        return Mixture(router, experts, self._network(f"{prefix}shared_", own.shared) if own.shared else None)
+
+    def _expert_biases(self, prefix: str, count: int, roles: tuple[str, ...]) -> Handle | None:
+        if not self._tensors.has(f"{prefix}{roles[0]}.0"):
+            return None
+        found = [_vector(self._tensors, f"{prefix}{role}.{e}") for e in range(count) for role in roles]
+        values = [bias for bias in found if bias is not None]
+        assert len(values) == len(found), (prefix, roles)
+        return self._backend.place_vector(np.concatenate(values).reshape(count, -1))

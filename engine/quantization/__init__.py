@@ -1,4 +1,4 @@
-"""Weight formats: quantizing to q8 and q4, and back."""
+"""Weight formats: quantizing to q8, q4 and nf4, and back."""
 
 from typing import Any
 
@@ -6,9 +6,11 @@ import numpy as np
 
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows
-from kernels.weights import FORMATS, Packed, Plain, dequantize
+from kernels.weights import Packed, Plain, dequantize
 
 from ..arrays import as_array
+
+MADE_OF_FLOATS = ("q4", "q8", "nf4")
 
 __all__ = ["dequantize", "quantize"]
 
@@ -19,9 +21,8 @@ def quantize(w: Any, format: str) -> Packed:
     w: an array, a tensor or a list of rows. A group of zeros comes back as zeros. ValueError: unknown format,
     no matrix, or values that can't be held.
     """
-    packed = [form.name for form in FORMATS.values() if form.packed]
-    if format not in packed:
-        raise ValueError(f"format must be {' or '.join(packed)}, not {format!r}")
+    if format not in MADE_OF_FLOATS:
+        raise ValueError(f"format must be {' or '.join(MADE_OF_FLOATS)}, not {format!r}")
     w = as_array(w)
     if w.ndim != 2 or 0 in w.shape:
         raise ValueError(f"a matrix with at least one row and column is needed, not the shape {w.shape}")

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
-from ..stored import canonical, mapping_of
-from ..weights import FORMATS, GROUP, Plain, Stored, Weight, blocks_of_rows
+from ..stored import QUANTIZED_ANEW, canonical, check_finite, mapping_of
+from ..weights import FORMATS, GROUP, MADE, Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
 from .library import (
     CACHE_FORMAT_NUMBERS,
@@ -48,6 +48,7 @@ def _source(part: Weight) -> Source:
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
         return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values))
+    assert part.format in MADE, f"{part.format} is taken as blocks of a file"
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:
@@ -104,14 +105,18 @@ class NativeBackend:
     def place_matrix(self, *parts: Weight) -> Matrix:
         """Make room for the parts, one below the other, in tiles; formats stay as they are.
 
-        Stored blocks are repacked now, the others by `fill`, which `capture` calls. ValueError, naming the
-        part: its values can't be held.
+        They are repacked by `fill`, which `capture` calls, except for blocks that are quantized anew: those
+        are now. ValueError, naming the part: its values can't be held.
         """
         blocks = [block for part in parts for block in _blocks(part)]
+        anew = any(isinstance(block, Stored) and block.type in QUANTIZED_ANEW for block in blocks)
+        if anew:
+            self.fill()
         matrix = self._place(blocks)
-        now = self._pending_bytes > _LARGEST_PENDING or any(isinstance(block, Stored) for block in blocks)
-        if now and not self.fill():  # the twin says what is wrong, or takes another format for it
+        if anew and not self._fill():  # the twin says what is wrong, or keeps rows as they are
             return self.place_matrix(*(canonical(part) for part in parts))
+        if self._pending_bytes > _LARGEST_PENDING:
+            self.fill()
         return matrix
 
     def _place(self, blocks: list[Weight]) -> Matrix:
@@ -139,12 +144,18 @@ class NativeBackend:
             and blocks[0].shape[0] % GROUP == 0,
         )
 
-    def fill(self, spare: int = 0) -> bool:
+    def fill(self, spare: int = 0) -> None:
         """Repack all matrices that wait for it: one call, so that other threads run meanwhile.
 
-        spare: CPUs that are left to them. False: stored blocks can't be held in their format, their matrix is
-        gone.
+        spare: CPUs that are left to them. ValueError, naming the part: its values can't be held.
         """
+        waiting = [*self._pending]
+        if not self._fill(spare):
+            for weight in waiting:
+                check_finite(weight)
+            raise AssertionError("the library refused weights in which nothing is wrong")
+
+    def _fill(self, spare: int = 0) -> bool:
         threads, held = max(1, self.threads - spare), True
         try:
             self._message.call("the weights can't be repacked", load().native_fill, self.address, threads)

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from ..interface import CACHE_FORMATS, Gate
 from ..step import ALIGNMENT, ARRAYS, Counts
-from ..weights import BLOCKS, FORMATS
+from ..weights import BLOCKS, FORMATS, SCALES, TABLES
 
 Kind = Literal[
     "embedding",
@@ -41,11 +41,13 @@ GATES = get_args(Gate)
 FORMAT_NUMBERS = {name: number for number, name in enumerate(FORMATS)}
 CACHE_FORMAT_NUMBERS = {name: number for number, name in enumerate(CACHE_FORMATS)}
 """`Format` and `CacheFormat` of formats.hpp."""
-_REPACKED = "Q4_0 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4"
+_REPACKED = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4"
 STORED_NUMBERS = {type: number for number, type in enumerate(_REPACKED.split())}
 """`Stored` of stored.hpp: the types of blocks that the library repacks."""
 
 
+TILE_OUTPUTS = 16
+"""`kLanes` of formats.hpp."""
 MOST_HEAD_DIM = 1024
 """`kMostHeadDim` of paged_cache.hpp."""
 
@@ -170,8 +172,17 @@ def _interface() -> str:
     lines.append(f"kMostHeadDim {MOST_HEAD_DIM}\n")
     lines += [f"OpKind.{kind} {number}\n" for number, kind in enumerate(KINDS)]
     lines += [f"Gate.{gate} {number}\n" for number, gate in enumerate(GATES)]
+    scales, tables = list(SCALES), list(TABLES)
+    for number, name in enumerate(scales):
+        lines.append(f"Scales.{name} {' '.join(map(str, (number, *SCALES[name])))}\n")
+    for number, name in enumerate(tables):
+        lines.append(f"Table.{name} {' '.join(map(str, (number, *TABLES[name])))}\n")
     for number, form in enumerate(FORMATS.values()):
-        figures = (form.group, int(form.minima), form.low) if form.packed else ()
+        figures: tuple[int, ...] = ()
+        if form.packed:
+            table = tables.index(form.table) if form.table else -1
+            tile = form.nbytes((TILE_OUTPUTS, form.columns))
+            figures = (form.group, scales.index(form.scales), int(form.minima), form.low, table, tile)
         lines.append(f"Format.{form.name} {' '.join(map(str, (number, form.bits, *figures)))}\n")
     for number, cached in enumerate(CACHE_FORMATS.values()):
         lines.append(f"CacheFormat.{cached.name} {number} {cached.value_bytes} {cached.scale_bytes}\n")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
 from ..interface import Float32, Int32, Routing
-from ..weights import GROUP, Canonical, Packed, dequantize, group_count
+from ..weights import FORMATS, GROUP, Canonical, Packed, dequantize, group_count
 
 LANES = 16
 SPAN = 256
@@ -33,12 +33,13 @@ class QuantizedRows:
     """Rows in groups of 32 columns; a value is scale * integer, sums are those of a group's values.
 
     integers: int32 [rows, groups, 32], magnitude up to 127 in one plane, 32639 in two. scales, sums: float32
-    [rows, groups].
+    [rows, groups]. halves: sums of the first and the last 16 columns, [rows, groups, 2].
     """
 
     integers: Int32
     scales: Float32
     sums: Float32
+    halves: Float32
 
 
 def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
@@ -58,7 +59,8 @@ def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
         high = (integers + 128) >> 8
         integers = high * 256 + np.maximum(integers - high * 256, -127)
     sums = scales * integers.sum(axis=2).astype(np.float32)
-    return QuantizedRows(integers, scales, sums)
+    halves = scales[..., None] * integers.reshape(*scales.shape, 2, -1).sum(axis=3).astype(np.float32)
+    return QuantizedRows(integers, scales, sums, halves)
 
 
 def product(x: Float32, weight: Canonical, planes: int) -> Float32:
@@ -69,15 +71,31 @@ def product(x: Float32, weight: Canonical, planes: int) -> Float32:
 
 
 def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
-    integers = weight.integers().astype(np.float64)
-    # Below 2^53 float64 products and sums of integers are exact in any order.
-    dots = np.matmul(rows.integers.transpose(1, 0, 2).astype(np.float64), integers.transpose(1, 2, 0))
+    integers, group = weight.integers().astype(np.float64), FORMATS[weight.format].group
+    x = rows.integers.astype(np.float64)
     scales = weight.scales.astype(np.float32)
+    minima = None if weight.minima is None else weight.minima.astype(np.float32)
     acc = np.zeros((len(rows.scales), weight.shape[0]), np.float32)
-    for g in range(scales.shape[1]):
-        acc += dots[g].astype(np.float32) * scales[:, g] * rows.scales[:, g, None]
-        if weight.minima is not None:
-            acc += weight.minima[:, g].astype(np.float32) * rows.sums[:, g, None]
+
+    def dot(g: int, columns: slice) -> Float32:
+        # Below 2^53 float64 products and sums of integers are exact in any order.
+        exact: Float32 = (x[:, g, columns] @ integers[:, g, columns].T).astype(np.float32)
+        return exact
+
+    for g in range(integers.shape[1]):
+        row_scales = rows.scales[:, g, None]
+        if group >= GROUP:
+            run = g * GROUP // group
+            acc += dot(g, slice(None)) * scales[:, run] * row_scales
+            if minima is not None:
+                acc += minima[:, run] * rows.sums[:, g, None]
+        else:
+            first, second = 2 * g, 2 * g + 1
+            both = dot(g, slice(16)) * scales[:, first] + dot(g, slice(16, None)) * scales[:, second]
+            acc += both * row_scales
+            if minima is not None:
+                halves = rows.halves[:, g]
+                acc += minima[:, first] * halves[:, :1] + minima[:, second] * halves[:, 1:]
     return acc
 
 

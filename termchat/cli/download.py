@@ -6,8 +6,10 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Self
 
-from ..registry import NotDownloadedError, Registry, ResolvedModel
-from ..registry_file import ModelEntry
+from ..model_entry import ModelEntry
+from ..registry import Registry
+from ..registry_errors import NotDownloadedError
+from ..resolved_model import ResolvedModel
 from .console import Console
 from .errors import CliError
 
@@ -55,11 +57,15 @@ def downloaded(console: Console, registry: Registry, name: str | None, *, yes: b
     try:
         return registry.resolve(name)
     except NotDownloadedError as error:
-        if registry.target(error.entry) is None:  # a file of the user's own that is missing
+        entry = error.entry
+        if not entry.is_fetched:  # a file of the user's own that is missing
             raise
-        if not yes and not _wanted(console, registry, error.entry):
+        asks = console.stdin_kind == "terminal" and console.messages.is_terminal
+        if entry.is_open and (yes or asks):
+            entry = look_up(console, registry, entry.name)
+        if not yes and not _wanted(console, registry, entry):
             raise CliError("model_not_downloaded", f"{error}, or add --yes") from error
-        download(console, registry, error.entry)
+        download(console, registry, entry)
     return registry.resolve(name)
 
 
@@ -70,13 +76,21 @@ def _wanted(console: Console, registry: Registry, entry: ModelEntry) -> bool:
     return entry.name == registry.default
 
 
+def look_up(console: Console, registry: Registry, name: str) -> ModelEntry:
+    """Ask the Hub what a name of it means here. UnknownModelError, DownloadError."""
+    from ..download import Meter, look_up
+
+    with ProgressLine(console) as line:
+        return look_up(registry, name, Meter(line if console.messages.is_terminal else None))
+
+
 def download(console: Console, registry: Registry, entry: ModelEntry) -> None:
     """Download a model, showing its progress. DownloadError, PathError, NotDownloadedError."""
     from ..download import ensure, origin_of
 
-    console.messages.note(f"{described(entry)} comes to {registry.models / entry.name}")
+    console.messages.note(f"{described(entry)} comes to {registry.folder_of(entry)}")
     with ProgressLine(console) as line:
-        path = ensure(registry, entry.name, line)
+        path = ensure(registry, entry if entry.files else entry.name, line)
     console.messages.note(f"{entry.name} is ready: {path}")
     origin = origin_of(path)
     if origin is not None and not origin.checked:

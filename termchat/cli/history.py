@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..registry import model_title
+from ..resolved_model import model_title
 from ..sanitize import one_line
 from ..units import date
 from .console import Console

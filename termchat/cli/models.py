@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import units
+from ..hub.name import PREFIX
 from .console import Console
-from .errors import FAILED, OK
-from .options import CommandGroup, complete_model, json_option
+from .errors import FAILED, OK, CliError
+from .options import CommandGroup, complete_model, json_option, option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..registry import ModelStatus, Registry
+    from ..model_entry import ModelEntry
+    from ..registry import Registry
+    from ..resolved_model import ModelStatus
 
 
 @click.group(cls=CommandGroup)
@@ -52,20 +55,25 @@ def list_models(console: Console, as_json: bool) -> None:
 
 @models.command("pull")
 @click.argument("name", shell_complete=complete_model)
+@option("Model", "-y", "--yes", is_flag=True, help="Download a model of the Hub without asking.")
 @json_option
 @click.pass_obj
-def pull_model(console: Console, name: str, as_json: bool) -> None:
+def pull_model(console: Console, name: str, yes: bool, as_json: bool) -> None:
     """Download a model, or check one that is here; an interrupted download goes on where it stopped.
 
-    A model that is damaged is brought again.
+    NAME is one of `termchat models list`, or hf:OWNER/REPOSITORY[:Q4_K_M|FILE|REVISION] for any model of the
+    Hugging Face Hub: size and licence are shown before it comes. A model that is damaged is brought again.
     """
     from .download import check, download, repair
 
     registry = load_registry(console)
-    status = registry.show(name)
+    status = _newest(console, registry, name) if name.startswith(PREFIX) else registry.show(name)
     if status.path is None:
+        if name.startswith(PREFIX) and not yes:
+            _agreed(console, status.entry)
         download(console, registry, status.entry)
     else:
+        name = status.entry.name
         checked = check(console, registry, name)
         if checked.state == "damaged":
             console.messages.note(f"{name} is damaged: {checked.reason}; it is brought again")
@@ -73,7 +81,33 @@ def pull_model(console: Console, name: str, as_json: bool) -> None:
         elif not as_json:
             console.output.write(f"{name} is here already, {checked.reason}: {status.path}\n")
     if as_json:
-        console.print_json(registry.show(name).as_dict())
+        console.print_json(registry.show(status.entry.name).as_dict())
+
+
+def _newest(console: Console, registry: Registry, name: str) -> ModelStatus:
+    """What a name of the Hub means now, there, and how much of it is here."""
+    from ..download import DownloadError
+    from .download import look_up
+
+    try:
+        return registry.status(look_up(console, registry, name))
+    except DownloadError as error:
+        status = registry.show(name)
+        if status.path is None:
+            raise
+        console.messages.note(f"{name} cannot be looked up, so it is only checked: {error}")
+        return status
+
+
+def _agreed(console: Console, entry: ModelEntry) -> None:
+    """Ask whether a model of the Hub is wanted. CliError: nobody is there, or it is not."""
+    from .download import described
+
+    if console.stdin_kind == "terminal" and console.messages.is_terminal:
+        if console.ask(f"Download {described(entry)}?"):
+            return
+        raise CliError("model_not_downloaded", f"the model {entry.name} was not wanted")
+    raise CliError("model_not_downloaded", f"{described(entry)} is not downloaded; add --yes to download it")
 
 
 @models.command("show")
@@ -98,7 +132,9 @@ def show_model(console: Console, name: str, as_json: bool) -> None:
 @click.pass_obj
 def remove_model(console: Console, name: str, as_json: bool) -> None:
     """Delete a downloaded model from this machine; files of your own are never touched."""
-    freed = load_registry(console).remove(name)
+    from ..removal import remove
+
+    freed = remove(load_registry(console), name)
     if as_json:
         console.print_json({"name": name, "freed": freed})
     else:

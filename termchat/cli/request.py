@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from ..errors import UserError
 from ..messages import StoredConversation
-from ..registry import Registry, RegistryError
+from ..registry import Registry
+from ..registry_errors import RegistryError
 from .console import Console
 from .recording import Recording
 

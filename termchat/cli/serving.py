@@ -15,7 +15,7 @@ from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 from ..collector import resume_collector
 from ..files import PathError
 from ..logs import start_logging
-from ..registry import ResolvedModel
+from ..resolved_model import ResolvedModel
 from ..sampling import sampling_params
 from ..setup import Setup, engine_config
 from ..thinking import ThinkingStyle, thinking_style
@@ -25,6 +25,11 @@ from .errors import CliError, engine_failure
 
 if TYPE_CHECKING:
     from engine import Engine
+
+PATIENCE_SECONDS = 1.0
+"""After so long a load says how far it is."""
+
+REDRAW_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,33 @@ def warn_if_slow(console: Console, served: Serving) -> None:
 
 
 @asynccontextmanager
+async def _showing_progress(console: Console, engine: Engine, name: str) -> AsyncIterator[None]:
+    """On a terminal, a line that says how much of the model is loaded, if that takes long."""
+    import asyncio  # by now the engine has it
+
+    shown = False
+
+    async def show() -> None:
+        nonlocal shown
+        await asyncio.sleep(PATIENCE_SECONDS)
+        while True:
+            shown = True
+            console.messages.progress(f"loading {name}: {engine.snapshot().loaded:.0%}")
+            await asyncio.sleep(REDRAW_SECONDS)
+
+    if not console.messages.is_terminal:
+        yield
+        return
+    task = asyncio.create_task(show())
+    try:
+        yield
+    finally:
+        task.cancel()
+        if shown:
+            console.messages.progress("")
+
+
+@asynccontextmanager
 async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
     """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
 
@@ -132,7 +164,9 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
         stack.enter_context(console.signals.calling(console.signals.leave_at_once))
         try:
-            engine = await stack.enter_async_context(AsyncEngine(choice.config))
+            engine = AsyncEngine(choice.config)
+            async with _showing_progress(console, engine, choice.model.name):
+                await stack.enter_async_context(engine)
             load_ms = (time.perf_counter() - started) * 1e3
             variables = choice.model.template_vars
             thinking = await thinking_style(engine, variables) if chat else ThinkingStyle()

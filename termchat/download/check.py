@@ -14,10 +14,19 @@ from typing import Literal, NamedTuple
 from .. import units
 from ..errors import UserError
 from ..files import TextError, read_text, write_private
-from ..registry import NotDownloadedError, Registry, ResolvedModel
+from ..hub.listing import HubFile
+from ..model_entry import ModelEntry
+from ..registry import Registry
+from ..registry_errors import NotDownloadedError
+from ..resolved_model import ResolvedModel
 from .errors import DownloadError
-from .part import sha256_of
+from .part import git_blob_of, sha256_of
 from .progress import Meter, ProgressCallback
+
+State = Literal["verified", "damaged", "unknown"]
+
+_NAMED = 4
+"""Damaged files that are named."""
 
 
 class Checked(NamedTuple):
@@ -27,7 +36,7 @@ class Checked(NamedTuple):
     """
 
     path: Path
-    state: Literal["verified", "damaged", "unknown"]
+    state: State
     reason: str
 
 
@@ -39,32 +48,67 @@ class Origin(NamedTuple):
 
 
 def check(registry: Registry, name: str, progress: ProgressCallback | None = None) -> Checked:
-    """Read a model's file and compare. UnknownModelError, NotDownloadedError; DownloadError: unreadable."""
+    """Read a model's files and compare. UnknownModelError, NotDownloadedError; DownloadError: unreadable."""
     entry = registry.entry(name)
-    target = registry.target(entry)
-    path = registry.path_of(entry)
-    if path is None:
-        if target is None or not os.path.isfile(target):
+    path, target = registry.path_of(entry), registry.target(entry)
+    files = registry.files_of(entry)
+    if path is None or path == target:
+        if target is None or not any(map(os.path.isfile, files)):
             raise NotDownloadedError(registry.absent(entry), entry)
-        path = target
+        return _check_parts(entry, files, target, Meter(progress))
     if os.path.isdir(path):
         return Checked(path, "unknown", "a folder has nothing to be checked against")
-    origin = origin_of(path) if path == target else None
-    expected = entry.sha256 or (origin.sha256 if origin is not None else None)
+    known = HubFile(path.name, entry.size, entry.sha256)
+    state, reason = _check_file(path, known, None, Meter(progress))
+    return Checked(path, state, reason)
+
+
+def _check_parts(entry: ModelEntry, files: list[Path], target: Path, meter: Meter) -> Checked:
+    """The worst of the files of a download; what is damaged is named."""
+    found: list[tuple[State, str]] = []
+    for file, part in zip(files, entry.parts, strict=True):
+        state, reason = _check_file(file, part, origin_of(file), meter)
+        found.append((state, reason if len(files) == 1 or state == "verified" else f"{file.name}: {reason}"))
+    for worst in ("damaged", "unknown"):
+        reasons = [reason for state, reason in found if state == worst]
+        if reasons:
+            return Checked(target, worst, "; ".join(reasons[:_NAMED]))
+    return Checked(
+        target, "verified", found[0][1] if len(files) == 1 else f"all {len(files)} files are right"
+    )
+
+
+def _check_file(file: Path, known: HubFile, origin: Origin | None, meter: Meter) -> tuple[State, str]:
+    expected = known.sha256 or (origin.sha256 if origin is not None and known.blob is None else None)
     try:
-        size = path.stat().st_size
-        if entry.size is not None and size != entry.size:
-            said = f"it has {units.size(size)}, not {units.size(entry.size)}"
-            return Checked(path, "damaged", said)
+        if not os.path.isfile(file):
+            return "damaged", "it is not there"
+        size = file.stat().st_size
+        if known.size is not None and size != known.size:
+            return "damaged", f"it has {units.size(size)}, not {units.size(known.size)}"
+        if expected is None and known.blob is not None:
+            right = git_blob_of(file) == known.blob
+            return (
+                ("verified", "it is as listed") if right else ("damaged", "it is not the file that is listed")
+            )
         if expected is None:
-            return Checked(path, "unknown", "nothing is known of it to check it against")
-        found = sha256_of(path, Meter(progress))
+            return "unknown", "nothing is known of it to check it against"
+        found = sha256_of(file, meter)
     except OSError as error:
-        raise DownloadError(f"cannot read {path}: {error.strerror}") from error
+        raise DownloadError(f"cannot read {file}: {error.strerror}") from error
     if found != expected:
-        return Checked(path, "damaged", f"its sha256 is {found}, not {expected}")
-    reason = "its sha256 is right" if entry.sha256 else "it is as it came"
-    return Checked(path, "verified", reason)
+        return "damaged", f"its sha256 is {found}, not {expected}"
+    return "verified", "its sha256 is right" if known.sha256 else "it is as it came"
+
+
+def damaged_parts(registry: Registry, entry: ModelEntry, meter: Meter) -> list[int]:
+    """Which of a download's files are not what they must be. DownloadError."""
+    files = registry.files_of(entry)
+    return [
+        number
+        for number, (file, part) in enumerate(zip(files, entry.parts, strict=True))
+        if _check_file(file, part, origin_of(file), meter)[0] == "damaged"
+    ]
 
 
 def mend(registry: Registry, model: ResolvedModel) -> str | None:

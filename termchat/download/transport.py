@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_S = 10.0
+ANSWER_S = 20.0
+LARGEST_ANSWER = 16 << 20
 _REDIRECTS = 10
 _AHEAD = 32  # chunks that wait to be written, 64 KiB each at most
 
@@ -70,6 +72,22 @@ def open_body(
         if etag is not None and not etag.startswith("W/"):  # weak tags may not be used (RFC 9110, 13.1.5)
             asked["If-Range"] = etag
     return _Exchange(url, asked, timeout, beat).body()
+
+
+def read_answer(url: str, headers: Mapping[str, str], beat: Callable[[], object] = lambda: None) -> bytes:
+    """A short answer, whole. beat: as for `open_body`. TransferError (StatusError), DownloadError."""
+    body = open_body(url, headers, 0, None, ANSWER_S, beat)
+    try:
+        answer = bytearray()
+        while data := body.read():
+            answer += data
+            if len(answer) > LARGEST_ANSWER:
+                raise TransferError(f"the answer has more than {LARGEST_ANSWER} bytes", ValueError(), url=url)
+        if body.total is not None and len(answer) < body.total:
+            raise TransferError("the connection ended in the middle of the answer", OSError(), url=url)
+    finally:
+        body.close()
+    return bytes(answer)
 
 
 class _Exchange:

@@ -44,7 +44,8 @@ from .terminal.typeahead import TypeAhead
 if TYPE_CHECKING:
     from engine import EngineConfig, MemoryPlan
 
-    from ..registry import Registry, ResolvedModel
+    from ..registry import Registry
+    from ..resolved_model import ResolvedModel
 
 log = logging.getLogger(__name__)
 

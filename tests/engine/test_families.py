@@ -126,7 +126,7 @@ def write_folder(folder: Path, **changes: Any) -> Path:
     values: dict[str, np.ndarray] = {}
     spec = declared_spec(folder)
     for entry in tensor_specs(EVERYTHING, spec, "huggingface"):
-        shape = (entry.stored_rows, *entry.shape[1:])
+        shape = entry.stored_shape
         spread = 0.3 if entry.is_matrix or entry.role.endswith("bias") else 0.5
         values[entry.stored_name] = (spread * rng.standard_normal(shape)).astype(np.float32)
     safetensors.numpy.save_file(values, folder / "model.safetensors")
@@ -309,7 +309,8 @@ def test_every_family_is_well_formed() -> None:
     for family in families.discover():
         claimed += (*family.model_types, *(f"{name} in GGUF" for name in family.architectures))
         assert NAMES.keys() - family.names.keys() <= {"attention_norm", "mlp_norm", *ATTENTION_BIASES}
-        assert {role for role in family.names if role.endswith("_bias")} >= {
+        of_experts = family.mixture.names if family.mixture else {}
+        assert {role for role in (*family.names, *of_experts) if role.endswith("_bias")} >= {
             *family.biases,
             *(role for roles in family.bias_options.values() for role in roles),
         }

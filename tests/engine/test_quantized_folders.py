@@ -13,7 +13,7 @@ import safetensors.numpy
 from engine.loading.checkpoint import open_checkpoint
 from engine.types import EngineError
 from kernels.stored import canonical
-from kernels.weights import dequantize
+from kernels.weights import FORMATS, dequantize
 
 WIDTH, FEED_FORWARD = 64, 128
 CONFIG = {
@@ -181,9 +181,11 @@ def test_values_are_those_that_the_method_defines(method: str, tmp_path: Path) -
     quantization, encode = METHODS[method]
     meant = write(tmp_path, quantization, encode)
     label, format = check(tmp_path, meant)
+    bits = 8 if "8 bits" in method or "int8" in method or "naive" in method else 5 if "zero" in method else 4
+    bits = 5 if "awq" in method else bits
+    assert FORMATS[format].bits == bits
     assert label.startswith({"g": "GPTQ", "a": "AWQ", "c": "compressed"}[method[0]])
     check(tmp_path, meant, "none")
-    print(method, format)
 
 
 def test_int8_of_bitsandbytes(tmp_path: Path) -> None:
@@ -195,7 +197,78 @@ def test_int8_of_bitsandbytes(tmp_path: Path) -> None:
         )[:, None]
 
     meant = write(tmp_path, {"quant_method": "bitsandbytes", "load_in_8bit": True}, encode)
-    check(tmp_path, meant)
+    assert check(tmp_path, meant) == ["bitsandbytes int8", "q8_64"]
+
+
+# Appendix E of the paper.
+NF4 = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+        *(-0.18477343022833334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+        *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
+        *(0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
+FOUR_BITS = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+
+
+def nf4(nested, kind="nf4"):
+    """Codes of nf4, and the values that they and their blocks' magnitudes stand for."""
+
+    def encode(rows, columns):
+        levels = RNG.integers(0, 16, (rows, columns))
+        pairs = levels.reshape(-1, 2)
+        blocks = rows * columns // 64
+        state = {"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [rows, columns]}
+        parts = {"weight": (pairs[:, :1] << 4 | pairs[:, 1:]).astype(np.uint8), "weight.quant_map": NF4}
+        if nested:
+            numbers = RNG.integers(0, 256, blocks).astype(np.uint8)
+            table = np.sort(RNG.uniform(-1, 1, 256)).astype(np.float32)
+            outer = RNG.uniform(0.01, 0.1, -(-blocks // 256)).astype(np.float32)
+            magnitudes = table[numbers] * np.repeat(outer, 256)[:blocks] + np.float32(0.25)
+            parts |= {
+                "weight.absmax": numbers,
+                "weight.nested_absmax": outer,
+                "weight.nested_quant_map": table,
+            }
+            state |= {"nested_blocksize": 256, "nested_offset": 0.25, "nested_dtype": "float32"}
+        else:
+            magnitudes = parts["weight.absmax"] = RNG.uniform(0.1, 1, blocks).astype(np.float32)
+        text = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        parts[f"weight.quant_state.bitsandbytes__{kind}"] = text
+        return parts, NF4[levels] * np.repeat(magnitudes, 64).reshape(rows, columns)
+
+    return encode
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_4_bits_of_bitsandbytes(nested: bool, tmp_path: Path) -> None:
+    """Exact as floats; products take the table in steps of 1 / 127."""
+    meant = write(tmp_path, FOUR_BITS, nf4(nested))
+    check(tmp_path, meant, "none")
+    tensors = open_checkpoint(tmp_path).tensors
+    for role, values in meant.items():
+        found = tensors.get(f"0.{role}")
+        assert found.format == "nf4"
+        peaks = np.abs(values).reshape(-1, 64).max(axis=1)
+        off = np.abs(dequantize(found) - values).reshape(-1, 64).max(axis=1)
+        assert (
+            off <= 0.004 * peaks / np.abs(NF4).max() + 0.004 * np.abs(found.scales.reshape(-1)) * 127
+        ).all()
+    assert tensors.label() == "bitsandbytes nf4"
+
+
+def test_other_4_bits_of_bitsandbytes_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, FOUR_BITS, nf4(False, "fp4"))
+    assert "'fp4', which are not supported (nf4 is)" in refuse(tmp_path)
+    encode = nf4(True)
+    write(
+        tmp_path,
+        FOUR_BITS,
+        lambda r, c: ({k: v for k, v in encode(r, c)[0].items() if "nested_a" not in k}, None),
+    )
+    assert ".nested_absmax is missing" in refuse(tmp_path)
 
 
 def test_columns_in_the_order_of_activations_are_refused(tmp_path: Path) -> None:

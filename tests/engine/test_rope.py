@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
-from engine.models.rope import attention_factor, frequencies, rotation_tables
-from engine.models.spec import RopeSpec
+from engine.loading.fields import Fields
+from engine.loading.folder_spec import read_config
+from engine.models.rope import Rotations, attention_factor, frequencies, rotation_tables
+from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 
 LLAMA3 = RopeSpec(
     base=500000.0, scaling="llama3", factor=8.0, original_context=8192, low_factor=1.0, high_factor=4.0
@@ -89,6 +94,15 @@ CASES = [
             "attention_factor": 1.25,
         },
     ),
+    (
+        RopeSpec(scaling="yarn", factor=32.0, original_context=4096, truncated=False),
+        {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "truncate": False,
+        },
+    ),
 ]
 
 
@@ -107,6 +121,45 @@ def test_frequencies_equal_transformers(rope: RopeSpec, parameters: dict, head_d
     expected, factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, device="cpu")
     assert frequencies(rope, head_dim) == pytest.approx(expected.double().numpy(), rel=2e-5)
     assert attention_factor(rope) == pytest.approx(factor, rel=1e-12)
+
+
+@pytest.mark.parametrize("context", [4096, 4097])
+def test_B093_longrope_goes_by_the_length_that_texts_may_reach(context: int) -> None:
+    long, short = ([step * (1.0 + i) for i in range(32)] for step in (2.0, 1.0))
+    parameters = {"rope_type": "longrope", "long_factor": long, "short_factor": short}
+    config = LlamaConfig(
+        hidden_size=256,
+        num_attention_heads=4,
+        max_position_embeddings=65536,
+        rope_parameters={
+            "rope_theta": 10000.0,
+            "original_max_position_embeddings": 4096,
+            **parameters,
+        },
+    )
+    expected, factor = ROPE_INIT_FUNCTIONS["longrope"](config, device="cpu", seq_len=context)
+    spec = read_config(Fields(Path("config.json"), {**config.to_dict(), "model_type": "llama"})).spec
+    (rope,) = spec.ropes
+    assert rope.scaling == "longrope"
+    assert frequencies(rope.within(context), 64) == pytest.approx(expected.double().numpy(), rel=2e-5)
+    assert attention_factor(rope.within(context)) == pytest.approx(factor, rel=1e-12)
+    tables = Rotations(replace(spec, context_length=context), 100).tables[rope]
+    tables.reach(100)
+    angles = 99 * frequencies(rope.within(context), 64)
+    assert tables.cos[99] == pytest.approx(np.cos(angles) * factor, abs=1e-6)
+
+
+def test_queries_have_a_temperature_that_grows_with_their_position_and_keys_have_none() -> None:
+    rope = RopeSpec(temperature=0.3, original_context=100)
+    layers = (LayerSpec(None, rope),)
+    spec = ModelSpec("x", layers, 8, 1, 1, 8, 8, 8, context_length=3000, norm_eps=1e-5)
+    assert spec.ropes == (rope, rope.of_keys)
+    positions = torch.arange(3000)
+    queries, keys = (rotation_tables(each, 8, 3000) for each in spec.ropes)
+    expected = get_llama_4_attn_scale(positions[None], 0.3, 100)[0, 0].numpy()
+    assert np.hypot(*queries) == pytest.approx(np.broadcast_to(expected, (3000, 4)), rel=1e-6)
+    plain = rotation_tables(RopeSpec(), 8, 3000)
+    assert all(np.array_equal(a, b) for a, b in zip(keys, plain, strict=True))
 
 
 def test_yarn_scales_queries_and_keys() -> None:

@@ -184,7 +184,7 @@ def test_frequency_factors() -> None:
 
 
 def test_what_is_not_supported_is_refused_by_name() -> None:
-    assert "llama.expert_count" in refuse(file(sizes={"expert_count": 8}))
+    assert "llama.expert_group_count" in refuse(file(sizes={"expert_group_count": 8}))
     assert "llama.attention.causal" in refuse(file(sizes={"attention.causal": False}))
     assert "sliding_window_pattern" in refuse(file(sizes={"attention.sliding_window_pattern": [True] * 3}))
     assert "split.count is 3" in refuse(file(**{"split.count": 3}))

@@ -9,24 +9,36 @@ import numpy as np
 from engine.models.families import llama
 from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
-from kernels.weights import FORMATS, Packed, Plain, Weight
+from kernels.weights import BLOCKS, FORMATS, MADE, Packed, Plain, Weight, group_count
+from stored_blocks import random_blocks
 
 
 def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) -> Packed:
-    """A matrix of random codes."""
+    """A matrix of random codes, in a format that values are quantized to."""
     format = FORMATS[form]
     grid = rows, -(-columns // format.group)
-    scales = (rng.random(grid, np.float32) * (0.3 / format.top)).astype(np.float16)
+    scales = (rng.random(grid, np.float32) * (0.3 / format.top)).astype(format.scale_type)
     least, most = np.iinfo(format.dtype).min, np.iinfo(format.dtype).max
-    codes = rng.integers(least, most + 1, (*grid, format.code_bytes)).astype(format.dtype)
+    codes = rng.integers(least, most + 1, (rows, group_count(columns), format.code_bytes)).astype(
+        format.dtype
+    )
     minima = (scales * np.float16(-(format.top // 2))).astype(np.float16) if format.minima else None
     return Packed(form, (rows, columns), codes, scales, minima)
 
 
+def fitting(form: str, columns: int) -> int:
+    """The least number of columns from this one on that a matrix in a format can have."""
+    unit = 1 if form in MADE or not FORMATS[form].packed else FORMATS[form].columns
+    return -(-columns // unit) * unit
+
+
 def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, scale: float = 0.1) -> Weight:
     """A matrix in a format; scale: standard deviation of plain values."""
-    if FORMATS[form].packed:
+    if form in MADE:
         return random_packed(rng, form, rows, columns)
+    if FORMATS[form].packed:
+        type = next(type for type, block in BLOCKS.items() if block.format == form)
+        return random_blocks(rng, type, rows, columns)
     values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(scale)
     if form == "bf16":
         return Plain((values.view(np.uint32) >> 16).astype(np.uint16), "bf16")

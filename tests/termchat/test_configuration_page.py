@@ -10,7 +10,8 @@ import pytest
 from engine import EngineConfig
 from termchat.config import Config
 from termchat.download.errors import CA_VARIABLES
-from termchat.registry_file import MODEL_KEYS, SOURCE_KEYS, ModelEntry, read_registries
+from termchat.model_entry import ModelEntry
+from termchat.registry_file import MODEL_KEYS, SOURCE_KEYS, read_registries
 from termchat.settings import ENGINE, OPTIONS, SAMPLING, allowed, help_of
 from termchat.themes import TABLES
 
@@ -73,7 +74,8 @@ def test_the_example_of_models_is_one(tmp_path: Path) -> None:
     assert found.default == "mine"
     entry = found.entries["mine"]
     assert len(entry.sources) == len(SOURCE_KEYS)
-    assert {*MODEL_KEYS, "name"} == {field.name for field in fields(ModelEntry)}
+    derived = {"name", "part_sha256", "files", "folder"}
+    assert {*MODEL_KEYS, *derived} == {field.name for field in fields(ModelEntry)}
     for name in MODEL_KEYS.keys() - {"sources"}:
         assert re.search(rf"^{name} = ", EXAMPLES[1], re.MULTILINE), name
 

@@ -22,9 +22,10 @@ import pytest
 
 from termchat.download import DownloadError, Progress, ensure
 from termchat.download.part import Remote
+from termchat.model_entry import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
 from termchat.paths import Paths
-from termchat.registry import NotDownloadedError, Registry
-from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry, PyPISource, Source
+from termchat.registry import Registry
+from termchat.registry_errors import NotDownloadedError
 
 DATA = random.Random(11).randbytes(400_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -302,7 +303,7 @@ def test_eight_processes_that_want_it_at_once_fetch_it_once(site: Site, paths: P
     site.cut[address] = [100_000, 100_000]
     code = (
         "import sys, json, pathlib; from termchat.registry import Registry\n"
-        "from termchat.registry_file import HuggingFaceSource, ModelEntry\n"
+        "from termchat.model_entry import HuggingFaceSource, ModelEntry\n"
         "from termchat.download import ensure\n"
         "models, sha, size = sys.argv[1], sys.argv[2], int(sys.argv[3])\n"
         "source = HuggingFaceSource('owner/repo', 'm.gguf', 'v1')\n"

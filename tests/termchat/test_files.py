@@ -27,6 +27,7 @@ from termchat.files import (
 from termchat.paths import Paths
 from termchat.registry import Registry
 from termchat.registry_file import read_registries
+from termchat.removal import remove
 from termchat.themes import load_themes
 from termchat.tui.conversations import attachments
 
@@ -186,7 +187,7 @@ def test_N022_without_locks_a_model_is_removed(no_locks: None, tmp_path: Path) -
     folder = paths.models / "smollm2-135m"
     folder.mkdir(parents=True)
     (folder / "m.gguf.part").write_bytes(b"abc")
-    assert registry.remove("smollm2-135m") == 3
+    assert remove(registry, "smollm2-135m") == 3
 
 
 def test_N022_a_writer_whose_lock_cannot_be_seen_counts_as_alive(no_locks: None, tmp_path: Path) -> None:

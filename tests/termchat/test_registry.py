@@ -9,9 +9,13 @@ import pytest
 
 from engine import SamplingParams
 from termchat.files import open_private, try_lock
+from termchat.model_entry import HuggingFaceSource, LocalSource, PyPISource
 from termchat.paths import Paths, data_file
-from termchat.registry import NotDownloadedError, Registry, RegistryError, UnknownModelError, model_title
-from termchat.registry_file import HuggingFaceSource, LocalSource, PyPISource, read_registries
+from termchat.registry import Registry
+from termchat.registry_errors import NotDownloadedError, RegistryError, UnknownModelError
+from termchat.registry_file import read_registries
+from termchat.removal import remove
+from termchat.resolved_model import model_title
 from termchat.settings import SAMPLING
 
 SHA = "ab" * 32
@@ -93,8 +97,8 @@ def test_a_file_that_cannot_be_read_is_a_warning(paths: Paths) -> None:
         (own("x", "size = -1"), "size must be a number of bytes above 0, not -1"),
         (own("x", "size = true"), "size must be a number of bytes above 0, not True"),
         (own("x", "description = 3"), "description must be a text, not 3"),
-        (own("x", 'quantization = "int3"'), "quantization must be one of auto, none, int8, int4, not 'int3'"),
-        (own("x", 'quantization = "nf4"'), "quantization must be one of auto, none, int8, int4, not 'nf4'"),
+        (own("x", 'quantization = "int3"'), "one of auto, none, int8, int4, nf4, not 'int3'"),
+        (own("x", 'quantization = "nf5"'), "one of auto, none, int8, int4, nf4, not 'nf5'"),
         (own("x", "sampling = 3"), "sampling must be a table, not 3"),
         (own("x", "sampling = { temperature = -1 }"), r"temperature must be in \[0, inf\), not -1"),
         (own("x", "sampling = { temprature = 1 }"), "'temprature' is ignored; did you mean 'temperature'"),
@@ -193,7 +197,7 @@ def test_a_file_of_the_users_own(paths: Paths, tmp_path: Path) -> None:
     (paths.config / "own.gguf").write_bytes(b"x")
     assert registry.resolve("mine").path == paths.config / "own.gguf"
     with pytest.raises(RegistryError, match="it is your own file"):
-        registry.remove("mine")
+        remove(registry, "mine")
     assert (paths.config / "own.gguf").exists()
 
 
@@ -211,11 +215,11 @@ def test_list_and_show_and_remove(paths: Paths) -> None:
     assert shown["name"] == "tiny"
     assert shown["path"] == str(folder / "m.gguf")
     assert (shown["size"], shown["licence"], shown["sources"]) == (4, "MIT", ["Hugging Face o/r, m.gguf"])
-    assert registry.remove("tiny") == 9
+    assert remove(registry, "tiny") == 9
     with pytest.raises(RegistryError, match="it is not downloaded"):
-        registry.remove("tiny")
+        remove(registry, "tiny")
     with pytest.raises(UnknownModelError):
-        registry.remove("unknown")
+        remove(registry, "unknown")
 
 
 def test_a_model_that_is_being_downloaded_is_not_removed(paths: Paths) -> None:
@@ -226,9 +230,9 @@ def test_a_model_that_is_being_downloaded_is_not_removed(paths: Paths) -> None:
     fd = open_private(folder / ".lock", os.O_RDWR)
     assert try_lock(fd)
     with pytest.raises(RegistryError, match="another termchat is downloading it"):
-        registry.remove("tiny")
+        remove(registry, "tiny")
     os.close(fd)
-    assert registry.remove("tiny") == 2
+    assert remove(registry, "tiny") == 2
 
 
 def test_a_missing_built_in_file_is_a_warning(tmp_path: Path) -> None:
@@ -269,4 +273,4 @@ def test_a_folder_that_may_not_be_looked_into_has_no_model(
         monkeypatch.setattr(os, name, forbidden)
     assert [status.path for status in registry.list_models()] == [None] * len(registry.entries)
     with pytest.raises(RegistryError, match=r"cannot remove the model tiny: .*Permission denied"):
-        registry.remove("tiny")
+        remove(registry, "tiny")

@@ -240,16 +240,22 @@ std::string interface() {
     };
 #define KIND(name) figures("OpKind." #name, {(int)OpKind::name});
 #define GATE(name) figures("Gate." #name, {(int)Gate::name});
-#define PACKED(name, ...) figures("Format." #name, {(int)Format::name, __VA_ARGS__});
+#define SCALE(name, ...) figures("Scales." #name, {(int)Scales::name, __VA_ARGS__});
+#define TABLE(name, ...) figures("Table." #name, {(int)Table::name, __VA_ARGS__});
+#define PACKED(name, bits, run, scales, minima, low, table)                                        \
+    figures("Format." #name, {(int)Format::name, bits, run, (int)Scales::scales, minima, low, (int)Table::table, \
+                              (int)sizeof(TileOf<Format::name>)});
 #define PLAIN(name, type) figures("Format." #name, {(int)Format::name, 8 * (int)sizeof(type)});
 #define CACHE(name, values, scale) \
     figures("CacheFormat." #name, {(int)CacheFormat::name, (int)sizeof(TileOf<Format::values>::Value), scale});
 #define STORED(name, values, bytes, format) \
     figures("Stored." #name, {(int)Stored::name, values, bytes, (int)Format::format});
     figures("kMostHeadDim", {kMostHeadDim});
-    OP_KINDS(KIND) GATES(GATE) PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN) CACHE_FORMATS(CACHE) STORED_TYPES(STORED)
+    OP_KINDS(KIND) GATES(GATE) SCALE_KINDS(SCALE) TABLES(TABLE) PACKED_FORMATS(PACKED) PLAIN_FORMATS(PLAIN) CACHE_FORMATS(CACHE) STORED_TYPES(STORED)
 #undef KIND
 #undef GATE
+#undef SCALE
+#undef TABLE
 #undef PACKED
 #undef PLAIN
 #undef CACHE

@@ -1,6 +1,7 @@
-// Products of one weight tile with a row, for AVX2: the eight outputs of a half tile at a time.
+// Products of one group of a weight tile with a row, for AVX2: the eight outputs of a half tile at a time.
 #pragma once
 
+constexpr bool kUnrolled = true;  // whether loops over rows are
 constexpr int kParts = 2;
 using Part = __m256;
 INLINE Part& part_of(Vec& acc, int part) { return part ? acc.hi : acc.lo; }
@@ -8,6 +9,7 @@ INLINE Part splat_part(float x) { return _mm256_set1_ps(x); }
 INLINE Part load_part(const uint16_t* halves, int part) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(halves + 8 * part)));
 }
+INLINE Part load_part(const float* p, int part) { return _mm256_loadu_ps(p + 8 * part); }
 
 INLINE __m256i broadcast4(const int8_t* p) {
     int32_t four;
@@ -17,43 +19,75 @@ INLINE __m256i broadcast4(const int8_t* p) {
 
 INLINE __m256i widen_pairs(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
-// Integers of a half tile: i holds inputs 4 i to 4 i + 3 of 8 outputs.
+// Integers of a group of a half tile: i holds inputs 4 i to 4 i + 3 of 8 outputs.
 struct Codes {
     __m256i v[8];
 };
 
+// Those of more than seven bits would saturate as unsigned factors, so they are made signed.
 template <class Tile>
-INLINE Codes unpack(const Tile& w, int part) {
-    const __m256i nibble = _mm256_set1_epi8(15), low = _mm256_set1_epi8(Tile::kLow);
-    const auto* bytes = (const __m256i*)(w.codes + 32 * part);  // every other one is of this part
+constexpr bool kSigned = Tile::most() > 127;
+
+typedef uint16_t Shorts __attribute__((vector_size(32)));
+
+// Vector i of a plane of B bits, as fields that begin at bit `At` of each byte.
+template <int B, int At>
+INLINE __m256i fields(const uint8_t* plane, int i) {
+    __m256i v = _mm256_loadu_si256((const __m256i*)(plane + 64 * (i % B)));
+    if constexpr (B == 8) return v;
+    int shift = i / B * B - At;  // to the right
+    if (shift > 0) v = (__m256i)((Shorts)v >> shift);
+    if (shift < 0) v = (__m256i)((Shorts)v << -shift);
+    return _mm256_and_si256(v, _mm256_set1_epi8(((1 << B) - 1) << At));
+}
+
+template <class Tile>
+INLINE Codes unpack(const Tile& w, int group, int part) {
+    const uint8_t* codes = w.codes[group] + 32 * part;  // every other 32 bytes are of this part
     Codes c;
-    if constexpr (Tile::kBits == 4) {
-        for (int i = 0; i < 4; i++) {
-            __m256i pair = _mm256_loadu_si256(bytes + 2 * i);
-            c.v[i] = _mm256_and_si256(pair, nibble);
-            c.v[i + 4] = _mm256_and_si256(_mm256_srli_epi16(pair, 4), nibble);
-        }
-    } else {
-        static_assert(Tile::kBits == 8, "how are these unpacked?");
-        for (int i = 0; i < 8; i++) c.v[i] = _mm256_loadu_si256(bytes + 2 * i);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        c.v[i] = fields<Tile::kLowBits, 0>(codes, i);
+        if constexpr (Tile::kHighBits > 0)
+            c.v[i] = _mm256_or_si256(c.v[i], fields<Tile::kHighBits, Tile::kLowBits>(codes + 64 * Tile::kLowBits, i));
     }
-    for (int i = 0; i < 8 && Tile::kLow; i++) c.v[i] = _mm256_add_epi8(c.v[i], low);
+    const __m256i low = _mm256_set1_epi8((char)Tile::kLow);
+    if constexpr (Tile::kTable) {
+        __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)Tile::table()));
+        if constexpr (!kSigned<Tile>) entries = _mm256_sub_epi8(entries, low);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) c.v[i] = _mm256_shuffle_epi8(entries, c.v[i]);
+    } else if constexpr (kSigned<Tile>) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) c.v[i] = _mm256_add_epi8(c.v[i], low);
+    }
     return c;
 }
 
-// Codes from 0 to 15 and activations up to 127: eight sums of two products stay below 2^15.
-INLINE __m256i dot_small(const Codes& codes, const int8_t* x) {
-    __m256i pairs = _mm256_maddubs_epi16(codes.v[0], broadcast4(x));
-    for (int i = 1; i < 8; i++)
-        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes.v[i], broadcast4(x + 4 * i)));
-    return widen_pairs(pairs);
+// Of the vectors First to First + Count, with integers from 0 to Most and activations up to 127: sums of two products are
+// added up as long as they stay below 2^15.
+template <int Most, int First, int Count>
+INLINE __m256i dot_unsigned(const Codes& codes, const int8_t* x) {
+    constexpr int fitting = 32767 / (2 * 127 * Most), run = fitting < Count ? fitting >= 4 ? 4 : fitting >= 2 ? 2 : 1 : Count;
+    __m256i total = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int first = First; first < First + Count; first += run) {
+        __m256i pairs = _mm256_maddubs_epi16(codes.v[first], broadcast4(x + 4 * first));
+#pragma GCC unroll 8
+        for (int i = first + 1; i < first + run; i++)
+            pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes.v[i], broadcast4(x + 4 * i)));
+        total = _mm256_add_epi32(total, widen_pairs(pairs));
+    }
+    return total;
 }
 
 // Code + 128 against activations would saturate maddubs; |code| x (sign of the code on the activation) cannot, as
 // activations never reach -128.
-INLINE __m256i dot_any(const Codes& codes, const int8_t* x) {
+template <int First, int Count>
+INLINE __m256i dot_signed(const Codes& codes, const int8_t* x) {
     __m256i total = _mm256_setzero_si256();
-    for (int i = 0; i < 8; i++) {
+#pragma GCC unroll 8
+    for (int i = First; i < First + Count; i++) {
         __m256i signed_x = _mm256_sign_epi8(broadcast4(x + 4 * i), codes.v[i]);
         __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes.v[i]), signed_x);
         total = _mm256_add_epi32(total, widen_pairs(pairs));
@@ -61,13 +95,22 @@ INLINE __m256i dot_any(const Codes& codes, const int8_t* x) {
     return total;
 }
 
-template <class Tile, int Planes>
-INLINE Part dot(const Tile&, const Codes& codes, const Activation<Planes>& x) {
-    constexpr bool small = Tile::kBits <= 4 && Tile::kLow == 0;
-    __m256i dot = small ? dot_small(codes, x.planes[0]) : dot_any(codes, x.planes[0]);
+template <class Tile, int First, int Count>
+INLINE __m256i dot_plane(const Codes& codes, const int8_t* x) {
+    if constexpr (kSigned<Tile>) return dot_signed<First, Count>(codes, x);
+    else return dot_unsigned<Tile::most(), First, Count>(codes, x);
+}
+
+template <class Tile, int First, int Count, int Planes>
+INLINE Part dot(const Codes& codes, const Activation<Planes>& x) {
+    __m256i dot = dot_plane<Tile, First, Count>(codes, x.planes[0]);
     if (Planes == 2) {
-        const int8_t* low = x.planes[Planes - 1];
-        dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 8), small ? dot_small(codes, low) : dot_any(codes, low));
+        __m256i low = dot_plane<Tile, First, Count>(codes, x.planes[Planes - 1]);
+        dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 8), low);
+    }
+    if constexpr (Tile::kLow != 0 && !kSigned<Tile>) {  // an offset is -128 times the sum of the integers
+        int32_t offset = (Count == 8 ? x.offset : x.offsets[First / 4]) / (-128 / Tile::kLow);
+        dot = _mm256_add_epi32(dot, _mm256_set1_epi32(offset));
     }
     return _mm256_cvtepi32_ps(dot);
 }

@@ -1,38 +1,55 @@
-// Products of one weight tile with a row, for any machine: vectors of eight int16 lanes, two outputs by four inputs,
+// Products of one group of a weight tile with a row, for any machine: vectors of eight int16 lanes, two outputs by four inputs,
 // which compilers map to what the target has.
 #pragma once
 
 typedef int16_t Short8 __attribute__((vector_size(16)));
 typedef int32_t Int8 __attribute__((vector_size(32)));
 
+constexpr bool kUnrolled = false;  // whether loops over rows are
 constexpr int kParts = 1;
 using Part = Vec;
 INLINE Part& part_of(Vec& acc, int) { return acc; }
 INLINE Part splat_part(float x) { return splat(x); }
 INLINE Part load_part(const uint16_t* halves, int) { return load_f16(halves); }
+INLINE Part load_part(const float* p, int) { return load(p); }
 
-// The integers of a tile in the order of its codes.
+// What the codes of a group stand for, in their order.
 struct Codes {
     alignas(16) int16_t v[512];
 };
 
+// Fields of B bits, from bit `At` on.
+template <int B, int At>
+INLINE void add_plane(const uint8_t* plane, int16_t* out) {
+    for (int first = 0; first < 8 / B; first++, out += 64 * B)
+        for (int i = 0; i < 64 * B; i++) out[i] = (int16_t)(out[i] | (plane[i] >> first * B & ((1 << B) - 1)) << At);
+}
+
 template <class Tile>
-INLINE Codes unpack(const Tile& w, int) {
-    Codes c;
-    for (int i = 0; i < 256; i++) c.v[i] = (int16_t)(w.code(i) + Tile::kLow);
-    for (int i = 256; i < 512; i++) c.v[i] = (int16_t)(w.code(i) + Tile::kLow);
+INLINE Codes unpack(const Tile& w, int group, int) {
+    Codes c = {};
+    add_plane<Tile::kLowBits, 0>(w.codes[group], c.v);
+    if constexpr (Tile::kHighBits > 0)
+        add_plane<Tile::kHighBits, Tile::kLowBits>(w.codes[group] + 64 * Tile::kLowBits, c.v);
+    if constexpr (Tile::kTable) {
+        for (int16_t& v : c.v) v = Tile::table()[v];
+    } else {
+        for (int16_t& v : c.v) v = (int16_t)(v + Tile::kLow);
+    }
     return c;
 }
 
-// Eight products of 4-bit codes stay below 2^15, so they are summed as they are; those of more bits are not.
+// Products of small integers are summed as they are while they stay below 2^15; others are not.
 INLINE void add_products(Short8& sum, Short8 products) { sum += products; }
 INLINE void add_products(Int8& sum, Short8 products) { sum += __builtin_convertvector(products, Int8); }
 
-template <class Sum>
+// Of the inputs 4 First to 4 (First + Count).
+template <class Sum, int First, int Count>
 __attribute__((noinline)) static void dot_group(const Codes& codes, const int8_t* x, int32_t dots[kLanes]) {
-    const int16_t* pair = codes.v;
+    const int16_t* pair = codes.v + 64 * First;
     Sum sums[8] = {};
-    for (int i = 0; i < 8; i++, x += 4) {
+    x += 4 * First;
+    for (int i = 0; i < Count; i++, x += 4) {
         Short8 inputs = {x[0], x[1], x[2], x[3], x[0], x[1], x[2], x[3]};
         for (int n = 0; n < 8; n++, pair += 8) {
             Short8 integers;
@@ -47,13 +64,14 @@ __attribute__((noinline)) static void dot_group(const Codes& codes, const int8_t
     }
 }
 
-template <class Tile, int Planes>
-INLINE Part dot(const Tile&, const Codes& codes, const Activation<Planes>& x) {
-    using Sum = std::conditional_t<Tile::kBits <= 4, Short8, Int8>;
+template <class Tile, int First, int Count, int Planes>
+INLINE Part dot(const Codes& codes, const Activation<Planes>& x) {
+    constexpr int below = -Tile::kLow, above = Tile::most() + Tile::kLow;
+    using Sum = std::conditional_t<(below > above ? below : above) * 127 * Count < 32768, Short8, Int8>;
     int32_t dots[kLanes], low[kLanes];
-    dot_group<Sum>(codes, x.planes[0], dots);
+    dot_group<Sum, First, Count>(codes, x.planes[0], dots);
     if (Planes == 2) {
-        dot_group<Sum>(codes, x.planes[Planes - 1], low);
+        dot_group<Sum, First, Count>(codes, x.planes[Planes - 1], low);
         for (int n = 0; n < kLanes; n++) dots[n] = dots[n] * 256 + low[n];
     }
     return to_float(load_int(dots));

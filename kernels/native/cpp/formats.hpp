@@ -57,12 +57,48 @@ static inline uint16_t half_of_float(float value) {
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
 }
 
-// The formats of weights: the table of kernels/weights.py, whose figures library.py compares with these. A new format is
-// a line here, a case of `PackedTile::code`, and in dot_*.hpp an `unpack` where that is too slow.
-//    name, bits of a code, columns that share a scale, whether they share a minimum, what the code 0 stands for
-#define PACKED_FORMATS(F)  \
-    F(q4, 4, 32, true, 0)  \
-    F(q8, 8, 32, false, -128)
+// The scales of microscaling formats. 2^(bits - 128), half of what OCP MX says, as tables hold doubled values.
+static inline float float_of_e8m0(uint8_t bits) {
+    return float_of_bits(bits ? (uint32_t)bits << 23 : 0x400000u) * 0.5f;
+}
+// Four bits of exponent, three of fraction, no sign.
+static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_t)bits << 20) * 0x1p120f; }
+
+// The formats of weights: these tables are those of kernels/weights.py, whose figures library.py compares with them. A
+// new format is a line here and, if its codes or scales are of a new kind, an `unpack` in dot_*.hpp or `scale_lanes`.
+
+// How scales (and minima, likewise) are kept.
+//    name, bits of one, what 0 stands for, inputs of a super-block: of these they are integers beside one float16
+#define SCALE_KINDS(F)     \
+    F(f16, 16, 0, 0)       \
+    F(f32, 32, 0, 0)       \
+    F(e8m0, 8, 0, 0)       \
+    F(ue4m3, 8, 0, 0)      \
+    F(k4, 4, 0, 256)       \
+    F(k6, 6, 0, 256)       \
+    F(s6, 6, -32, 256)     \
+    F(s8, 8, -128, 256)
+//    name, what the codes 0 to 15 stand for
+#define TABLES(F)                                                                        \
+    F(iq4, -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)     \
+    F(e2m1, 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)                     \
+    F(nf4, -127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127)
+//    name, bits of a code, inputs that share a scale, how scales are kept, whether there are minima, what the unsigned
+//    integer 0 of products stands for, table of what codes stand for (none: a code is that integer)
+#define PACKED_FORMATS(F)                       \
+    F(q4, 4, 32, f16, true, 0, none)            \
+    F(q8, 8, 32, f16, false, -128, none)        \
+    F(q4_0, 4, 32, f16, false, -8, none)        \
+    F(q5_0, 5, 32, f16, false, -16, none)       \
+    F(q5_1, 5, 32, f16, true, 0, none)          \
+    F(q4_k, 4, 32, k6, true, 0, none)           \
+    F(q5_k, 5, 32, k6, true, 0, none)           \
+    F(q6_k, 6, 16, s8, false, -32, none)        \
+    F(iq4_nl, 4, 32, f16, false, -128, iq4)     \
+    F(iq4_xs, 4, 32, s6, false, -128, iq4)      \
+    F(mxfp4, 4, 32, e8m0, false, -16, e2m1)     \
+    F(nf4, 4, 64, f32, false, -128, nf4)        \
+    F(q8_64, 8, 64, f32, false, -128, none)
 //    name, type of a value
 #define PLAIN_FORMATS(F) \
     F(f32, float)        \
@@ -70,6 +106,8 @@ static inline uint16_t half_of_float(float value) {
     F(bf16, uint16_t)
 
 #define NAME(name, ...) name,
+enum class Scales : int32_t { SCALE_KINDS(NAME) };
+enum class Table : int32_t { none = -1, TABLES(NAME) };
 enum class Format : int32_t { PACKED_FORMATS(NAME) PLAIN_FORMATS(NAME) };
 #undef NAME
 
@@ -77,25 +115,118 @@ enum class Format : int32_t { PACKED_FORMATS(NAME) PLAIN_FORMATS(NAME) };
 constexpr int kPackedFormats = PACKED_FORMATS(ONE), kFormats = kPackedFormats PLAIN_FORMATS(ONE);
 #undef ONE
 
-// One tile of a packed matrix, 16 outputs x 32 inputs: value = (code + kLow) * scale + minimum. In what order the codes
-// stand is the same for all: number 64 i + 4 n + t is that of output n and input 4 i + t.
-template <Format F, int Bits, int Group, bool Minima, int Low>
+struct ScaleKind {
+    int bits, low, block;
+};
+#define KIND(name, ...) {__VA_ARGS__},
+constexpr ScaleKind kScaleKinds[] = {SCALE_KINDS(KIND)};
+#undef KIND
+
+#define VALUES(name, ...) {__VA_ARGS__},
+constexpr int8_t kTables[][16] = {TABLES(VALUES)};
+#undef VALUES
+
+constexpr int largest_of(const int8_t* table) {
+    int most = table[0];
+    for (int i = 1; i < 16; i++) most = most < table[i] ? table[i] : most;
+    return most;
+}
+
+// A tile of a packed matrix: 16 outputs by the inputs of a super-block, of a scale or of a group, whichever is most.
+//    value = (integer + kLow) * scale + minimum; integer = code, or table[code] - kLow
+// The codes of each group of 32 inputs stand together, number 64 i + 4 n + t being that of output n and input 4 i + t.
+// Codes of 8, 4 or 2 bits lie in one plane. Others have their upper bits, one or two, in a plane behind that of 4 or 2
+// bits. A plane of b bits has 64 b bytes: number i is in byte i % 64 b, above the fields of the numbers before it.
+template <Format F, int Bits, int Run, Scales Kind, bool Minima, int Low, Table T>
 struct PackedTile {
-    static_assert(Group == kGroup, "a tile has one scale an output");
+    static constexpr ScaleKind kKind = kScaleKinds[(int)Kind];
     static constexpr Format kFormat = F;
-    static constexpr bool kPacked = true, kMinima = Minima;
-    static constexpr int kBits = Bits, kLow = Low;
-    static constexpr int kColumns = kGroup;              // inputs of a tile
-    static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes
+    static constexpr Scales kScales = Kind;
+    static constexpr bool kPacked = true, kMinima = Minima, kTable = T != Table::none;
+    static constexpr int kBits = Bits, kLow = Low, kRun = Run;
+    static constexpr int kColumns = kKind.block ? kKind.block : Run > kGroup ? Run : kGroup;  // inputs of a tile
+    static constexpr int kGroups = kColumns / kGroup, kRuns = kColumns / Run;
+    static constexpr int kLowBits = Bits >= 8 ? 8 : Bits >= 4 ? 4 : 2, kHighBits = Bits - kLowBits;
+    static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes of a group
+    static constexpr int kNumbers = Minima ? 2 : 1;      // scales, then minima
+    static constexpr int kScaleBytes = kKind.bits * kRuns * kLanes / 8;
+    static constexpr int kHalfBytes = kKind.block ? 2 * kLanes : 0;
+    static_assert(Run == kGroup / 2 || Run % kGroup == 0, "products go by groups or their halves");
+    static_assert(Low == 0 || (-128 % Low == 0 && Low < 0), "`offset` of an activation is -128 times a sum");
 
-    uint16_t halves[(Minima ? 2 : 1) * kLanes];  // scales, then minima
-    uint8_t codes[kRowBytes * kLanes];           // 4 bits: number i in a low, number i + 256 in a high nibble
+    uint8_t numbers[kNumbers * (kHalfBytes + kScaleBytes)];  // float16 of the super-block first
+    uint8_t codes[kGroups][kRowBytes * kLanes];
 
-    const uint16_t* scales() const { return halves; }
-    const uint16_t* minima() const { return halves + kLanes; }
-    int code(int number) const {
-        if constexpr (Bits == 4) return number < 256 ? codes[number] & 15 : codes[number - 256] >> 4;
-        else return codes[number];
+    static const int8_t* table() { return kTables[(int)T]; }
+    static constexpr int most() {  // the largest integer
+        if constexpr (kTable) return largest_of(kTables[(int)T]) - Low;
+        else return (1 << Bits) - 1;
+    }
+
+    // which: 0 for scales, 1 for minima.
+    const uint8_t* scales(int which) const { return numbers + kNumbers * kHalfBytes + which * kScaleBytes; }
+    const uint16_t* halves(int which) const { return (const uint16_t*)(numbers + which * kHalfBytes); }
+
+    int integer(int group, int number) const {
+        int code = field<kLowBits>(codes[group], number);
+        if constexpr (kHighBits > 0) code |= field<kHighBits>(codes[group] + 64 * kLowBits, number) << kLowBits;
+        if constexpr (kTable) return table()[code] - Low;
+        else return code;
+    }
+
+    // Numbers of six bits lie in a plane of the four lower ones of two runs, then one of the two upper ones of four.
+    float scale(int which, int run, int lane) const {
+        const uint8_t* p = scales(which);
+        int at = run * kLanes + lane;
+        if constexpr (Kind == Scales::f16) {
+            return float_of_half(((const uint16_t*)p)[at]);
+        } else if constexpr (Kind == Scales::f32) {
+            return ((const float*)p)[at];
+        } else if constexpr (Kind == Scales::e8m0) {
+            return float_of_e8m0(p[at]);
+        } else if constexpr (Kind == Scales::ue4m3) {
+            return float_of_ue4m3(p[at]);
+        } else {
+            int number = p[at];
+            if constexpr (kKind.bits < 8) number = p[run / 2 * kLanes + lane] >> run % 2 * 4 & 15;
+            if constexpr (kKind.bits == 6)
+                number |= (p[kRuns * kLanes / 2 + run / 4 * kLanes + lane] >> run % 4 * 2 & 3) << 4;
+            return float_of_half(halves(which)[lane]) * (float)(number + kKind.low);
+        }
+    }
+
+    // bits: as they are kept; a tile is zero before.
+    void set_half(int which, int lane, uint16_t half) { memcpy(numbers + which * kHalfBytes + 2 * lane, &half, 2); }
+    void set_scale(int which, int run, int lane, uint32_t bits) {
+        uint8_t* p = const_cast<uint8_t*>(scales(which));
+        int at = run * kLanes + lane;
+        if constexpr (kKind.bits >= 8) {
+            memcpy(p + kKind.bits / 8 * at, &bits, kKind.bits / 8);
+        } else {
+            p[run / 2 * kLanes + lane] |= (uint8_t)((bits & 15) << run % 2 * 4);
+            if constexpr (kKind.bits == 6)
+                p[kRuns * kLanes / 2 + run / 4 * kLanes + lane] |= (uint8_t)((bits >> 4) << run % 4 * 2);
+        }
+    }
+
+    // The 32 codes of a lane's group.
+    void set_codes(int group, int lane, const uint8_t* values) {
+        put<kLowBits>(codes[group] + 4 * lane, values, 0);
+        if constexpr (kHighBits > 0) put<kHighBits>(codes[group] + 64 * kLowBits + 4 * lane, values, kLowBits);
+    }
+
+private:
+    template <int B>
+    static int field(const uint8_t* plane, int number) {
+        return plane[number % (64 * B)] >> number / (64 * B) * B & ((1 << B) - 1);
+    }
+    template <int B>
+    static void put(uint8_t* plane, const uint8_t* values, int shift) {
+        uint8_t bytes[4 * B] = {};
+        for (int s = 0; s < 8 / B; s++)
+            for (int k = 0; k < 4 * B; k++)
+                bytes[k] |= (uint8_t)((values[4 * B * s + k] >> shift & ((1 << B) - 1)) << B * s);
+        for (int unit = 0; unit < B; unit++) memcpy(plane + 64 * unit, bytes + 4 * unit, 4);
     }
 };
 
@@ -112,9 +243,9 @@ struct PlainTile {
 
 template <Format F>
 struct TileOf;
-#define PACKED(name, ...) \
-    template <>           \
-    struct TileOf<Format::name> : PackedTile<Format::name, __VA_ARGS__> {};
+#define PACKED(name, bits, run, scales, minima, low, table) \
+    template <>                                             \
+    struct TileOf<Format::name> : PackedTile<Format::name, bits, run, Scales::scales, minima, low, Table::table> {};
 #define PLAIN(name, type) \
     template <>           \
     struct TileOf<Format::name> : PlainTile<Format::name, type> {};
@@ -148,13 +279,14 @@ constexpr int kCacheFormats = CACHE_FORMATS(ONE);
 #undef ONE
 
 // A group of one activation row: value = scale * (256 planes[0] + planes[1]) with two planes, scale * planes[0] with
-// one. sum = scale * (sum of the integers), offset = -128 * (sum of the integers), for codes stored with 128 added.
+// one. sum = scale * (sum of the integers), offset = -128 * (sum of the integers), for integers of weights that begin
+// below 0; sums and offsets are those of the halves.
 // In cache lines of its own: threads that write neighbouring rows do not meet, and no plane straddles two lines.
 template <int Planes>
 struct alignas(64) Activation {
     int8_t planes[Planes][kGroup];
-    float scale, sum;
-    int32_t offset;
+    float scale, sum, sums[2];
+    int32_t offset, offsets[2];
 };
 
 // Quantized rows stand in blocks of 16 (the last block holds what is left): [block][group][row of the block], so that

@@ -27,14 +27,21 @@ namespace amx {
 #include "linear.hpp"
 #include "linear_amx.hpp"
 
+// Where a group's inputs share a scale; the others are computed as by AVX-512.
+template <class Tile>
+static void use_tiles(Kernels& kernels) {
+    if constexpr (Tile::kRun >= kGroup) {
+        auto& linear = kernels.linear[(int)Tile::kFormat];
+        auto& gated = kernels.gated_linear[(int)Tile::kFormat];
+        linear[0] = tiled_linear<Tile, 1>, linear[1] = tiled_linear<Tile, 2>;
+        gated[0] = tiled_gated_linear<Tile, 1>, gated[1] = tiled_gated_linear<Tile, 2>;
+    }
+}
+
 static Kernels make_kernels() {
     Kernels kernels = *avx512_kernels();
     kernels.name = "amx";
-#define TILED(f, ...)                                                              \
-    kernels.linear[(int)Format::f][0] = tiled_linear<TileOf<Format::f>, 1>;        \
-    kernels.linear[(int)Format::f][1] = tiled_linear<TileOf<Format::f>, 2>;        \
-    kernels.gated_linear[(int)Format::f][0] = tiled_gated_linear<TileOf<Format::f>, 1>; \
-    kernels.gated_linear[(int)Format::f][1] = tiled_gated_linear<TileOf<Format::f>, 2>;
+#define TILED(f, ...) use_tiles<TileOf<Format::f>>(kernels);
     PACKED_FORMATS(TILED)
 #undef TILED
     return kernels;

@@ -25,11 +25,15 @@ INLINE void quantize_group(Vec a, Vec b, Activation<Planes>* group) {
             store_int8(group->planes[0] + kLanes * half, v[half]);
         }
     }
-    int32_t total = sum(v[0] + v[1]);
+    int32_t totals[2] = {sum(v[0]), sum(v[1])}, total = totals[0] + totals[1];
     group->scale = tiny ? 0.0f : peak / limit;
     if (!finite) group->scale = float_of_bits(0x7fc00000);
     group->sum = group->scale * (float)total;
     group->offset = -128 * total;
+    for (int half = 0; half < 2; half++) {
+        group->sums[half] = group->scale * (float)totals[half];
+        group->offsets[half] = -128 * totals[half];
+    }
 }
 
 // Bytes ahead of the products: into the second-level cache, and from there into the first. Found by measuring.
@@ -51,25 +55,139 @@ struct Prefetch {
     }
 };
 
-// Adds a tile's products with some rows, group by group. How codes become integers, and integers products, is the
-// matter of dot_*.hpp, which may work on parts of the outputs.
-template <class Tile, int Planes, int Rows>
-INLINE void multiply(const Tile* w, int groups, const Activation<Planes>* x, int height, Prefetch prefetch,
-                     Vec acc[Rows]) {
-    for (int k = 0; k < groups; k++, w++, x += height) {
-        prefetch(w, sizeof *w);
-        for (int part = 0; part < kParts; part++) {
-            auto codes = unpack(*w, part);
-            Part scales = load_part(w->scales(), part), minima = splat_part(0.0f);
-            if constexpr (Tile::kMinima) minima = load_part(w->minima(), part);
-            for (int j = 0; j < Rows; j++) {
-                Part total = part_of(acc[j], part) + dot(*w, codes, x[j]) * scales * splat_part(x[j].scale);
-                if (Tile::kMinima) total = total + minima * splat_part(x[j].sum);
-                part_of(acc[j], part) = total;
+// The scales, or minima, of 16 outputs.
+template <class Tile>
+INLINE Vec scale_lanes(const Tile& w, int which, int run) {
+    const uint8_t* p = w.scales(which);
+    if constexpr (Tile::kScales == Scales::f16) {
+        return load_f16((const uint16_t*)p + run * kLanes);
+    } else if constexpr (Tile::kScales == Scales::f32) {
+        return load((const float*)p + run * kLanes);
+    } else if constexpr (Tile::kScales == Scales::e8m0) {
+        Int bits = greater(shift_left<23>(load_bytes(p + run * kLanes)), splat_int(0x400000));
+        return as_float(bits) * splat(0.5f);
+    } else if constexpr (Tile::kScales == Scales::ue4m3) {
+        return as_float(shift_left<20>(load_bytes(p + run * kLanes))) * splat(0x1p120f);
+    } else {
+        constexpr ScaleKind kind = Tile::kKind;
+        Int number;
+        if constexpr (kind.bits == 8) {
+            number = load_bytes(p + run * kLanes);
+        } else {
+            Int pair = load_bytes(p + run / 2 * kLanes);
+            number = run % 2 ? shift_right<4>(pair) : pair & splat_int(15);
+            if constexpr (kind.bits == 6) {
+                Int four = load_bytes(p + (Tile::kRuns / 2 + run / 4) * kLanes);
+                Int upper = run % 4 == 0   ? shift_left<4>(four)
+                            : run % 4 == 1 ? shift_left<2>(four)
+                            : run % 4 == 2 ? four
+                                           : shift_right<2>(four);
+                number = number | (upper & splat_int(48));
             }
+        }
+        if constexpr (kind.low != 0) number = number - splat_int(-kind.low);
+        return load_f16(w.halves(which)) * to_float(number);
+    }
+}
+
+// Scales and minima of a tile. Those of a single run are taken from the tile itself where that is one instruction.
+template <class Tile>
+struct TileScales {
+    static constexpr bool kKept = Tile::kRuns > 1 || (Tile::kScales != Scales::f16 && Tile::kScales != Scales::f32);
+    alignas(64) float v[Tile::kNumbers][kKept ? Tile::kRuns : 1][kLanes];
+
+    INLINE void fill(TileScales& scales, const Tile& w) {
+        if constexpr (kKept)
+#pragma GCC unroll 2
+            for (int which = 0; which < Tile::kNumbers; which++)
+#pragma GCC unroll 16
+                for (int run = 0; run < Tile::kRuns; run++) store(scales.v[which][run], scale_lanes(w, which, run));
+    }
+    INLINE Part part(const TileScales& scales, const Tile& w, int which, int run, int part) {
+        if constexpr (kKept) return load_part(scales.v[which][run], part);
+        else if constexpr (Tile::kScales == Scales::f16) return load_part((const uint16_t*)w.scales(which), part);
+        else return load_part((const float*)w.scales(which), part);
+    }
+};
+
+// Adds a group's products with some rows. How codes become integers, and integers products, is the matter of dot_*.hpp,
+// which may work on parts of the outputs.
+template <class Tile, int Planes>
+INLINE void multiply_group(const Tile& w, int group, const TileScales<Tile>& kept, const Activation<Planes>* x,
+                           int rows, Vec* acc) {
+    constexpr int runs = Tile::kRun < kGroup ? 2 : 1;
+    int run = group * kGroup / Tile::kRun;
+    for (int part = 0; part < kParts; part++) {
+        auto codes = unpack(w, group, part);
+        Part scales[runs], minima[runs];
+#pragma GCC unroll 2
+        for (int i = 0; i < runs; i++) {
+            scales[i] = TileScales<Tile>::part(kept, w, 0, run + i, part);
+            if constexpr (Tile::kMinima) minima[i] = TileScales<Tile>::part(kept, w, 1, run + i, part);
+        }
+        for (int j = 0; j < rows; j++) {
+            Part total = part_of(acc[j], part);
+            if constexpr (runs == 1) {
+                total = total + dot<Tile, 0, 8>(codes, x[j]) * scales[0] * splat_part(x[j].scale);
+                if (Tile::kMinima) total = total + minima[0] * splat_part(x[j].sum);
+            } else {
+                Part both = dot<Tile, 0, 4>(codes, x[j]) * scales[0] + dot<Tile, 4, 4>(codes, x[j]) * scales[1];
+                total = total + both * splat_part(x[j].scale);
+                if (Tile::kMinima)
+                    total = total + (minima[0] * splat_part(x[j].sums[0]) + minima[1] * splat_part(x[j].sums[1]));
+            }
+            part_of(acc[j], part) = total;
         }
     }
 }
+
+template <class Tile>
+INLINE int tiles_of(int groups) {
+    return (groups + Tile::kGroups - 1) / Tile::kGroups;
+}
+
+// 16 outputs' products with some rows, as [rows][16] in memory. Rows: how many, 0 for any number. Not inlined: each is
+// needed in several places.
+template <class Tile, int Planes, int Rows>
+__attribute__((noinline)) static void tile_products(const void* tiles, int groups, const void* blocks, int height,
+                                                    int rows, Prefetch prefetch, float* out) {
+    const auto* x = (const Activation<Planes>*)blocks;
+    const int n = Rows ? Rows : rows;
+    Vec acc[Rows ? Rows : kPassRows];
+    for (int j = 0; j < n; j++) acc[j] = splat(0.0f);
+    for (const Tile* w = (const Tile*)tiles; groups > 0; w++, groups -= Tile::kGroups) {
+        TileScales<Tile> scales;
+        TileScales<Tile>::fill(scales, *w);
+        int count = groups < Tile::kGroups ? groups : Tile::kGroups;
+#pragma GCC unroll 1
+        for (int group = 0; group < count; group++, x += height) {
+            constexpr int bytes = sizeof *w / Tile::kGroups;
+            prefetch((const char*)w + group * bytes, bytes);
+            multiply_group<Tile, Planes>(*w, group, scales, x, n, acc);
+        }
+    }
+    for (int j = 0; j < n; j++) store(out + j * kLanes, acc[j]);
+}
+
+using TileProducts = void (*)(const void* tiles, int groups, const void* blocks, int height, int rows,
+                              Prefetch prefetch, float* out);
+
+// How the tiles of a format are multiplied, by planes of the activations.
+struct PackedProducts {
+    size_t tile_bytes;
+    int tile_groups;
+    TileProducts of_rows[kPassRows];  // of 1, 2, ... rows
+
+    size_t bytes_of(int groups) const { return (size_t)((groups + tile_groups - 1) / tile_groups) * tile_bytes; }
+};
+template <class Tile, int Planes>
+static constexpr PackedProducts kProducts = {
+    sizeof(Tile),
+    Tile::kGroups,
+    {tile_products<Tile, Planes, kUnrolled ? 1 : 0>, tile_products<Tile, Planes, kUnrolled ? 2 : 0>,
+     tile_products<Tile, Planes, kUnrolled ? 3 : 0>, tile_products<Tile, Planes, kUnrolled ? 4 : 0>,
+     tile_products<Tile, Planes, kUnrolled ? 5 : 0>, tile_products<Tile, Planes, kUnrolled ? 6 : 0>,
+     tile_products<Tile, Planes, kUnrolled ? 7 : 0>, tile_products<Tile, Planes, kUnrolled ? 8 : 0>}};
 
 // How sixteen values of a plain format are loaded.
 template <Format F>
@@ -99,26 +217,33 @@ INLINE void finish(const LinearArgs& a, int tile, int row, Vec acc) {
     }
 }
 
-// A row of gate and up, 32 outputs of each, as one quantized group.
-INLINE void finish_gated(const GatedArgs& a, int group, int row, const Vec gate[2], const Vec up[2]) {
-    Vec v[2];
-    for (int half = 0; half < 2; half++) v[half] = gate_values(a.gate, gate[half], up[half]);
-    auto* out = (Activation<1>*)a.gated + activation_index(row, group, a.rows, a.gated_groups);
-    quantize_group<1>(v[0], v[1], out);
+// Rows of one tile, sums: [rows][16]. Lambdas can't do it themselves: they are not compiled for the instruction set.
+__attribute__((noinline)) static void finish_rows(const LinearArgs& a, int tile, int row, int rows, const float* sums) {
+    for (int j = 0; j < rows; j++) finish(a, tile, row + j, load(sums + j * kLanes));
+}
+
+// Rows of gate and up, 32 outputs of each: [2][height][16]. Each becomes one quantized group.
+__attribute__((noinline)) static void finish_gated_rows(const GatedArgs& a, int group, int row, int rows, int height,
+                                                        const float* gates, const float* ups) {
+    const float* bias = a.bias ? a.bias + group * kGroup : nullptr;
+    const float* up_bias = a.up_bias ? a.up_bias + group * kGroup : nullptr;
+    for (int j = 0; j < rows; j++) {
+        Vec v[2];
+        for (int half = 0; half < 2; half++) {
+            int at = (half * height + j) * kLanes;
+            Vec gate = load(gates + at), up = load(ups + at);
+            if (bias) gate = gate + load(bias + half * kLanes);
+            if (up_bias) up = up + load(up_bias + half * kLanes);
+            v[half] = gate_values(a.gate, gate, up);
+        }
+        auto* out = (Activation<1>*)a.gated + activation_index(row + j, group, a.rows, a.gated_groups);
+        quantize_group<1>(v[0], v[1], out);
+    }
 }
 
 template <int Planes>
 INLINE const Activation<Planes>* activations_of(const LinearArgs& a, int row, int group = 0) {
     return (const Activation<Planes>*)a.blocks + activation_index(row, group, a.rows, a.groups);
-}
-
-template <class Tile, int Planes, int Rows>
-static void quantized_block(const LinearArgs& a, int tile, int row, Prefetch prefetch) {
-    Vec acc[Rows];
-    for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
-    multiply<Tile, Planes, Rows>((const Tile*)a.tiles + (size_t)tile * a.groups, a.groups,
-                                 activations_of<Planes>(a, row), block_height(row, a.rows), prefetch, acc);
-    for (int j = 0; j < Rows; j++) finish(a, tile, row + j, acc[j]);
 }
 
 // acc[j] = acc[j] + x[j][k] * w[k] for k in order.
@@ -135,78 +260,68 @@ static void plain_block(const LinearArgs& a, int tile, int row) {
     for (int j = 0; j < Rows; j++) finish(a, tile, row + j, acc[j]);
 }
 
-// Passes of rows within tiles within rows that stay close. call(n): for n rows, at most kPassRows.
-#define FOR_EACH_PASS(call)                                                                        \
-    for (int near = a.row_begin; near < a.row_end; near += a.near_rows) {                          \
-        int near_end = near + a.near_rows < a.row_end ? near + a.near_rows : a.row_end;            \
-        int passes = (near_end - near + kPassRows - 1) / kPassRows;                                \
-        for (int tile = a.tile_begin; tile < a.tile_end; tile++) {                                 \
-            for (int pass = 0; pass < passes; pass++) {                                            \
-                int row = near + pass * kPassRows;                                                 \
-                switch (near_end - row) {                                                          \
-                    case 1: call(1);                                                               \
-                    case 2: call(2);                                                               \
-                    case 3: call(3);                                                               \
-                    case 4: call(4);                                                               \
-                    case 5: call(5);                                                               \
-                    case 6: call(6);                                                               \
-                    case 7: call(7);                                                               \
-                    default: call(8);                                                              \
-                }                                                                                  \
-            }                                                                                      \
-        }                                                                                          \
-    }
-
-// One tile's products and bias, as [Rows][16] in memory. Not inlined: gated_block needs it four times.
-template <class Tile, int Planes, int Rows>
-__attribute__((noinline)) static void tile_products(const GatedArgs& a, bool up, int tile, int row, Prefetch prefetch,
-                                                    float* out) {
-    Vec acc[Rows];
-    for (int j = 0; j < Rows; j++) acc[j] = splat(0.0f);
-    const Tile* tiles = (const Tile*)(up ? a.up_tiles : a.tiles);
-    multiply<Tile, Planes, Rows>(tiles + (size_t)tile * a.groups, a.groups, activations_of<Planes>(a, row),
-                                 block_height(row, a.rows), prefetch, acc);
-    const float* bias = up ? a.up_bias : a.bias;
-    for (int j = 0; j < Rows; j++) store(out + j * kLanes, bias ? acc[j] + load(bias + tile * kLanes) : acc[j]);
-}
-
-template <class Tile, int Planes, int Rows>
-static void gated_block(const GatedArgs& a, int group, int row, Prefetch prefetch) {
-    float gate[2][Rows * kLanes], up[2][Rows * kLanes];
-    for (int half = 0; half < 2; half++) {
-        tile_products<Tile, Planes, Rows>(a, false, 2 * group + half, row, prefetch, gate[half]);
-        tile_products<Tile, Planes, Rows>(a, true, 2 * group + half, row, prefetch, up[half]);
-    }
-    for (int j = 0; j < Rows; j++) {
-        Vec g[2] = {load(gate[0] + j * kLanes), load(gate[1] + j * kLanes)};
-        Vec u[2] = {load(up[0] + j * kLanes), load(up[1] + j * kLanes)};
-        finish_gated(a, group, row + j, g, u);
+// Passes of at most kPassRows rows within tiles within rows that stay close: call(tile, row, rows, pass, passes).
+template <class Call>
+INLINE void for_each_pass(const LinearArgs& a, Call call) {
+    for (int near = a.row_begin; near < a.row_end; near += a.near_rows) {
+        int end = near + a.near_rows < a.row_end ? near + a.near_rows : a.row_end;
+        int passes = (end - near + kPassRows - 1) / kPassRows;
+        for (int tile = a.tile_begin; tile < a.tile_end; tile++)
+            for (int pass = 0; pass < passes; pass++) {
+                int row = near + pass * kPassRows;
+                call(tile, row, end - row < kPassRows ? end - row : kPassRows, Prefetch(pass, passes));
+            }
     }
 }
 
-template <class Tile, int Planes>
-static void quantized_linear(const LinearArgs& a) {
-#define CALL(n)                                                             \
-    quantized_block<Tile, Planes, n>(a, tile, row, Prefetch(pass, passes)); \
-    break
-    FOR_EACH_PASS(CALL)
-#undef CALL
+template <int Planes>
+static void packed_linear(const LinearArgs& a, const PackedProducts& products) {
+    size_t bytes = products.bytes_of(a.groups);
+    for_each_pass(a, [&](int tile, int row, int rows, Prefetch prefetch) {
+        alignas(64) float sums[kPassRows * kLanes];
+        products.of_rows[rows - 1]((const char*)a.tiles + bytes * (size_t)tile, a.groups,
+                                   activations_of<Planes>(a, row), block_height(row, a.rows), rows, prefetch, sums);
+        finish_rows(a, tile, row, rows, sums);
+    });
+}
+
+template <int Planes>
+static void packed_gated_linear(const GatedArgs& a, const PackedProducts& products) {
+    size_t bytes = products.bytes_of(a.groups);
+    for_each_pass(a, [&](int group, int row, int rows, Prefetch prefetch) {
+        alignas(64) float sums[2][2][kPassRows * kLanes];  // of gate and up, by halves
+        for (int i = 0; i < 4; i++) {
+            int tile = 2 * group + i / 2;
+            const char* tiles = (const char*)(i % 2 ? a.up_tiles : a.tiles) + bytes * (size_t)tile;
+            products.of_rows[rows - 1](tiles, a.groups, activations_of<Planes>(a, row), block_height(row, a.rows),
+                                       rows, prefetch, sums[i % 2][i / 2]);
+        }
+        finish_gated_rows(a, group, row, rows, kPassRows, sums[0][0], sums[1][0]);
+    });
 }
 
 template <Format F>
 static void plain_linear(const LinearArgs& a) {
-#define CALL(n)                      \
-    plain_block<F, n>(a, tile, row); \
-    break
-    FOR_EACH_PASS(CALL)
-#undef CALL
+    for_each_pass(a, [&](int tile, int row, int rows, Prefetch) {
+        switch (rows) {
+            case 1: return plain_block<F, 1>(a, tile, row);
+            case 2: return plain_block<F, 2>(a, tile, row);
+            case 3: return plain_block<F, 3>(a, tile, row);
+            case 4: return plain_block<F, 4>(a, tile, row);
+            case 5: return plain_block<F, 5>(a, tile, row);
+            case 6: return plain_block<F, 6>(a, tile, row);
+            case 7: return plain_block<F, 7>(a, tile, row);
+            default: return plain_block<F, 8>(a, tile, row);
+        }
+    });
+}
+
+template <class Tile, int Planes>
+static void quantized_linear(const LinearArgs& a) {
+    packed_linear<Planes>(a, kProducts<Tile, Planes>);
 }
 
 template <class Tile, int Planes>
 static void gated_linear(const GatedArgs& a) {
-#define CALL(n)                                                         \
-    gated_block<Tile, Planes, n>(a, tile, row, Prefetch(pass, passes)); \
-    break
-    FOR_EACH_PASS(CALL)
-#undef CALL
+    packed_gated_linear<Planes>(a, kProducts<Tile, Planes>);
 }

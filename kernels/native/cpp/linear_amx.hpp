@@ -3,7 +3,7 @@
 #pragma once
 
 constexpr int kLeastRows = 13;  // of a block: with fewer whole steps are faster by vectors alone, found by measuring
-constexpr int kStrip = 48;      // groups whose codes are unpacked at a time: 24 KB, which the first-level cache holds
+constexpr int kStrip = 48;      // groups whose codes are unpacked at a time, whole tiles: 24 KB, for the first-level cache
 
 // The tile registers of a thread, for as long as this lives. 0 and 1: sums of a plane; 2 and 3: rows; 4: codes.
 class TileRegisters {
@@ -37,8 +37,8 @@ private:
 // The integers of some groups as int8, in the order that a tile product reads: [input / 4][output][input % 4].
 template <class Tile>
 INLINE void unpack_groups(const Tile* w, int groups, int8_t* integers) {
-    for (int k = 0; k < groups; k++, w++, integers += kGroup * kLanes) {
-        Codes codes = unpack(*w, 0);
+    for (int k = 0; k < groups; k++, integers += kGroup * kLanes) {
+        Codes codes = unpack(w[k / Tile::kGroups], k % Tile::kGroups, 0);
         for (int i = 0; i < 8; i++)
             _mm512_store_si512(integers + 64 * i, _mm512_add_epi8(codes.v[i], _mm512_set1_epi8(Tile::kLow)));
     }
@@ -64,17 +64,24 @@ INLINE void dot_products(const int8_t* codes, const Activation<Planes>* x, Dots 
 template <class Tile, int Planes, int Rows>
 __attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* codes, int groups,
                                                  const Activation<Planes>* x, float* sums, bool fetch_next, int next) {
+    static_assert(Tile::kRun >= kGroup, "a group has one scale an output");
     alignas(64) Dots dots[2][Planes];
+    TileScales<Tile> kept;
     Vec acc[Rows];
 #pragma GCC unroll 16
     for (int j = 0; j < Rows; j++) acc[j] = load(sums + j * kLanes);
     dot_products<Planes>(codes, x, dots[0]);
-    for (int k = 0; k < groups; k++, w++, x += Rows) {
+    for (int k = 0; k < groups; k++, x += Rows) {
         if (k + 1 < groups) dot_products<Planes>(codes + (k + 1) * kGroup * kLanes, x + Rows, dots[(k + 1) % 2]);
-        if (fetch_next)
-            for (int i = 0; i < (int)sizeof *w; i += 64) fetch_near((const char*)(w + next) + i);
-        Vec scales = load_f16(w->scales()), minima = splat(0.0f);
-        if constexpr (Tile::kMinima) minima = load_f16(w->minima());
+        const Tile* at = w + k / Tile::kGroups;
+        if (k % Tile::kGroups == 0) {
+            TileScales<Tile>::fill(kept, *at);
+            if (fetch_next)
+                for (int i = 0; i < (int)sizeof *at; i += 64) fetch_near((const char*)(at + next) + i);
+        }
+        int run = k % Tile::kGroups * kGroup / Tile::kRun;
+        Vec scales = TileScales<Tile>::part(kept, *at, 0, run, 0), minima = splat(0.0f);
+        if constexpr (Tile::kMinima) minima = TileScales<Tile>::part(kept, *at, 1, run, 0);
 #pragma GCC unroll 16
         for (int j = 0; j < Rows; j++) {
             Int dot = load_int(dots[k % 2][0][j]);
@@ -100,10 +107,12 @@ template <class Tile, int Planes>
 static void block_products(const LinearArgs& a, const void* tiles, int tile, int end, TileRegisters& registers,
                            float* sums) {
     alignas(64) int8_t codes[kStrip * kGroup * kLanes];
-    const Tile* w = (const Tile*)tiles + (size_t)tile * a.groups;
+    const int along = tiles_of<Tile>(a.groups);
+    const Tile* w = (const Tile*)tiles + (size_t)tile * (size_t)along;
     memset(sums, 0, (size_t)(end - a.row_begin) * kLanes * sizeof *sums);
-    for (int first = 0; first < a.groups; first += kStrip, w += kStrip) {
+    for (int first = 0; first < a.groups; first += kStrip, w += kStrip / Tile::kGroups) {
         int groups = a.groups - first < kStrip ? a.groups - first : kStrip;
+        static_assert(kStrip % Tile::kGroups == 0, "strips are whole tiles");
         unpack_groups(w, groups, codes);
         asm volatile("" : : : "memory");  // GCC 12 does not know that loads of tiles read memory
         for (int row = a.row_begin; row < end; row += kBlockRows) {
@@ -111,7 +120,7 @@ static void block_products(const LinearArgs& a, const void* tiles, int tile, int
             registers.shape(height);
             const auto* x = activations_of<Planes>(a, row, first);
             float* out = sums + (row - a.row_begin) * kLanes;
-#define CALL(n) add_groups<Tile, Planes, n>(w, codes, groups, x, out, row == a.row_begin, a.groups)
+#define CALL(n) add_groups<Tile, Planes, n>(w, codes, groups, x, out, row == a.row_begin, along)
             WITH_HEIGHT(height, CALL)
 #undef CALL
         }
@@ -149,24 +158,12 @@ static void tiled_gated_linear(const GatedArgs& a) {
         TileRegisters registers;
         alignas(64) float gate[2][kLinearRows * kLanes], up[2][kLinearRows * kLanes];
         for (int group = a.tile_begin; group < a.tile_end; group++) {
-            Vec bias[2], up_bias[2];
             for (int half = 0; half < 2; half++) {
                 int tile = 2 * group + half;
                 block_products<Tile, Planes>(a, a.tiles, tile, end, registers, gate[half]);
                 block_products<Tile, Planes>(a, a.up_tiles, tile, end, registers, up[half]);
-                bias[half] = a.bias ? load(a.bias + tile * kLanes) : splat(0.0f);
-                up_bias[half] = a.up_bias ? load(a.up_bias + tile * kLanes) : splat(0.0f);
             }
-            for (int row = a.row_begin; row < end; row++) {
-                Vec g[2], u[2];
-                for (int half = 0; half < 2; half++) {
-                    g[half] = load(gate[half] + (row - a.row_begin) * kLanes);
-                    u[half] = load(up[half] + (row - a.row_begin) * kLanes);
-                    if (a.bias) g[half] = g[half] + bias[half];
-                    if (a.up_bias) u[half] = u[half] + up_bias[half];
-                }
-                finish_gated(a, group, row, g, u);
-            }
+            finish_gated_rows(a, group, a.row_begin, end - a.row_begin, kLinearRows, gate[0], up[0]);
         }
     }
     if (end == a.row_end) return;

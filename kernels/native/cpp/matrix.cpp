@@ -14,41 +14,50 @@ int tiles_along(int columns) {
     return (columns + Tile::kColumns - 1) / Tile::kColumns;
 }
 
-// A row of the source becomes a lane of its tiles. For a plain format codes_group is the step from one column to the
-// next.
+// A row of the source becomes a lane of its tiles. Canonical codes of four bits have that of input i beside that of
+// i + 16. For a plain format codes_group is the step from one column to the next. False: a scale is not finite.
 template <class Tile>
-void fill_lane(Tile* tile, const Source& source, int64_t row, int lane, int columns) {
+bool fill_lane(Tile* tiles, const Source& source, int64_t row, int lane, int columns) {
     const uint8_t* codes = source.codes + row * source.codes_row;
-    [[maybe_unused]] const uint8_t* scales = source.scales + row * source.scales_row;
-    [[maybe_unused]] const uint8_t* minima = source.minima + row * source.minima_row;
-    for (int k = 0; k < tiles_along<Tile>(columns); k++, tile++, codes += source.codes_group) {
-        if constexpr (Tile::kPacked) {
-            memcpy(&tile->halves[lane], scales + k * source.scales_group, 2);
-            if (Tile::kMinima) memcpy(&tile->halves[kLanes + lane], minima + k * source.minima_group, 2);
-            for (int i = 0; i < Tile::kRowBytes / 4; i++) {
-                uint32_t four;
-                memcpy(&four, codes + 4 * i, 4);
-                if (Tile::kLow == -128) four ^= 0x80808080u;  // int8 codes, which tiles store unsigned
-                memcpy(tile->codes + 64 * i + 4 * lane, &four, 4);
-            }
-        } else {
-            memcpy(&tile->values[lane], codes, sizeof tile->values[lane]);
+    if constexpr (Tile::kPacked) {
+        for (int k = 0; k < groups_of(columns); k++, codes += source.codes_group) {
+            uint8_t values[kGroup];
+            for (int i = 0; i < kGroup; i++)
+                values[i] = Tile::kBits == 8 ? codes[i] ^ 0x80 : i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
+            tiles[k / Tile::kGroups].set_codes(k % Tile::kGroups, lane, values);
         }
+        bool finite = true;
+        const uint8_t* numbers[] = {source.scales + row * source.scales_row, source.minima + row * source.minima_row};
+        const int64_t steps[] = {source.scales_group, source.minima_group};
+        for (int which = 0; which < Tile::kNumbers; which++)
+            for (int run = 0; run < (columns + Tile::kRun - 1) / Tile::kRun; run++) {
+                constexpr uint32_t top = Tile::kKind.bits == 16 ? 0x7c00 : 0x7f800000;
+                uint32_t bits = 0;
+                memcpy(&bits, numbers[which] + run * steps[which], Tile::kKind.bits / 8);
+                finite &= (bits & top) != top;
+                tiles[run / Tile::kRuns].set_scale(which, run % Tile::kRuns, lane, bits);
+            }
+        return finite;
+    } else {
+        for (int k = 0; k < columns; k++, codes += source.codes_group)
+            memcpy(&tiles[k].values[lane], codes, sizeof tiles[k].values[lane]);
+        return true;
     }
 }
 
 template <class Tile>
-void read_lane(const Tile* tile, int lane, int columns, float* out) {
+void read_lane(const Tile* tiles, int lane, int columns, float* out) {
     for (int k = 0; k < columns; k++) {
-        const Tile& at = tile[k / Tile::kColumns];
+        const Tile& tile = tiles[k / Tile::kColumns];
         if constexpr (Tile::kPacked) {
-            int i = k % kGroup, code = at.code(i / 4 * 64 + 4 * lane + i % 4) + Tile::kLow;
-            out[k] = (float)code * float_of_half(at.scales()[lane]);
-            if (Tile::kMinima) out[k] += float_of_half(at.minima()[lane]);
+            int group = k % Tile::kColumns / kGroup, run = k % Tile::kColumns / Tile::kRun, i = k % kGroup;
+            int integer = tile.integer(group, i / 4 * 64 + 4 * lane + i % 4) + Tile::kLow;
+            out[k] = (float)integer * tile.scale(0, run, lane);
+            if (Tile::kMinima) out[k] += tile.scale(1, run, lane);
         } else if constexpr (Tile::kFormat == Format::f32) {
-            out[k] = at.values[lane];
+            out[k] = tile.values[lane];
         } else {
-            out[k] = Tile::kFormat == Format::f16 ? float_of_half(at.values[lane]) : float_of_bf16(at.values[lane]);
+            out[k] = Tile::kFormat == Format::f16 ? float_of_half(tile.values[lane]) : float_of_bf16(tile.values[lane]);
         }
     }
 }
@@ -59,7 +68,8 @@ void give_back_codes(const Source& source, int columns) {
     if (source.stored >= 0) return give_back(source.codes, source.codes + source.rows * source.codes_row);
     int64_t behind = with_tile((Format)source.format, [&](auto* tile) {
         using Tile = std::remove_pointer_t<decltype(tile)>;
-        return (tiles_along<Tile>(columns) - 1) * source.codes_group + Tile::kRowBytes;
+        int64_t groups = Tile::kPacked ? groups_of(columns) : columns;
+        return (groups - 1) * source.codes_group + Tile::kRowBytes;
     });
     give_back(source.codes, source.codes + (source.rows - 1) * source.codes_row + behind);
 }
@@ -67,57 +77,44 @@ void give_back_codes(const Source& source, int columns) {
 // One task fills a few tiles; rows past the end of the segment stay zero.
 class Repack : public Job {
 public:
-    Repack(const std::vector<Source>& sources, const std::vector<Segment>& segments, int tiles, int columns, int threads)
-        : sources_(sources), segments_(segments), tiles_(tiles), columns_(columns) {
-        bool stored = false;
-        for (const Source& source : sources) stored |= source.stored >= 0;
-        rows_.resize(threads, CanonicalRow(stored ? columns : 0));
-    }
+    Repack(const std::vector<Source>& sources, const std::vector<Segment>& segments, int tiles, int columns)
+        : sources_(sources), segments_(segments), tiles_(tiles), columns_(columns) {}
 
     bool held() const { return held_; }
 
     int stages() const override { return 1; }
     int tasks(int) override { return (tiles_ + kTilesPerTask - 1) / kTilesPerTask; }
 
-    void run(int, int task, int worker) override {
+    void run(int, int task, int) override {
         int end = (task + 1) * kTilesPerTask < tiles_ ? (task + 1) * kTilesPerTask : tiles_;
         size_t s = 0;
         for (int tile = task * kTilesPerTask; tile < end; tile++) {
             while (tile >= segments_[s].tile_first + segments_[s].tiles) s++;
-            fill(segments_[s], sources_[s], tile - segments_[s].tile_first, rows_[(size_t)worker]);
+            fill(segments_[s], sources_[s], tile - segments_[s].tile_first);
         }
     }
 
 private:
     static constexpr int kTilesPerTask = 4;
 
-    void fill(const Segment& segment, const Source& source, int tile, CanonicalRow& converted) {
+    void fill(const Segment& segment, const Source& source, int tile) {
         uint8_t* data = const_cast<uint8_t*>(segment.data) + tile * segment.tile_bytes;
         for (int lane = 0; lane < kLanes && tile * kLanes + lane < segment.rows; lane++) {
             int64_t row = (int64_t)tile * kLanes + lane;
-            with_tile(segment.format, [&](auto* tiles) {
-                if (source.stored < 0) return fill_lane((decltype(tiles))data, source, row, lane, columns_);
-                const uint8_t* blocks = source.codes + row * source.codes_row;
-                if (!convert_row((Stored)source.stored, blocks, columns_, converted)) held_ = false;
-                fill_lane((decltype(tiles))data, source_of(converted, tiles->kRowBytes), 0, lane, columns_);
-            });
+            bool held = source.stored < 0
+                            ? with_tile(segment.format,
+                                        [&](auto* tiles) {
+                                            return fill_lane((decltype(tiles))data, source, row, lane, columns_);
+                                        })
+                            : fill_from_blocks((Stored)source.stored, source.codes + row * source.codes_row, columns_,
+                                               data, lane);
+            if (!held) held_ = false;
         }
-    }
-
-    static Source source_of(const CanonicalRow& row, int row_bytes) {
-        Source source = {};
-        source.codes = row.codes.data();
-        source.codes_group = row_bytes;
-        source.scales = (const uint8_t*)row.scales.data();
-        source.minima = (const uint8_t*)row.minima.data();
-        source.scales_group = source.minima_group = 2;
-        return source;
     }
 
     const std::vector<Source>& sources_;
     const std::vector<Segment>& segments_;
     int tiles_, columns_;
-    std::vector<CanonicalRow> rows_;  // one a worker
     std::atomic<bool> held_{true};
 };
 
@@ -144,7 +141,7 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
 
 void Matrix::fill(int threads) {
     if (sources_.empty()) return;
-    Repack job(sources_, segments_, tiles_, columns_, threads);
+    Repack job(sources_, segments_, tiles_, columns_);
     Team::instance().run(job, threads);
     for (const Source& source : sources_)
         if (source.mapped) give_back_codes(source, columns_);

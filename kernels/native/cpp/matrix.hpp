@@ -18,7 +18,7 @@ struct Source {
     int64_t codes_row, codes_group;
     const uint8_t* scales;
     int64_t scales_row, scales_group;
-    const uint8_t* minima;  // q4 only
+    const uint8_t* minima;  // of formats that have them
     int64_t minima_row, minima_group;
     int64_t mapped;  // the rows lie in a file mapped read-only: their pages can be given back and read again
 };
@@ -37,7 +37,7 @@ public:
     Matrix(const Source* sources, int count, int columns, Arena& arena);
 
     void fill(int threads);                    // copies the sources, on the team; the first call alone
-    bool held() const { return held_; }        // false: a stored row could not be held in the format, see convert_row
+    bool held() const { return held_; }        // false: a row could not be held in the format
 
     int columns() const { return columns_; }
     int tiles() const { return tiles_; }

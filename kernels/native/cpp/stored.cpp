@@ -12,9 +12,6 @@ constexpr float kCoarse = 1.25f;      // as in kernels/quantize.py
 template <Stored Type>
 using Is = std::integral_constant<Stored, Type>;
 
-template <int Values, int Bytes>
-struct Block {};
-
 float half_at(const uint8_t* p) {
     uint16_t half;
     memcpy(&half, p, 2);
@@ -60,14 +57,139 @@ struct SixBits {
     }
 };
 
-// The values of a block, by the operations of the gguf package in their order.
+// A block as its tiles keep it.
+struct Block {
+    uint8_t codes[256];
+    uint16_t halves[2] = {0, 0};  // of a super-block: what scales and minima are multiples of
+    uint32_t scales[2][16];       // scales, then minima
 
-void values_of(Is<Stored::Q5_1>, const uint8_t* b, float* out) {
-    float d = half_at(b), m = half_at(b + 2);
-    Numbers<4, 16, 32> low(b + 8);
-    FifthBits high(b + 4);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)(low[i] | high[i]) + m;
+    void set_nibbles(const uint8_t* p) {
+        for (int i = 0; i < 16; i++) codes[i] = p[i] & 15, codes[16 + i] = p[i] >> 4;
+    }
+    void set_halves(const uint8_t* scale, const uint8_t* minimum) {
+        memcpy(&halves[0], scale, 2);
+        memcpy(&halves[1], minimum, 2);
+        halves[1] ^= 0x8000;  // files subtract what is added here
+    }
+    void set_scale(int which, const uint8_t* half) {
+        uint16_t bits;
+        memcpy(&bits, half, 2);
+        scales[which][0] = bits;
+    }
+};
+
+void read(Is<Stored::Q4_0>, const uint8_t* b, Block& block) {
+    block.set_scale(0, b);
+    block.set_nibbles(b + 2);
 }
+
+void read(Is<Stored::Q4_1>, const uint8_t* b, Block& block) {
+    block.set_scale(0, b);
+    block.set_scale(1, b + 2);
+    block.set_nibbles(b + 4);
+}
+
+void read(Is<Stored::Q5_0>, const uint8_t* b, Block& block) {
+    block.set_scale(0, b);
+    block.set_nibbles(b + 6);
+    FifthBits high(b + 2);
+    for (int i = 0; i < 32; i++) block.codes[i] |= high.v[i];
+}
+
+void read(Is<Stored::Q5_1>, const uint8_t* b, Block& block) {
+    block.set_scale(0, b);
+    block.set_scale(1, b + 2);
+    block.set_nibbles(b + 8);
+    FifthBits high(b + 4);
+    for (int i = 0; i < 32; i++) block.codes[i] |= high.v[i];
+}
+
+void read(Is<Stored::Q8_0>, const uint8_t* b, Block& block) {
+    block.set_scale(0, b);
+    for (int i = 0; i < 32; i++) block.codes[i] = b[2 + i] ^ 0x80;
+}
+
+void read_k(const uint8_t* b, const uint8_t* nibbles, Block& block) {
+    block.set_halves(b, b + 2);
+    SixBits six(b + 4);
+    for (int g = 0; g < 8; g++) block.scales[0][g] = six.scales[g], block.scales[1][g] = six.minima[g];
+    Numbers<4, 32, 256> low(nibbles);
+    memcpy(block.codes, low.v, 256);
+}
+
+void read(Is<Stored::Q4_K>, const uint8_t* b, Block& block) { read_k(b, b + 16, block); }
+
+void read(Is<Stored::Q5_K>, const uint8_t* b, Block& block) {
+    read_k(b, b + 48, block);
+    Numbers<1, 32, 256> high(b + 16);
+    for (int i = 0; i < 256; i++) block.codes[i] |= (uint8_t)(high.v[i] << 4);
+}
+
+void read(Is<Stored::Q6_K>, const uint8_t* b, Block& block) {
+    memcpy(&block.halves[0], b + 208, 2);
+    for (int g = 0; g < 16; g++) block.scales[0][g] = b[192 + g] ^ 0x80;
+    Numbers<4, 64, 256> low(b);
+    Numbers<2, 32, 256> high(b + 128);
+    for (int i = 0; i < 256; i++) block.codes[i] = (uint8_t)(low.v[i] | high.v[i] << 4);
+}
+
+void read(Is<Stored::IQ4_NL>, const uint8_t* b, Block& block) {
+    block.set_scale(0, b);
+    block.set_nibbles(b + 2);
+}
+
+void read(Is<Stored::IQ4_XS>, const uint8_t* b, Block& block) {
+    memcpy(&block.halves[0], b, 2);
+    unsigned highs = b[2] | (unsigned)b[3] << 8;
+    for (int g = 0; g < 8; g++) block.scales[0][g] = (b[4 + g / 2] >> g % 2 * 4 & 15) | (highs >> 2 * g & 3) << 4;
+    Numbers<4, 16, 256> codes(b + 8);
+    memcpy(block.codes, codes.v, 256);
+}
+
+void read(Is<Stored::MXFP4>, const uint8_t* b, Block& block) {
+    block.scales[0][0] = b[0];
+    block.set_nibbles(b + 1);
+}
+
+// Whether all values of a block are finite: those of MXFP4 reach 6 times its power of two.
+template <class Tile>
+bool is_finite(const Block& block) {
+    constexpr uint32_t top = 0x7c00;
+    bool finite = true;
+    for (int which = 0; which < Tile::kNumbers; which++) {
+        if constexpr (Tile::kKind.block > 0) finite &= (block.halves[which] & top) != top;
+        if constexpr (Tile::kScales == Scales::f16) finite &= (block.scales[which][0] & top) != top;
+        if constexpr (Tile::kScales == Scales::e8m0) finite &= block.scales[which][0] <= 252;
+    }
+    return finite;
+}
+
+// A block lies in one tile or several.
+template <class Tile, int Values>
+void put(const Block& block, Tile* tile, int lane) {
+    for (int g = 0; g < Values / kGroup; g++)
+        tile[g / Tile::kGroups].set_codes(g % Tile::kGroups, lane, block.codes + g * kGroup);
+    for (int which = 0; which < Tile::kNumbers; which++) {
+        if constexpr (Tile::kKind.block > 0) tile->set_half(which, lane, block.halves[which]);
+        for (int run = 0; run < Values / Tile::kRun; run++)
+            tile[run / Tile::kRuns].set_scale(which, run % Tile::kRuns, lane, block.scales[which][run]);
+    }
+}
+
+template <Stored Type, class Tile, int Values, int Bytes>
+bool fill(const uint8_t* blocks, int columns, Tile* tiles, int lane) {
+    static_assert(Values % Tile::kColumns == 0, "blocks are whole tiles");
+    bool finite = true;
+    Block block;
+    for (int first = 0; first < columns; first += Values, blocks += Bytes, tiles += Values / Tile::kColumns) {
+        read(Is<Type>(), blocks, block);
+        finite &= is_finite<Tile>(block);
+        put<Tile, Values>(block, tiles, lane);
+    }
+    return finite;
+}
+
+// The values of a block of a type without a format of its own, by the operations of the gguf package in their order.
 
 void values_of(Is<Stored::Q2_K>, const uint8_t* b, float* out) {
     float d = half_at(b + 80), least = half_at(b + 82);
@@ -90,47 +212,6 @@ void values_of(Is<Stored::Q3_K>, const uint8_t* b, float* out) {
     }
 }
 
-void values_of(Is<Stored::Q5_K>, const uint8_t* b, float* out) {
-    float d = half_at(b), least = half_at(b + 2);
-    SixBits six(b + 4);
-    Numbers<4, 32, 256> low(b + 48);
-    Numbers<1, 32, 256> high(b + 16);
-    for (int g = 0; g < 8; g++) {
-        float scale = d * (float)six.scales[g], minimum = least * (float)six.minima[g];
-        for (int i = 32 * g; i < 32 * g + 32; i++)
-            out[i] = scale * (float)(low[i] | high[i] << 4) - minimum;
-    }
-}
-
-void values_of(Is<Stored::Q6_K>, const uint8_t* b, float* out) {
-    float d = half_at(b + 208);
-    Numbers<4, 64, 256> low(b);
-    Numbers<2, 32, 256> high(b + 128);
-    for (int g = 0; g < 16; g++) {
-        float scale = d * (float)(int8_t)b[192 + g];
-        for (int i = 16 * g; i < 16 * g + 16; i++) out[i] = scale * (float)((low[i] | high[i] << 4) - 32);
-    }
-}
-
-constexpr int8_t kSixteen[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-void values_of(Is<Stored::IQ4_NL>, const uint8_t* b, float* out) {
-    float d = half_at(b);
-    Numbers<4, 16, 32> codes(b + 2);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)kSixteen[codes[i]];
-}
-
-void values_of(Is<Stored::IQ4_XS>, const uint8_t* b, float* out) {
-    float d = half_at(b);
-    int highs = b[2] | b[3] << 8;
-    Numbers<4, 16, 256> codes(b + 8);
-    for (int g = 0; g < 8; g++) {
-        int low = b[4 + g / 2] >> g % 2 * 4 & 15, high = highs >> 2 * g & 3;
-        float scale = d * (float)((low | high << 4) - 32);
-        for (int i = 32 * g; i < 32 * g + 32; i++) out[i] = scale * (float)kSixteen[codes[i]];
-    }
-}
-
 // Five digits to the base 3 a byte, as the upper parts of a fraction.
 void values_of(Is<Stored::TQ1_0>, const uint8_t* b, float* out) {
     constexpr int kPowers[] = {1, 3, 9, 27, 81};
@@ -145,13 +226,6 @@ void values_of(Is<Stored::TQ2_0>, const uint8_t* b, float* out) {
     float d = half_at(b + 64);
     Numbers<2, 32, 256> codes(b);
     for (int i = 0; i < 256; i++) out[i] = d * (float)(codes[i] - 1);
-}
-
-void values_of(Is<Stored::MXFP4>, const uint8_t* b, float* out) {
-    constexpr int8_t kValues[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled
-    float d = float_of_bits(b[0] < 2 ? 0x00200000u << b[0] : (uint32_t)(b[0] - 1) << 23);
-    Numbers<4, 16, 32> codes(b + 1);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)kValues[codes[i]];
 }
 
 // q8 with the rounding of kernels/quantize.py, group by group.
@@ -172,7 +246,7 @@ public:
             constexpr float kShift = 0x1.8p23f;  // makes the sum round to an integer
             int rounded = (int)(values[i] / step + kShift - kShift);
             rounded = rounded < -127 ? -127 : rounded;
-            codes[i] = (uint8_t)(rounded > 127 ? 127 : rounded);
+            codes[i] = (uint8_t)((rounded > 127 ? 127 : rounded) + 128);
         }
         largest_ = largest_ < span ? span : largest_;
         step_ = step_ < scale ? scale : step_;
@@ -186,71 +260,40 @@ private:
     float largest_ = 0, step_ = 0;
 };
 
-template <class Type, int Values, int Bytes>
-bool take(Type type, Block<Values, Bytes>, const uint8_t* blocks, int columns, CanonicalRow& row) {
+template <Stored Type, int Values, int Bytes>
+bool quantize(const uint8_t* blocks, int columns, TileOf<Format::q8>* tile, int lane) {
     Quantizer quantizer;
     float values[Values];
     for (int first = 0; first < columns; first += Values, blocks += Bytes) {
-        values_of(type, blocks, values);
-        for (int i = 0; i < Values; i += kGroup) {
-            int group = (first + i) / kGroup;
-            if (!quantizer.take(values + i, &row.codes[(size_t)group * kGroup], &row.scales[(size_t)group])) return false;
+        values_of(Is<Type>(), blocks, values);
+        for (int i = 0; i < Values; i += kGroup, tile++) {
+            uint8_t codes[kGroup];
+            uint16_t scale;
+            if (!quantizer.take(values + i, codes, &scale)) return false;
+            tile->set_codes(0, lane, codes);
+            tile->set_scale(0, 0, lane, scale);
         }
     }
     return quantizer.fine();
 }
 
-// Value = scale * (code - 8).
-bool take(Is<Stored::Q4_0>, Block<32, 18>, const uint8_t* b, int columns, CanonicalRow& row) {
-    for (size_t g = 0; g < (size_t)columns / 32; g++, b += 18) {
-        memcpy(&row.scales[g], b, 2);
-        row.minima[g] = half_of_float(float_of_half(row.scales[g]) * -8.0f);
-        if ((row.minima[g] & 0x7c00) == 0x7c00) return false;
-        memcpy(&row.codes[16 * g], b + 2, 16);
-    }
-    return true;
-}
-
-// Value = scale * (code - 16).
-bool take(Is<Stored::Q5_0>, Block<32, 22>, const uint8_t* b, int columns, CanonicalRow& row) {
-    for (size_t g = 0; g < (size_t)columns / 32; g++, b += 22) {
-        memcpy(&row.scales[g], b, 2);
-        Numbers<4, 16, 32> low(b + 6);
-        FifthBits high(b + 2);
-        for (size_t i = 0; i < 32; i++) row.codes[32 * g + i] = (uint8_t)((low[i] | high[i]) - 16);
-    }
-    return true;
-}
-
-// Value = scale * code - minimum, both rounded to float16.
-bool take(Is<Stored::Q4_K>, Block<256, 144>, const uint8_t* b, int columns, CanonicalRow& row) {
-    for (size_t block = 0; block < (size_t)columns / 256; block++, b += 144) {
-        float d = half_at(b), least = -half_at(b + 2);
-        SixBits six(b + 4);
-        for (int i = 0; i < 8; i++) {
-            float scale = (float)six.scales[i] * d, minimum = (float)six.minima[i] * least;
-            if (!(fabsf(scale) <= kLargest) || !(fabsf(minimum) <= kLargest)) return false;
-            size_t g = 8 * block + i;
-            row.scales[g] = half_of_float(scale);
-            row.minima[g] = half_of_float(minimum);
-            const uint8_t* pairs = b + 16 + i / 2 * 32;
-            for (int j = 0; j < 16; j++) {
-                int first = pairs[j] >> i % 2 * 4 & 15, second = pairs[j + 16] >> i % 2 * 4 & 15;
-                row.codes[16 * g + j] = (uint8_t)(first | second << 4);
-            }
-        }
-    }
-    return true;
-}
+template <Stored Type>
+constexpr bool kAnew = Type == Stored::Q2_K || Type == Stored::Q3_K || Type == Stored::TQ1_0 || Type == Stored::TQ2_0;
 
 }  // namespace
 
-CanonicalRow::CanonicalRow(int columns)
-    : codes((size_t)groups_of(columns) * kGroup), scales((size_t)groups_of(columns)), minima(scales.size()) {}
-
-bool convert_row(Stored type, const uint8_t* blocks, int columns, CanonicalRow& row) {
-#define CASE(name, values, bytes, format) \
-    case Stored::name: return take(Is<Stored::name>(), Block<values, bytes>(), blocks, columns, row);
+bool fill_from_blocks(Stored type, const uint8_t* blocks, int columns, void* tiles, int lane) {
+    auto by = [&](auto is, auto* tile, auto values, auto bytes) {
+        constexpr Stored kType = decltype(is)::value;
+        constexpr int kValues = decltype(values)::value, kBytes = decltype(bytes)::value;
+        using Tile = std::remove_pointer_t<decltype(tile)>;
+        if constexpr (kAnew<kType>) return quantize<kType, kValues, kBytes>(blocks, columns, (Tile*)tiles, lane);
+        else return fill<kType, Tile, kValues, kBytes>(blocks, columns, (Tile*)tiles, lane);
+    };
+#define CASE(name, values, bytes, format)                                              \
+    case Stored::name:                                                                 \
+        return by(Is<Stored::name>(), (TileOf<Format::format>*)nullptr, std::integral_constant<int, values>(), \
+                  std::integral_constant<int, bytes>());
     switch (type) {
         STORED_TYPES(CASE)
         case Stored::none: break;

@@ -79,6 +79,10 @@ INLINE Int splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi3
 INLINE Int load_int(const int32_t* p) {
     return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 8))};
 }
+INLINE Int load_bytes(const uint8_t* p) {
+    return {_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)),
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)(p + 8)))};
+}
 INLINE void store_int(int32_t* p, Int a) {
     _mm256_storeu_si256((__m256i*)p, a.lo);
     _mm256_storeu_si256((__m256i*)(p + 8), a.hi);

@@ -50,6 +50,7 @@ INLINE Vec negate_even(Vec a) { return {_mm512_xor_ps(a.v, _mm512_castsi512_ps(_
 
 INLINE Int splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 INLINE Int load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+INLINE Int load_bytes(const uint8_t* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p))}; }
 INLINE void store_int(int32_t* p, Int a) { _mm512_storeu_si512(p, a.v); }
 INLINE Int round_to_int(Vec a) { return {_mm512_cvtps_epi32(a.v)}; }
 INLINE Int truncate_to_int(Vec a) { return {_mm512_cvttps_epi32(a.v)}; }

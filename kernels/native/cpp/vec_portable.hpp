@@ -79,6 +79,7 @@ INLINE Vec negate_even(Vec a) { EACH_LANE(Vec, i % 2 ? a.v[i] : -a.v[i]); }
 INLINE int32_t round_lane(float x) { return (int32_t)bits_of_float(x + 0x1.8p23f) - 0x4b400000; }
 
 INLINE Int splat_int(int32_t x) { EACH_LANE(Int, x); }
+INLINE Int load_bytes(const uint8_t* p) { EACH_LANE(Int, p[i]); }
 INLINE Int load_int(const int32_t* p) { EACH_LANE(Int, p[i]); }
 INLINE void store_int(int32_t* p, Int a) { memcpy(p, a.v, sizeof a.v); }
 INLINE Int round_to_int(Vec a) { EACH_LANE(Int, round_lane(a.v[i])); }

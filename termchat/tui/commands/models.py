@@ -6,7 +6,7 @@ from collections.abc import Set
 
 from textual.content import Content
 
-from ...registry import ModelStatus
+from ...resolved_model import ModelStatus
 from ...units import size
 from ..command import Command, CommandError
 from ..engines.model_slot import ModelSlot

@@ -10,7 +10,8 @@ from ...config import Config
 if TYPE_CHECKING:
     from engine import Engine, EngineConfig, MemoryPlan
 
-    from ...registry import Registry, ResolvedModel
+    from ...registry import Registry
+    from ...resolved_model import ResolvedModel
 
 
 class Loader:
@@ -45,7 +46,7 @@ class Loader:
 
     def reference(self, name: str) -> str:
         """How to find the model of a name or path again, whether it is here or not. UnknownModelError."""
-        from ...registry import NotDownloadedError
+        from ...registry_errors import NotDownloadedError
 
         try:
             return self.resolve(name).reference

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UserError
-from ...registry import model_title
+from ...resolved_model import model_title
 from ...thinking import ThinkingStyle
 from ..background import in_background
 from .loader import Loader
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from engine import Engine, EngineSnapshot, SamplingParams
 
     from ...download import Progress
-    from ...registry import ResolvedModel
-    from ...registry_file import ModelEntry
+    from ...model_entry import ModelEntry
+    from ...resolved_model import ResolvedModel
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class ModelSlot:
         self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
         self.loading = False
+        self._opening: Engine | None = None
         self.loader = loader
         self._changed = changed
         self._settled = asyncio.Event()
@@ -99,6 +100,11 @@ class ModelSlot:
         return progress.done / progress.total if progress is not None and progress.total else None
 
     @property
+    def loaded_share(self) -> float | None:
+        """How much of the model is loaded; None while it is not being loaded, or has not begun."""
+        return (self._opening.snapshot().loaded or None) if self._opening is not None else None
+
+    @property
     def idle(self) -> bool:
         """Whether it answers nothing."""
         snapshot = self.snapshot()
@@ -110,7 +116,7 @@ class ModelSlot:
 
     def look(self) -> None:
         """Find out whether the model is on this machine. The registry has been read."""
-        from ...registry import NotDownloadedError
+        from ...registry_errors import NotDownloadedError
 
         try:
             self.model = self.loader.resolve(self.name)
@@ -221,11 +227,11 @@ class ModelSlot:
         started = time.perf_counter()
         engine = await in_background(lambda: self.loader.make(model))
         async with AsyncExitStack() as stack:  # whatever happens before it is ours leaves it again
-            self.loading = True
+            self.loading, self._opening = True, engine
             try:
                 await stack.enter_async_context(engine)
             finally:
-                self.loading = False
+                self.loading, self._opening = False, None
             thinking = await thinking_style(engine, self.template_vars())
             if self.state == "closed":
                 return

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from textual.app import ComposeResult
 
 from ...messages import StoredMessage
-from ...registry import model_title
+from ...resolved_model import model_title
 from ...units import count, milliseconds, rate
 from ..conversations.context_full import summary_in
 from ..conversations.conversation import Conversation

@@ -4,6 +4,7 @@ import pytest
 from kernels.reference.quantized import quantize_rows
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.weights import FORMATS
+from random_weights import fitting
 
 FORMS = tuple(FORMATS)
 PACKED = tuple(name for name, form in FORMATS.items() if form.packed)
@@ -22,7 +23,8 @@ def product(parts, bias=None, planes=1):
 @pytest.mark.parametrize("form", FORMS)
 def test_products_equal_the_twin_bit_for_bit_on_every_instruction_set(native, isas, helpers, form, planes):
     rng = np.random.default_rng(7)
-    for outputs, columns, rows in ((16, 32, 1), (48, 96, 5), (33, 100, 9), (1, 31, 3), (80, 576, 33)):
+    for outputs, least, rows in ((16, 32, 1), (48, 96, 5), (33, 100, 9), (1, 31, 3), (80, 576, 33)):
+        columns = fitting(form, least)
         weight = helpers.weight(rng, form, outputs, columns)
         x = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(3)
         bias = rng.standard_normal(outputs).astype(np.float32)
@@ -57,8 +59,8 @@ def test_blocks_of_rows_in_different_formats_form_one_matrix(native, isas, helpe
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_has_the_same_bits_among_any_number_of_rows(native, isas, helpers, form):
     rng = np.random.default_rng(9)
-    weight = helpers.weight(rng, form, 40, 64)
-    x = rng.standard_normal((33, 64)).astype(np.float32)
+    weight = helpers.weight(rng, form, 40, fitting(form, 64))
+    x = rng.standard_normal((33, weight.shape[1])).astype(np.float32)
     for isa in isas:
         backend = native(isa)
         make = product([weight])(backend)
@@ -73,7 +75,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(native, isas, helpers,
 def test_any_number_of_rows_on_any_threads_and_instructions(native, isas, helpers, form, planes):
     """Blocks of 16 rows and what is left of them, more groups than are unpacked at a time."""
     rng = np.random.default_rng(16)
-    weight = helpers.weight(rng, form, 37, 50 * 32 + 5)
+    weight = helpers.weight(rng, form, 37, fitting(form, 50 * 32 + 5))
     x = rng.standard_normal((40, weight.shape[1])).astype(np.float32)
     twin = QuantizedBackend()
     expected = helpers.compute(twin, x, product([weight], None, planes)(twin))
@@ -157,10 +159,11 @@ def test_a_residual_is_added_in_the_product(native, helpers):
 def test_gate_and_up_are_one_operation_with_the_same_bits(native, isas, helpers, form, planes):
     """Quantized in the product itself, where it can be: what follows reads only the quantized rows."""
     rng = np.random.default_rng(15)
-    gate, up = (helpers.weight(rng, form, 64, 70) for _ in range(2))
+    columns = fitting(form, 70)
+    gate, up = (helpers.weight(rng, form, 64, columns) for _ in range(2))
     down = helpers.weight(rng, "q8", 33, 64)
     bias = rng.standard_normal(128).astype(np.float32)
-    x = rng.standard_normal((37, 70)).astype(np.float32)
+    x = rng.standard_normal((37, columns)).astype(np.float32)
 
     def make(backend):
         first, last = backend.place_matrix(gate, up), backend.place_matrix(down)
@@ -179,7 +182,7 @@ def test_gate_and_up_are_one_operation_with_the_same_bits(native, isas, helpers,
 @pytest.mark.parametrize("form", FORMS)
 def test_one_matrix_serves_embedding_and_product(native, isas, helpers, form):
     rng = np.random.default_rng(13)
-    weight = helpers.weight(rng, form, 37, 50)
+    weight = helpers.weight(rng, form, 37, fitting(form, 50))
 
     def forward(backend):
         table = backend.place_matrix(weight)

@@ -10,8 +10,8 @@ import pytest
 from engine import SamplingParams
 from termchat.cli.options import ENGINE_OPTIONS
 from termchat.config import Config
-from termchat.registry import ResolvedModel
-from termchat.registry_file import ModelEntry
+from termchat.model_entry import ModelEntry
+from termchat.resolved_model import ResolvedModel
 from termchat.sampling import sampling_params
 from termchat.settings import SAMPLING
 from termchat.setup import engine_config

@@ -13,8 +13,9 @@ from engine import EngineConfig, MemoryPlan
 from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from termchat.config import Config
-from termchat.registry import Registry, ResolvedModel
-from termchat.registry_file import LocalSource, ModelEntry
+from termchat.model_entry import LocalSource, ModelEntry
+from termchat.registry import Registry
+from termchat.resolved_model import ResolvedModel
 from termchat.tui.conversations.collection import Conversations
 from termchat.tui.conversations.conversation import Conversation
 from termchat.tui.conversations.live_reply import LiveReply

@@ -13,8 +13,8 @@ from engine.model import LoadedModel
 from engine.runner import StepResult
 from engine.step_plan import StepPlan
 from engine.testing import ScriptedModel
+from termchat.model_entry import HuggingFaceSource, ModelEntry
 from termchat.registry import Registry
-from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.tui.commands import COMMANDS
 from termchat.tui.screens.stats import StatsScreen
 from termchat.tui.widgets.spark import Spark

@@ -17,8 +17,8 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Region
 from textual.widgets import OptionList
 
+from termchat.model_entry import LocalSource, ModelEntry
 from termchat.registry import Registry
-from termchat.registry_file import LocalSource, ModelEntry
 from termchat.sanitize import visible
 from termchat.store import Store
 from termchat.tui.screens.dialogs import AskLine, AskText, Choose

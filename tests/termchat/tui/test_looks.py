@@ -13,8 +13,8 @@ from textual.color import Color
 from textual.widgets import OptionList, Static
 
 from termchat.download import Progress
+from termchat.model_entry import HuggingFaceSource, ModelEntry
 from termchat.registry import Registry
-from termchat.registry_file import HuggingFaceSource, ModelEntry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
 from termchat.tui.engines.stats import Timeline

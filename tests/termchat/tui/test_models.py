@@ -9,8 +9,8 @@ import pytest
 from engine import AsyncEngine, EngineError
 from termchat.download import DownloadError, Progress
 from termchat.download.errors import NoNetworkError
+from termchat.model_entry import HuggingFaceSource, LocalSource, ModelEntry
 from termchat.registry import Registry
-from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ import pytest
 
 from engine import ConversationRow, EngineSnapshot
 from termchat.config import Config
+from termchat.model_entry import HuggingFaceSource, ModelEntry
 from termchat.paths import Paths
-from termchat.registry import Registry, ResolvedModel
-from termchat.registry_file import HuggingFaceSource, ModelEntry
+from termchat.registry import Registry
+from termchat.resolved_model import ResolvedModel
 from termchat.store import Store
 from termchat.tui.app import TermchatApp
 from termchat.tui.conversations.live_reply import LiveReply

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 
+from termchat.model_entry import HuggingFaceSource, LocalSource, ModelEntry
 from termchat.registry import Registry
-from termchat.registry_file import HuggingFaceSource, LocalSource, ModelEntry
 
 LONG = " ".join(str(number) for number in range(60))
 

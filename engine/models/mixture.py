@@ -1,0 +1,51 @@
+"""What the mixtures of experts of one architecture have in common: part of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+EXPERTS: Mapping[str, tuple[str, str]] = {
+    "router": ("ffn_gate_inp.weight", "mlp.gate.weight"),
+    "expert_gate": ("ffn_gate_exps.weight", "mlp.experts.{}.gate_proj.weight"),
+    "expert_up": ("ffn_up_exps.weight", "mlp.experts.{}.up_proj.weight"),
+    "expert_down": ("ffn_down_exps.weight", "mlp.experts.{}.down_proj.weight"),
+}
+"""Names of their tensors as most families have them; see `Mixture.names`."""
+
+
+class Sparse(NamedTuple):
+    """Which layers have experts, by options of config.json: each `every`-th (default 1), but for those that
+    `dense` lists.
+    """
+
+    every: str
+    dense: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Layers whose feed-forward network is a mixture of experts.
+
+    names: role -> names in GGUF and safetensors, as in `Family.names`, in place of those of the feed-forward
+    network; {} stands for the number of an expert; a tensor without it holds all experts, one below the
+    other. Roles with the same name are blocks of rows of each expert. hidden: option of config.json that
+    says how many columns an expert has inside; without it they are those of the feed-forward network.
+    normalised: option that says whether a row's weights sum to 1, and its default; None: they do.
+    gguf_normalised: what GGUF files mean that do not say. shared: options of config.json and GGUF that say
+    how large the network is that all rows go through besides. sparse: None if all layers have experts.
+    optional: there are models of the architecture without experts.
+    alternating: in safetensors the rows of gate and up alternate. inputs_first: and a tensor of all experts
+    that is not in blocks is [experts, inputs, outputs].
+    """
+
+    names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: EXPERTS)
+    hidden: str = ""
+    normalised: tuple[str, bool] | None = None
+    gguf_normalised: bool = True
+    shared: tuple[str, str] | None = None
+    sparse: Sparse | None = None
+    optional: bool = False
+    alternating: bool = False
+    inputs_first: bool = False

@@ -1,0 +1,1 @@
+"""Models of the Hugging Face Hub by name: what a name asks for, and which files of a repository answer it."""

@@ -1,0 +1,231 @@
+"""Which files of a repository are the model that is asked for; the best for this machine if nobody says."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from .. import units
+from ..errors import UserError, did_you_mean, shown
+from .listing import HubFile, Listing
+from .name import SAFETENSORS, HubName
+from .quantization import PART, answers, label_of, rank
+
+SMALLEST_ROOM = 512 << 20
+"""Bytes beside the weights for a conversation of some thousand tokens; an eighth of large weights."""
+
+_LISTED = 12
+_NO_MODEL = re.compile(
+    r"(^|[-._])(mmproj|imatrix|draft|drafter|eagle3?|mtp|vocab|lora|adapter)([-._]|$)", re.I
+)
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
+_BESIDE = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "quantize_config.json",
+    "quantization_config.json",
+)
+"""What a model in safetensors is read with. Pickles, code and other weights stay where they are."""
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+class ChoiceError(UserError):
+    """A repository does not have what is asked for, or nothing that this machine could use."""
+
+
+class Variant(NamedTuple):
+    """One form of a model: its files, the one to open first. which: its part of a name."""
+
+    which: str
+    label: str
+    files: tuple[HubFile, ...]
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files; None where one is not known."""
+        sizes = [file.size for file in self.files]
+        return sum(size for size in sizes if size is not None) if None not in sizes else None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is opened as a folder, not as a file."""
+        return self.which == SAFETENSORS
+
+
+def needed(size: int) -> int:
+    """Bytes of free memory that weights of this size want, with room for a useful conversation."""
+    return size + max(SMALLEST_ROOM, size // 8)
+
+
+def choose(listing: Listing, name: HubName, free: int | None) -> Variant:
+    """The model that `name` asks for. free: bytes of memory that it may take; None: nobody knows.
+
+    Where the name leaves the choice: of GGUF files the first in the order of `quantization.ORDER` that fits
+    `free`, else the folder with safetensors. ChoiceError lists what there is.
+    """
+    found = variants(listing)
+    if name.wants_file:
+        return _by_file(found, listing, name)
+    if name.which.lower() == SAFETENSORS:
+        folder = next((each for each in found if each.is_folder), None)
+        if folder is None:
+            raise ChoiceError(f"{name.repo} holds no model in safetensors; {_have(found)}")
+        return folder
+    if name.which:
+        return _by_label(found, name)
+    return _best(found, listing, name, free)
+
+
+def variants(listing: Listing) -> list[Variant]:
+    """All forms of the model in a repository, each whole. No projector, importance matrix or draft."""
+    groups: dict[tuple[str, int], list[tuple[int, HubFile]]] = defaultdict(list)
+    for file in listing.files:
+        if not file.name.lower().endswith(".gguf") or _is_no_model(file):
+            continue
+        part = PART.fullmatch(file.path)
+        if part is None:
+            groups[file.path, 1].append((1, file))
+        else:
+            groups[part["stem"], int(part["count"])].append((int(part["number"]), file))
+    whole = []
+    for (_, count), numbered in groups.items():
+        numbered.sort()
+        if [number for number, _ in numbered] == list(range(1, count + 1)):
+            files = tuple(file for _, file in numbered)
+            whole.append(Variant(files[0].path, label_of(files[0].path), files))
+    labels = [variant.label for variant in whole]
+    named = [each._replace(which=each.label) if each.label and labels.count(each.label) == 1 else each
+             for each in whole]  # fmt: skip
+    folder = _folder(listing)
+    return [*sorted(named, key=lambda each: (rank(each.label), each.which)), *([folder] if folder else [])]
+
+
+def _is_no_model(file: HubFile) -> bool:
+    stem = file.name[: -len(".gguf")]
+    return _NO_MODEL.search(stem) is not None
+
+
+def _folder(listing: Listing) -> Variant | None:
+    """The files of a model in safetensors, None if there is none, or a part is missing."""
+    shards = {file.path: file for file in listing.files if _SHARD.fullmatch(file.path)}
+    single, index = listing.file(_SINGLE), listing.file(_INDEX)
+    if single is not None:
+        weights = [single]
+    elif index is not None and shards:
+        count = max(int(path[-17:-12]) for path in shards)
+        names = [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, min(count, 1000) + 1)]
+        if not all(name in shards for name in names):
+            return None
+        weights = [index, *(shards[name] for name in names)]
+    else:
+        return None
+    beside = [file for name in _BESIDE if (file := listing.file(name)) is not None]
+    if listing.file("config.json") is None:
+        return None
+    return Variant(SAFETENSORS, "", (*beside, *weights))
+
+
+def _by_file(found: list[Variant], listing: Listing, name: HubName) -> Variant:
+    wanted = name.which
+    for variant in found:
+        if any(file.path == wanted for file in variant.files):
+            return variant
+    alike = [each for each in found if any(file.name.lower() == PurePosixPath(wanted).name.lower()
+                                           for file in each.files)]  # fmt: skip
+    if len(alike) == 1 and "/" not in wanted:
+        return alike[0]
+    file = listing.file(wanted)  # a draft, say, that is asked for by its own name
+    if file is not None and PART.fullmatch(file.path) is None:
+        return Variant(file.path, label_of(file.path), (file,))
+    if file is not None:
+        raise ChoiceError(f"{name.repo} does not have all the parts of {shown(wanted)}")
+    paths = [each.files[0].path for each in found if not each.is_folder]
+    meant = did_you_mean(wanted, paths, "{}", like=0.6)
+    raise ChoiceError(f"{name.repo} has no file {shown(wanted)}; {meant or _have(found)}")
+
+
+def _by_label(found: list[Variant], name: HubName) -> Variant:
+    gguf = [each for each in found if not each.is_folder]
+    alike = [each for each in gguf if answers(each.label, name.which)]
+    alike = alike or [each for each in gguf if answers(each.label.removeprefix("UD-"), name.which)]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise ChoiceError(
+            f"{name.repo} has several models in {name.which}; name a file: "
+            + _listed(each.files[0].path for each in alike)
+        )
+    meant = did_you_mean(name.which.upper(), [each.label for each in gguf], "{}", like=0.5)
+    raise ChoiceError(
+        f"{name.repo} has nothing in {shown(name.which)}{'; ' + meant if meant else ''}; {_have(found)}"
+    )
+
+
+def _best(found: list[Variant], listing: Listing, name: HubName, free: int | None) -> Variant:
+    gguf = [each for each in found if not each.is_folder]
+    stems = {_stem(each) for each in gguf}
+    if len(stems) > 1:
+        raise ChoiceError(
+            f"{name.repo} holds several models; name one: {_listed(_shown(each) for each in gguf)}"
+        )
+    if not gguf and found:
+        gguf = found
+    if not gguf:
+        raise ChoiceError(_nothing(listing, name))
+    fitting = [each for each in gguf if free is None or each.size is None or needed(each.size) <= free]
+    if fitting:
+        return fitting[0]
+    smallest = min(gguf, key=lambda each: each.size or 0)
+    assert free is not None, "else it would fit"
+    assert smallest.size is not None, "else it would fit"
+    raise ChoiceError(
+        f"nothing in {name.repo} fits the {units.size(free)} of memory that are free; the smallest, "
+        f"{_shown(smallest)}, wants {units.size(needed(smallest.size))}. "
+        f"Name it to take it all the same: hf:{name.repo}:{smallest.which}"
+    )
+
+
+def _nothing(listing: Listing, name: HubName) -> str:
+    names = [file.name.lower() for file in listing.files]
+    if any(name.endswith(".gguf") for name in names):
+        return f"{name.repo} holds no GGUF file that is a whole model; name a file if you mean one of them"
+    if any(each.endswith(".safetensors") for each in names):
+        return f"{name.repo} holds safetensors, but not as a model: config.json or a part is missing"
+    if any(each.endswith(_PICKLES) for each in names):
+        return f"{name.repo} holds its weights as pickles only, which can run code and are not loaded"
+    return f"{name.repo} holds no model: neither GGUF files nor safetensors"
+
+
+def _stem(variant: Variant) -> str:
+    """What is left of a file's name without its quantization: the model it is."""
+    name = variant.files[0].name.lower()
+    part = PART.fullmatch(name)
+    stem = part["stem"] if part is not None else name.removesuffix(".gguf")
+    cut = re.split(r"[-._](?=(ud[-_])?(i?q[1-9]|tq[12]|bf16|fp?16|fp?32|mxfp4|nvfp4)(?![a-z]))", stem)
+    return cut[0]
+
+
+def _shown(variant: Variant) -> str:
+    size = f" ({units.size(variant.size)})" if variant.size is not None else ""
+    return f"{variant.which}{size}"
+
+
+def _have(found: Iterable[Variant]) -> str:
+    names = [_shown(each) for each in found]
+    return f"it has {_listed(names)}" if names else "it has no GGUF file that is a model"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:_LISTED]) + (f" and {len(every) - _LISTED} more" if len(every) > _LISTED else "")

@@ -1,0 +1,83 @@
+"""A model's name on the Hub: hf:OWNER/REPOSITORY[:WHICH][:REVISION].
+
+WHICH is the name of a quantization (Q4_K_M, in any case, with or without separators), a file that ends in
+.gguf, or `safetensors`. Whatever else stands behind a colon is a revision: a branch, a tag or a commit. So
+one part is enough to say either, and nothing needs to be asked to know which it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Self
+
+from ..errors import UserError, shown
+from .quantization import is_quantization
+
+PREFIX = "hf:"
+MAIN = "main"
+SAFETENSORS = "safetensors"
+
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_FORM = "hf:OWNER/REPOSITORY[:QUANTIZATION|FILE.gguf][:REVISION]"
+_OTHER_FILES = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json")
+
+
+class HubNameError(UserError):
+    """A name that begins with hf: and says nothing that could be found."""
+
+
+class HubName(NamedTuple):
+    """What a name asks for. which: a quantization, a file or `safetensors`; "" leaves the choice."""
+
+    repo: str
+    which: str = ""
+    revision: str = MAIN
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The parts of a name. HubNameError."""
+        repo, *parts = name.removeprefix(PREFIX).split(":")
+        if not _REPO.fullmatch(repo) or ".." in repo:
+            hint = "; a revision stands behind a colon" if "@" in repo else ""
+            raise HubNameError(f"{shown(name)} is not of the form {_FORM}{hint}")
+        which, revision = "", ""
+        for part in parts:
+            if is_which(part) and not which and not revision:
+                which = part
+            elif part.lower().endswith(_OTHER_FILES):
+                raise HubNameError(
+                    f"{shown(name)} names a file that is no GGUF file; a model in safetensors is "
+                    f"hf:{repo}:{SAFETENSORS}"
+                )
+            elif _REVISION.fullmatch(part) and ".." not in part and not revision:
+                revision = part
+            else:
+                raise HubNameError(f"{shown(name)} is not of the form {_FORM}")
+        return cls(repo, which, revision or MAIN)
+
+    @property
+    def wants_file(self) -> bool:
+        """Whether it names one file."""
+        return self.which.lower().endswith(".gguf")
+
+    @property
+    def page(self) -> str:
+        """The path of the repository's page."""
+        return f"/{self.repo}"
+
+    def __str__(self) -> str:
+        parts = [self.repo, *([self.which] if self.which else [])]
+        return PREFIX + ":".join([*parts, *([self.revision] if self.revision != MAIN else [])])
+
+
+def is_which(part: str) -> bool:
+    """Whether a part of a name says which of the files; else it is a revision."""
+    file = part.lower().endswith(".gguf") and part.isprintable() and ".." not in part and part[0] != "/"
+    return file or part.lower() == SAFETENSORS or (is_quantization(part) and not is_commit(part))
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision is a commit, which never changes."""
+    return _COMMIT.fullmatch(revision) is not None
