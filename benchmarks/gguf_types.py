@@ -37,7 +37,7 @@ from engine.loading.gguf import GGUFFile, read_gguf
 from engine.loading.stored import StoredTensor
 from engine.model import load_model
 from kernels.stored import canonical
-from kernels.weights import BLOCKS, dequantize
+from kernels.weights import dequantize
 
 _ALONE = ("F16", "BF16", "Q8_0", "Q6_K", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "Q2_K", "IQ3_S")
 _MIXED = {"Q5_K": "Q5_K_S", "Q4_K": "Q4_K_S", "Q3_K": "Q3_K_S", "MXFP4": "MXFP4_MOE"}

@@ -16,7 +16,7 @@ Backend = Literal["auto", "reference", "native"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
-KVDtype = Literal["auto", "float32", "float16"]
+KVDtype = Literal["auto", "float32", "float16", "int8"]
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -45,12 +45,14 @@ class EngineConfig:
     reference backend.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored. block_size: tokens a KV block, 16 or 32.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
     max_sequences: conversations in the batch; by default 64, or max_batch_tokens if that is less.
     max_waiting: requests in the queue before a submit is refused.
+    template: chat template instead of the model's own: a name (`named_templates`) or the path of a file.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     """
@@ -69,6 +71,7 @@ class EngineConfig:
     prefix_cache: bool = True
     max_sequences: int | None = None
     max_waiting: int = 1024
+    template: str | None = None
     context_length: int | None = None
     threads: int | None = None
     cpu_isa: CpuIsa = "auto"
@@ -100,6 +103,10 @@ class EngineConfig:
             _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        if self.template is not None:
+            from .named_templates import check_template  # most models have their own
+
+            check_template(self.template)
         optional = {
             "kv_memory": (1, 1 << 50, "bytes"),
             "kv_blocks": (1, 1 << 31, "blocks"),

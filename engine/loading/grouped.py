@@ -15,7 +15,7 @@ from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows, row_pieces
 from kernels.stored import mapping_of, release
-from kernels.weights import BLOCKS, FORMATS, GROUP, MADE, Kept, Packed, Plain, Stored, Weight, group_count
+from kernels.weights import ARRAYS, BLOCKS, FORMATS, GROUP, Kept, Packed, Plain, Stored, Weight, group_count
 
 from ..models.family import TensorSpec
 from .fields import shown
@@ -192,7 +192,7 @@ class GroupedTensor(JoinedTensor):
         rest = Kept(*(np.concatenate(part) for part in zip(*kept, strict=True))) if kept else None
         if form.name in _BLOCKS and rest is None and columns % GROUP == 0:
             return _blocks(_BLOCKS[form.name], (rows, columns), codes, scales, self.name)
-        return Packed(form.name if form.name in MADE else "q8", (rows, columns), codes, scales, None, rest)
+        return Packed(form.name if form.name in ARRAYS else "q8", (rows, columns), codes, scales, None, rest)
 
 
 _BLOCKS = {"q4_0": "Q4_0", "q5_0": "Q5_0"}

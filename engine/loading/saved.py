@@ -1,9 +1,13 @@
 """Folders that `termchat models quantize` has written: codes, scales and minima as they are computed with.
 
 config.json has a quantization_config with quant_method "termchat" and version 1. A matrix NAME is stored as
-NAME_codes (I8 or U8, [rows, bytes]) and NAME_scales (F16, [rows, groups of 32 columns]), and for 4 bits
-NAME_minima, like the scales: value = code * scale + minimum. Codes of 8 bits stand in order; of 4 bits byte i
-of a group holds column i in its low and column i + 16 in its high bits.
+NAME_codes (I8 or U8, [rows, bytes]) and NAME_scales [rows, groups]; int4 has NAME_minima, like the scales:
+
+- int8, int4: value = code * scale (+ minimum), F16, of 32 columns each.
+- nf4: value = scale * what `kernels.weights.TABLES` has for the code, F32, of 64 columns each.
+
+Codes of 8 bits stand in order; of 4 bits byte i of 32 columns holds column i in its low and column i + 16 in
+its high bits.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.interface import Float32
 from kernels.weights import FORMATS, GROUP, Packed, Weight, dequantize
@@ -27,6 +32,11 @@ METHOD = "termchat"
 VERSION = 1
 
 CODES, SCALES, MINIMA = "_codes", "_scales", "_minima"
+
+_FORMATS = {("I8", "F16", False): "q8", ("U8", "F16", True): "q4", ("U8", "F32", False): "nf4"}
+"""By the types of codes and scales, and whether there are minima."""
+
+_LABELS = {"q8": "int8", "q4": "int4", "nf4": "nf4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class SavedTensor(JoinedTensor):
     @property
     def label(self) -> str:
         """What people call it."""
-        return "int8" if self.packed.minima is None else "int4"
+        return _LABELS[self.packed.format]
 
     def part(self, spec: TensorSpec, turned: bool = False) -> SavedTensor:
         """As `StoredTensor.part`."""
@@ -90,30 +100,31 @@ def _matrix(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> Saved
 
     codes, scales, minima = (tensors.get(base + part) for part in (CODES, SCALES, MINIMA))
     assert codes is not None, "it was found by its codes"
-    form = FORMATS["q8" if minima is None else "q4"]
-    if codes.type != ("I8" if minima is None else "U8") or len(codes.shape) != 2:
-        fail(f"{CODES} has the type {codes.type} and {len(codes.shape)} dimensions, which can't be read")
+    if scales is None:
+        fail(f"{SCALES} is missing")
+    form = FORMATS[_FORMATS.get((codes.type, scales.type, minima is not None), "f32")]
+    if not form.packed or len(codes.shape) != 2:
+        fail(f" has codes of {codes.type} {codes.shape} and scales of {scales.type}, which can't be read")
     rows, width = codes.shape
-    groups = width // form.code_bytes
-    for suffix, numbers in ((SCALES, scales), (MINIMA, minima)):
-        if numbers is None:
-            if suffix == SCALES:
-                fail(f"{SCALES} is missing")
-        elif numbers.type != "F16" or numbers.shape != (rows, groups):
-            fail(f"{suffix} is {numbers.type} {numbers.shape}; F16 {(rows, groups)} is needed")
-    if not rows or not groups or width % form.code_bytes:
+    columns = width // form.code_bytes * GROUP
+    if not rows or not columns or width % form.code_bytes or columns % form.group:
         fail(f"{CODES} has the shape {codes.shape}, which holds no whole groups")
-    halves = [
-        None if n is None else np.require(n.data.view("<f2").reshape(rows, groups), requirements="A")
-        for n in (scales, minima)
-    ]
-    assert halves[0] is not None, "it was looked at"
+    grid = rows, columns // form.group
+    for suffix, numbers in ((SCALES, scales), (MINIMA, minima)):
+        if numbers is not None and (numbers.type != scales.type or numbers.shape != grid):
+            fail(f"{suffix} is {numbers.type} {numbers.shape}; {scales.type} {grid} is needed")
     packed = Packed(
         form.name,
-        (rows, groups * GROUP),
-        codes.data.view(form.dtype).reshape(rows, groups, form.code_bytes),
-        halves[0],
-        halves[1],
+        (rows, columns),
+        codes.data.view(form.dtype).reshape(rows, -1, form.code_bytes),
+        _numbers(scales),
+        None if minima is None else _numbers(minima),
     )
     sources = tuple(tensor for tensor in (codes, scales, minima) if tensor is not None)
     return SavedTensor(base, packed.shape, "termchat", sources, packed)
+
+
+def _numbers(tensor: StoredTensor) -> NDArray[Any]:
+    """Scales or minima, as views of the file where they are aligned there."""
+    dtype = "<f2" if tensor.type == "F16" else "<f4"
+    return np.require(tensor.data.view(dtype).reshape(tensor.shape), requirements="A")

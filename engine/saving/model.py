@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import struct
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from kernels.quantize import row_pieces
 from kernels.stored import release
-from kernels.weights import GROUP, Packed
+from kernels.weights import FORMATS, Packed
 
 from ..loading.checkpoint import Checkpoint, open_checkpoint
 from ..loading.files import map_file
@@ -30,7 +31,7 @@ from ..types import EngineError
 from .target import becoming, check_target, sync
 from .writer import TensorWriter, gguf_header, gguf_room, safetensors_header
 
-SavedAs = Literal["int8", "int4"]
+SavedAs = Literal["int8", "int4", "nf4"]
 
 Watch = Callable[[int, int], None]
 """Told bytes that are done and bytes there are, of what is read. What it raises ends the saving."""
@@ -53,7 +54,7 @@ class Saved(NamedTuple):
 def quantize_model(
     source: Path, quantization: SavedAs, target: Path, *, replace: bool = False, watch: Watch | None = None
 ) -> Saved:
-    """Write the model at `source` to `target` with its weights as int8 or int4.
+    """Write the model at `source` to `target` with its weights as int8, int4 or nf4.
 
     A GGUF file, also one in parts, becomes a GGUF file with the same metadata, Q8_0 or Q4_1; a folder becomes
     a folder. Holds one tensor at a time. Whatever ends it, nothing is left of what was begun.
@@ -71,6 +72,8 @@ def quantize_model(
             f"{checkpoint.name} is stored as {tensors.label()}, which has no more bits than {quantization}",
         )
     folder = isinstance(checkpoint.source, Folder)
+    if quantization not in (*_FILE_TYPES, *(["nf4"] if folder else [])):
+        raise EngineError("invalid_request", "GGUF files have no type for nf4; int4 is as small")
     check_target(target, folder=folder, replace=replace, source=checkpoint.path)
     _check_room(target, tensors.nbytes())
     counting = _Counting(sum(tensor.nbytes for tensor in _stored(checkpoint).values()), watch)
@@ -124,9 +127,9 @@ def _formats(checkpoint: Checkpoint) -> dict[str, str]:
 
 def _packed(tensor: StoredTensor, format: str | None, counting: _Counting) -> Packed | None:
     """The tensor in a format that files can hold it in; None: it stays as it is."""
-    if format is None or len(tensor.shape) < 2 or tensor.shape[-1] % GROUP:
+    if format is None or len(tensor.shape) < 2 or tensor.shape[-1] % FORMATS[format].group:
         return None
-    rows = tensor.nbytes and int(np.prod(tensor.shape[:-1]))
+    rows = math.prod(tensor.shape[:-1])
     matrix = tensor._replace(shape=(rows, tensor.shape[-1]))
     packed = matrix.to_weight(format, None, counting)
     assert isinstance(packed, Packed), "another format was asked for"
@@ -217,7 +220,7 @@ def _write_folder(
             writer.add(name, tensor.type, tensor.shape, _raw(tensor, None if name in formats else counting))
         writer.finish(safetensors_header(writer.written, writer.room))
     sync(weights)
-    described = {"quant_method": METHOD, "version": VERSION, "weights": quantization, "group_size": GROUP}
+    described = {"quant_method": METHOD, "version": VERSION, "weights": quantization}
     text = json.dumps({**config, "quantization_config": described}, indent=2, ensure_ascii=False)
     (path / "config.json").write_text(text + "\n", encoding="utf-8")
     return tuple(kept)
@@ -229,8 +232,9 @@ def _add_packed(writer: TensorWriter, name: str, packed: Packed) -> None:
     writer.add(name + CODES, codes, shape, (np.ascontiguousarray(packed.codes).data,))
     for suffix, numbers in ((SCALES, packed.scales), (MINIMA, packed.minima)):
         if numbers is not None:
-            halves = np.ascontiguousarray(numbers, "<f2")
-            writer.add(name + suffix, "F16", halves.shape, (halves.data,))
+            type, dtype = ("F16", "<f2") if numbers.dtype == np.float16 else ("F32", "<f4")
+            stored = np.ascontiguousarray(numbers, dtype)
+            writer.add(name + suffix, type, stored.shape, (stored.data,))
 
 
 def _copy_files(source: Folder, path: Path) -> None:

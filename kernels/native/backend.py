@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
 from ..stored import QUANTIZED_ANEW, canonical, check_finite, mapping_of
-from ..weights import FORMATS, GROUP, MADE, Plain, Stored, Weight, blocks_of_rows
+from ..weights import ARRAYS, FORMATS, GROUP, Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
 from .library import (
     CACHE_FORMAT_NUMBERS,
@@ -48,12 +48,17 @@ def _source(part: Weight) -> Source:
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
         return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values))
-    assert part.format in MADE, f"{part.format} is taken as blocks of a file"
+    assert part.format in ARRAYS, f"{part.format} is taken as blocks of a file"
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:
         fields += [addressof(part.minima), *part.minima.strides]
     return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes))
+
+
+def _is_anew(weight: Weight) -> bool:
+    """Whether it is quantized anew, and may be beyond what its format holds."""
+    return isinstance(weight, Stored) and weight.type in QUANTIZED_ANEW
 
 
 def _blocks(weight: Weight) -> list[Weight]:
@@ -109,12 +114,12 @@ class NativeBackend:
         are now. ValueError, naming the part: its values can't be held.
         """
         blocks = [block for part in parts for block in _blocks(part)]
-        anew = any(isinstance(block, Stored) and block.type in QUANTIZED_ANEW for block in blocks)
+        anew = any(_is_anew(block) for block in blocks)
         if anew:
             self.fill()
         matrix = self._place(blocks)
         if anew and not self._fill():  # the twin says what is wrong, or keeps rows as they are
-            return self.place_matrix(*(canonical(part) for part in parts))
+            return self.place_matrix(*(canonical(part) if _is_anew(part) else part for part in parts))
         if self._pending_bytes > _LARGEST_PENDING:
             self.fill()
         return matrix

@@ -10,6 +10,7 @@ from .. import units
 from ..hub.name import PREFIX
 from .console import Console
 from .errors import FAILED, OK, CliError
+from .models_quantize import quantize_model
 from .options import CommandGroup, complete_model, json_option, option
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def models() -> None:
-    """List, download, show, check and remove models."""
+    """List, download, show, check, quantize and remove models."""
+
+
+models.add_command(quantize_model)
 
 
 def load_registry(console: Console) -> Registry:

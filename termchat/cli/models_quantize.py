@@ -44,8 +44,8 @@ class _Progress:
     "--to",
     "quantization",
     required=True,
-    type=click.Choice(["int8", "int4"]),
-    help="Bits of the weights: int8 (8.5 with scales) or int4 (5).",
+    type=click.Choice(["int8", "int4", "nf4"]),
+    help="Bits of the weights: int8 (8.5 with scales), int4 (5) or nf4 (4.5, folders only).",
 )
 @option(
     "Output",

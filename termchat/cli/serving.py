@@ -164,7 +164,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
         stack.enter_context(console.signals.calling(console.signals.leave_at_once))
         try:
-            engine = AsyncEngine(choice.config)
+            engine = AsyncEngine(choice.config, chat=chat)
             async with _showing_progress(console, engine, choice.model.name):
                 await stack.enter_async_context(engine)
             load_ms = (time.perf_counter() - started) * 1e3

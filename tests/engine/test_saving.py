@@ -19,7 +19,7 @@ from engine.types import EngineError
 from kernels.stored import canonical
 from kernels.weights import Packed, dequantize
 
-WIDTH, FEED_FORWARD, VOCABULARY = 64, 96, 40
+WIDTH, FEED_FORWARD, VOCABULARY = 64, 128, 40
 CONFIG = {
     "model_type": "llama",
     "vocab_size": VOCABULARY,
@@ -102,7 +102,7 @@ def check_same(saved: Path, source: Path, quantization: str) -> None:
         assert np.array_equal(want[name], got[name]), name
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("quantization", ["int8", "int4", "nf4"])
 def test_a_folder_becomes_a_folder_that_loads_as_quantized(tmp_path: Path, quantization: str) -> None:
     source, target = write_folder(tmp_path / "m"), tmp_path / "q"
     saved = quantize_model(source, quantization, target)
@@ -193,6 +193,11 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, stop, kind: str) 
     assert told[0][0] > 0
     assert told == sorted(told)
     assert told[-1][0] < told[-1][1]
+
+
+def test_nf4_is_no_type_of_gguf_files(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="GGUF files have no type for nf4"):
+        quantize_model(write_gguf(tmp_path / "m.gguf"), "nf4", tmp_path / "q.gguf")
 
 
 def test_too_small_a_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

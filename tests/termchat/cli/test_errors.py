@@ -387,7 +387,7 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
-    ("template", "{model}: {problem} (--raw does without it)"): bad_template,
+    ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",

@@ -1,13 +1,16 @@
 """`termchat models quantize`: what it says, and how it ends."""
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from engine.loading.checkpoint import open_checkpoint
+from termchat.cli import serving
 
 SHAPES = {
     "model.embed_tokens": (20, 32),
@@ -68,3 +71,18 @@ def test_what_it_cannot_do_is_one_sentence(termchat, folder: Path, tmp_path: Pat
     assert done.code == 1
     assert "is not a safetensors file" in done.err
     assert not (tmp_path / "x").exists()
+
+
+async def test_a_long_load_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "PATIENCE_SECONDS", 0.0)
+    for terminal, lines in ((True, ["loading m: 43%", ""]), (False, [])):
+        said: list[str] = []
+        messages = SimpleNamespace(is_terminal=terminal, progress=said.append)
+        engine = SimpleNamespace(snapshot=lambda: SimpleNamespace(loaded=0.43))
+        async with serving._showing_progress(SimpleNamespace(messages=messages), engine, "m"):  # type: ignore[arg-type]
+            await asyncio.sleep(0.02)
+        assert said == lines
+    monkeypatch.setattr(serving, "PATIENCE_SECONDS", 60.0)
+    async with serving._showing_progress(SimpleNamespace(messages=messages), engine, "m"):  # type: ignore[arg-type]
+        await asyncio.sleep(0.02)
+    assert said == []
