@@ -47,8 +47,8 @@ SCALES = {
     "s6": ScaleKind(6, -32, 256),
     "s8": ScaleKind(8, -128, 256),
 }
-"""e8m0: 2^(number - 128), half of what OCP MX says, as tables hold doubled values. ue4m3: four bits of
-exponent, three of fraction, no sign. k and s: integers, those that are multiplied with a float16."""
+"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP MX says,
+as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
 
 TABLES = {
     "iq4": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
@@ -147,9 +147,13 @@ FORMATS = {
         WeightFormat("q4_k", 4, np.int8, 32, "k6", minima=True),
         WeightFormat("q5_k", 5, np.int8, 32, "k6", minima=True),
         WeightFormat("q6_k", 6, np.int8, 16, "s8", low=-32),
+        WeightFormat("q3_k", 3, np.int8, 16, "s6", low=-4),
+        WeightFormat("q2_k", 2, np.int8, 16, "k4", minima=True),
+        WeightFormat("tq2", 2, np.int8, 256, low=-1),
         WeightFormat("iq4_nl", 4, np.int8, 32, low=-128, table="iq4"),
         WeightFormat("iq4_xs", 4, np.int8, 32, "s6", low=-128, table="iq4"),
         WeightFormat("mxfp4", 4, np.int8, 32, "e8m0", low=-16, table="e2m1"),
+        WeightFormat("nvfp4", 4, np.int8, 16, "ue4m3", low=-16, table="e2m1"),
         WeightFormat("nf4", 4, np.uint8, 64, "f32", low=-128, table="nf4"),
         WeightFormat("q8_64", 8, np.int8, 64, "f32", low=-128),
         WeightFormat("f32", 32, np.float32),
@@ -188,8 +192,8 @@ BLOCKS = {
     "Q5_0": BlockType(32, 22, "q5_0", 6),
     "Q5_1": BlockType(32, 24, "q5_1", 7),
     "Q8_0": BlockType(32, 34, "q8", 8),
-    "Q2_K": BlockType(256, 84, "q8", 10),
-    "Q3_K": BlockType(256, 110, "q8", 11),
+    "Q2_K": BlockType(256, 84, "q2_k", 10),
+    "Q3_K": BlockType(256, 110, "q3_k", 11),
     "Q4_K": BlockType(256, 144, "q4_k", 12),
     "Q5_K": BlockType(256, 176, "q5_k", 13),
     "Q6_K": BlockType(256, 210, "q6_k", 14),
@@ -202,9 +206,10 @@ BLOCKS = {
     "IQ3_S": BlockType(256, 110, "q8", 21),
     "IQ4_NL": BlockType(32, 18, "iq4_nl", 20),
     "IQ4_XS": BlockType(256, 136, "iq4_xs", 23),
-    "TQ1_0": BlockType(256, 54, "q8", 34),
-    "TQ2_0": BlockType(256, 66, "q8", 35),
+    "TQ1_0": BlockType(256, 54, "tq2", 34),
+    "TQ2_0": BlockType(256, 66, "tq2", 35),
     "MXFP4": BlockType(32, 17, "mxfp4", 39),
+    "NVFP4": BlockType(64, 36, "nvfp4", 40),
 }
 """Every type that can be computed with, by ggml's name (ggml-common.h)."""
 

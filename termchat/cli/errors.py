@@ -38,6 +38,7 @@ CODES = {
     "ConversationBusyError": "busy",
     "StoreError": "store",
     "PathError": "path",
+    "TextError": "usage",
     "OutputError": "output",
 }
 """Codes of the application's own errors, by the name of the class: their modules are not loaded for it."""
