@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
 from converted import write_gguf
 from engine import EngineConfig
@@ -197,3 +198,72 @@ def test_the_plan_tells_what_a_token_takes_from_what_there_is(folder: Path) -> N
     plan = plan_memory(EngineConfig(model=folder, backend="native", quantization="none"))
     experts = 3 * 8 * 3 * 64 * 32 * 4
     assert plan.weight_bytes - plan.active_bytes == experts * 5 // 8
+
+
+E2M1 = np.float32([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+"""The magnitudes of OCP's 4-bit floats; the highest of the bits is the sign."""
+
+
+def mxfp4(rng: np.random.Generator, experts: int, rows: int, columns: int) -> tuple[np.ndarray, ...]:
+    """Blocks and scales as gpt-oss has them, and the values [experts, rows, columns] that they stand for."""
+    blocks = rng.integers(0, 256, (experts, rows, columns // 32, 16), np.uint8)
+    scales = rng.integers(120, 125, blocks.shape[:3], np.uint8)
+    codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*scales.shape, 32)
+    values = E2M1[codes & 7] * np.where(codes & 8, np.float32(-1), np.float32(1))
+    whole = np.ldexp(values, scales[..., None].astype(np.int32) - 127).astype(np.float32)
+    return blocks, scales, whole.reshape(experts, rows, columns)
+
+
+def write_mxfp4(folder: Path) -> torch.nn.Module:
+    """gpt-oss with experts in MXFP4, and the model of their values."""
+    model = make("gptoss", folder)
+    stored, rng = safetensors.numpy.load_file(folder / "model.safetensors"), np.random.default_rng(3)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, columns, rows = parameter.shape
+            blocks, scales, values = mxfp4(rng, experts, rows, columns)
+            del stored[name]
+            stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            parameter.data.copy_(torch.from_numpy(values).swapaxes(1, 2))
+    safetensors.numpy.save_file(stored, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return model
+
+
+def test_folders_of_gpt_oss_are_read_in_mxfp4(tmp_path: Path) -> None:
+    model = write_mxfp4(tmp_path)
+    text = np.random.default_rng(4).integers(0, 160, 30).tolist()
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].numpy()
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.tensors.label() == "MXFP4"
+    (logits,) = Session(checkpoint).step([(0, 0, text)])
+    assert np.abs(logits - expected).max() < 1e-4
+    backends = (QuantizedBackend(), NativeBackend(BackendSettings(threads=2)))
+    sessions = [Session(checkpoint, 1, backend, "float16") for backend in backends]
+    assert len({session.step([(0, 0, text)])[0].tobytes() for session in sessions}) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "become", "said"),
+    [
+        ("scales", None, "_scales is missing"),
+        (
+            "scales",
+            np.zeros((5, 192, 1), np.uint8),
+            "_scales has the shape (5, 192, 1); (5, 192, 2) is needed",
+        ),
+        ("blocks", np.zeros((5, 192, 2, 15), np.uint8), "_blocks has the shape (5, 192, 2, 15)"),
+        ("blocks", np.zeros((5, 192, 2, 16), np.int8), "U8 is needed"),
+        ("both", np.zeros((5, 190, 2, 16), np.uint8), "(5, 190, 64); (5, 192, 64) is declared"),
+    ],
+)
+def test_broken_mxfp4_is_refused_by_name(tmp_path: Path, part: str, become: Any, said: str) -> None:
+    write_mxfp4(tmp_path / "m")
+    name = "model.layers.1.mlp.experts.gate_up_proj_"
+    changes = {name + part: become}
+    if part == "both":
+        changes = {f"{name}blocks": become, f"{name}scales": np.zeros(become.shape[:-1], np.uint8)}
+    assert said in refusal(changed(tmp_path / "m", tmp_path / "broken", changes))
