@@ -19,13 +19,14 @@ from engine.memory_plan import plan_memory
 from engine.models.spec import ExpertsSpec
 from engine.models.weights import place_tensors
 from engine.roofline import Traffic
+from engine.saving.model import quantize_model
 from engine.types import EngineError
 from kernels.interface import BackendSettings, Routing
 from kernels.native.backend import NativeBackend
 from kernels.native.library import kernels as native_kernels
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.stored import mapping_of
-from kernels.weights import Plain
+from kernels.weights import Packed, Plain, dequantize
 from sessions import Session
 from tiny_models import make
 
@@ -267,3 +268,17 @@ def test_broken_mxfp4_is_refused_by_name(tmp_path: Path, part: str, become: Any,
     if part == "both":
         changes = {f"{name}blocks": become, f"{name}scales": np.zeros(become.shape[:-1], np.uint8)}
     assert said in refusal(changed(tmp_path / "m", tmp_path / "broken", changes))
+
+
+def test_experts_are_saved_with_fewer_bits_or_that_is_refused(tmp_path: Path) -> None:
+    make("granitemoe-shared-tied", tmp_path / "granite")
+    quantize_model(tmp_path / "granite", "int4", tmp_path / "saved")
+    saved, loaded = open_checkpoint(tmp_path / "saved"), open_checkpoint(tmp_path / "granite", "int4")
+    for name in ("0.expert_gate.0", "1.expert_up.3", "2.expert_down.5"):
+        first, second = saved.tensors.get(name), loaded.tensors.get(name)
+        assert isinstance(first, Packed)
+        assert isinstance(second, Packed)
+        assert np.array_equal(dequantize(first), dequantize(second)), name
+    make("gptoss", tmp_path / "oss")
+    with pytest.raises(EngineError, match="holds columns where others hold rows"):
+        quantize_model(tmp_path / "oss", "int4", tmp_path / "refused")
