@@ -64,11 +64,13 @@ def load_model(
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
+    from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
     from .models.weights import place_rotations, place_tensors
+    from .reserve import take_reserved
     from .roofline import Traffic
     from .scheduler import most_samples
     from .selection import select_backend
@@ -88,11 +90,16 @@ def load_model(
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
+        free = backend.free_bytes() + take_reserved()
+        checkpoint = fitted(checkpoint, config, backend.name, free)
+        check_fit(checkpoint, backend.name, free)
         try:
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
         except ValueError as error:  # values that can't be held in any format; it names the tensor
             raise invalid(checkpoint.path, str(error)) from None
-        shape = size_kv_cache(config, spec, context, backend.free_bytes())
+        # Matrices that lie in a file as they are take their memory only when they are repacked.
+        left = min(backend.free_bytes(), free - backend.weight_bytes)
+        shape = size_kv_cache(config, spec, context, left)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)

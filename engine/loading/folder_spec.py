@@ -85,21 +85,12 @@ def _refuse_unsupported(config: Fields, family: Family) -> None:
             config.fail(option, f"{shown(config.get(option))} is not supported")
 
 
-def _refuse_quantized(config: Fields) -> None:
-    if config.get("quantization_config") is not None:
-        config.fail(
-            "quantization_config", "is not supported: use the model's unquantized files or a GGUF file"
-        )
-
-
 def read_config(config: Fields) -> Declared:
     """The specification in a parsed config.json. Raises EngineError(model_invalid) naming the field."""
     whole = config
     family, config = text_config(config)
     gate = _gate(config, family)
     _refuse_unsupported(config, family)
-    for fields in (whole, config):
-        _refuse_quantized(fields)
     width = config.integer("hidden_size", *declared.WIDTH)
     layers = config.integer("num_hidden_layers", *declared.LAYERS)
     heads = config.integer("num_attention_heads", *declared.HEADS)
