@@ -27,8 +27,10 @@ from .types import (
 if TYPE_CHECKING:
     from .bandwidth import Peak
     from .client import AsyncEngine
+    from .loading.description import Description, describe_model
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, free_memory, plan_memory
+    from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .selection import Selection, select_backend
@@ -36,23 +38,27 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "AsyncEngine": "client",
+    "Description": "loading.description",
     "Engine": "protocol",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
+    "describe_model": "loading.description",
     "free_memory": "memory_plan",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
+    "template_names": "named_templates",
 }
 """Public name -> the module it is in."""
 
 __all__ = [
     "AsyncEngine",
     "ConversationRow",
+    "Description",
     "Engine",
     "EngineConfig",
     "EngineError",
@@ -72,11 +78,13 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "describe_model",
     "free_memory",
     "model_name",
     "plan_memory",
     "reserve_memory",
     "select_backend",
+    "template_names",
 ]
 
 

@@ -1,7 +1,8 @@
 """Blocks of a file -> canonical weights, in numpy: what the native backend does in C++, bit for bit.
 
-Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss, as integers and the scales that they
-are multiplied with: the other types of a format of their own. All others are dequantized and packed to q8.
+Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss, as integers and the scales that
+they are multiplied with: the other types of a format of their own. All others are dequantized and packed to
+q8.
 """
 
 from __future__ import annotations
@@ -123,6 +124,35 @@ def _q6_k(b: UInt8) -> _Parts:
     return _Parts(codes, _f32(b, 208) * b[..., 192:208].view(np.int8))
 
 
+def _q3_k(b: UInt8) -> _Parts:
+    low, high = _fields(b[..., 96:104], 4, 8), _fields(b[..., 104:108], 2, 4)
+    scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
+    codes = _fields(b[..., 32:96], 2, 32) | _fields(b[..., :32], 1, 32) << np.uint8(2)
+    return _Parts(codes, _f32(b, 108) * scales)
+
+
+def _q2_k(b: UInt8) -> _Parts:
+    return _Parts(
+        _fields(b[..., 16:80], 2, 32), _f32(b, 80) * (b[..., :16] & 15), -_f32(b, 82) * (b[..., :16] >> 4)
+    )
+
+
+def _tq1_0(b: UInt8) -> _Parts:
+    """Five digits to the base 3 a byte, as the upper parts of a fraction."""
+
+    def digits(data: UInt8, count: int) -> UInt8:
+        powers = np.uint8(3) ** np.arange(count, dtype=np.uint8)[:, None]
+        upper = (data[..., None, :] * powers).astype(np.uint16) * np.uint16(3) >> np.uint16(8)
+        return upper.astype(np.uint8).reshape(*data.shape[:-1], -1)
+
+    codes = [digits(b[..., :32], 5), digits(b[..., 32:48], 5), digits(b[..., 48:52], 4)]
+    return _Parts(np.concatenate(codes, axis=-1), _f16(b, 52)[..., None])
+
+
+def _tq2_0(b: UInt8) -> _Parts:
+    return _Parts(_fields(b[..., :64], 2, 32), _f16(b, 64)[..., None])
+
+
 def _iq4_nl(b: UInt8) -> _Parts:
     return _Parts(_fields(b[..., 2:], 4, 16), _f16(b, 0)[..., None])
 
@@ -139,6 +169,12 @@ def _mxfp4(b: UInt8) -> _Parts:
     return _Parts(_fields(b[..., 1:], 4, 16), np.where(b[..., :1] > 252, np.float32(np.nan), powers))
 
 
+def _nvfp4(b: UInt8) -> _Parts:
+    """A scale has no sign here, and what would be NaN in OCP MX is 0 (ggml_ue4m3_to_fp32 in ggml-impl.h)."""
+    numbers = np.where(b[..., :4] == 0x7F, np.uint8(0), b[..., :4] & 0x7F).astype(np.uint32)
+    return _Parts(_fields(b[..., 4:], 4, 8), (numbers << 20).view(np.float32) * np.float32(2.0**119))
+
+
 _READERS: dict[str, Callable[[UInt8], _Parts]] = {
     "Q4_0": _q4_0,
     "Q5_0": _q5_0,
@@ -146,9 +182,14 @@ _READERS: dict[str, Callable[[UInt8], _Parts]] = {
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    "Q3_K": _q3_k,
+    "Q2_K": _q2_k,
+    "TQ1_0": _tq1_0,
+    "TQ2_0": _tq2_0,
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
     "MXFP4": _mxfp4,
+    "NVFP4": _nvfp4,
 }
 
 

@@ -47,8 +47,8 @@ SCALES = {
     "s6": ScaleKind(6, -32, 256),
     "s8": ScaleKind(8, -128, 256),
 }
-"""e8m0: 2^(number - 128), half of what OCP MX says, as tables hold doubled values. ue4m3: four bits of exponent,
-three of fraction, no sign. k and s: integers, those that are multiplied with a float16."""
+"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP MX says,
+as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
 
 TABLES = {
     "iq4": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
@@ -56,7 +56,8 @@ TABLES = {
     "nf4": (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127),
 }
 """What the codes 0 to 15 stand for. iq4: that of ggml's IQ4_NL. e2m1: the doubled values of OCP MX's 4-bit
-floats. nf4: those of QLoRA (arXiv 2305.14314) times 127, rounded: at most 0.0037 of the largest magnitude off."""
+floats. nf4: those of QLoRA (arXiv 2305.14314) times 127, rounded: at most 0.0037 of the largest magnitude
+off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,12 @@ class WeightFormat:
     """How a matrix is held. dtype: of the array of its codes, or values.
 
     Packed: value = integer * scale + minimum, with codes of so many bits, a scale and (where it has any) a
-    minimum of each `group` of columns. The integer is code + low, or what the code is in the `table`; `low` is
-    then the number that products add to make integers from 0 on.
+    minimum of each `group` of columns. The integer is code + low, or what the `table` has for the code; no
+    integer is below `low`.
 
     In arrays codes come in groups of 32 columns. Those of dtype uint8 have 4 bits: byte i of a group holds
-    column i in its low and column i + 16 in its high nibble. Those of dtype int8 hold the integers themselves.
-    Scales and minima are arrays of float16 or float32; only of kinds f16 and f32 they are as they are `kept`
-    by a backend.
+    column i in its low and column i + 16 in its high nibble. Those of dtype int8 are the integers themselves.
+    Scales and minima are arrays of float16 or float32, whatever they are in a backend's memory.
 
     Plain (group 1): values of so many bits as they are; bfloat16 as its 16 bits.
     """
@@ -147,9 +147,13 @@ FORMATS = {
         WeightFormat("q4_k", 4, np.int8, 32, "k6", minima=True),
         WeightFormat("q5_k", 5, np.int8, 32, "k6", minima=True),
         WeightFormat("q6_k", 6, np.int8, 16, "s8", low=-32),
+        WeightFormat("q3_k", 3, np.int8, 16, "s6", low=-4),
+        WeightFormat("q2_k", 2, np.int8, 16, "k4", minima=True),
+        WeightFormat("tq2", 2, np.int8, 256, low=-1),
         WeightFormat("iq4_nl", 4, np.int8, 32, low=-128, table="iq4"),
         WeightFormat("iq4_xs", 4, np.int8, 32, "s6", low=-128, table="iq4"),
         WeightFormat("mxfp4", 4, np.int8, 32, "e8m0", low=-16, table="e2m1"),
+        WeightFormat("nvfp4", 4, np.int8, 16, "ue4m3", low=-16, table="e2m1"),
         WeightFormat("nf4", 4, np.uint8, 64, "f32", low=-128, table="nf4"),
         WeightFormat("f32", 32, np.float32),
         WeightFormat("f16", 16, np.float16),
@@ -159,8 +163,8 @@ FORMATS = {
 """Every format, by name. The tables of cpp/formats.hpp are the same, or the library is not loaded."""
 
 MADE = ("q4", "q8", "nf4")
-"""Packed formats that float values are quantized to: a backend takes them as arrays. The others stand in files
-only, and a backend takes them as blocks."""
+"""Packed formats that float values are quantized to: a backend takes them as arrays. The others stand in
+files only, and a backend takes them as blocks."""
 
 
 class BlockType(NamedTuple):
@@ -184,8 +188,8 @@ BLOCKS = {
     "Q5_0": BlockType(32, 22, "q5_0", 6),
     "Q5_1": BlockType(32, 24, "q5_1", 7),
     "Q8_0": BlockType(32, 34, "q8", 8),
-    "Q2_K": BlockType(256, 84, "q8", 10),
-    "Q3_K": BlockType(256, 110, "q8", 11),
+    "Q2_K": BlockType(256, 84, "q2_k", 10),
+    "Q3_K": BlockType(256, 110, "q3_k", 11),
     "Q4_K": BlockType(256, 144, "q4_k", 12),
     "Q5_K": BlockType(256, 176, "q5_k", 13),
     "Q6_K": BlockType(256, 210, "q6_k", 14),
@@ -198,9 +202,10 @@ BLOCKS = {
     "IQ3_S": BlockType(256, 110, "q8", 21),
     "IQ4_NL": BlockType(32, 18, "iq4_nl", 20),
     "IQ4_XS": BlockType(256, 136, "iq4_xs", 23),
-    "TQ1_0": BlockType(256, 54, "q8", 34),
-    "TQ2_0": BlockType(256, 66, "q8", 35),
+    "TQ1_0": BlockType(256, 54, "tq2", 34),
+    "TQ2_0": BlockType(256, 66, "tq2", 35),
     "MXFP4": BlockType(32, 17, "mxfp4", 39),
+    "NVFP4": BlockType(64, 36, "nvfp4", 40),
 }
 """Every type that can be computed with, by ggml's name (ggml-common.h)."""
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
-from ..stored import QUANTIZED_ANEW, canonical, check_finite, mapping_of
+from ..stored import canonical, check_finite, mapping_of
 from ..weights import FORMATS, GROUP, MADE, Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
 from .library import (
@@ -105,16 +105,10 @@ class NativeBackend:
     def place_matrix(self, *parts: Weight) -> Matrix:
         """Make room for the parts, one below the other, in tiles; formats stay as they are.
 
-        They are repacked by `fill`, which `capture` calls, except for blocks that are quantized anew: those
-        are now. ValueError, naming the part: its values can't be held.
+        They are repacked by `fill`, which `capture` calls. ValueError, naming the part: its values can't be
+        held.
         """
-        blocks = [block for part in parts for block in _blocks(part)]
-        anew = any(isinstance(block, Stored) and block.type in QUANTIZED_ANEW for block in blocks)
-        if anew:
-            self.fill()
-        matrix = self._place(blocks)
-        if anew and not self._fill():  # the twin says what is wrong, or keeps rows as they are
-            return self.place_matrix(*(canonical(part) for part in parts))
+        matrix = self._place([block for part in parts for block in _blocks(part)])
         if self._pending_bytes > _LARGEST_PENDING:
             self.fill()
         return matrix
@@ -149,21 +143,15 @@ class NativeBackend:
 
         spare: CPUs that are left to them. ValueError, naming the part: its values can't be held.
         """
-        waiting = [*self._pending]
-        if not self._fill(spare):
-            for weight in waiting:
-                check_finite(weight)
-            raise AssertionError("the library refused weights in which nothing is wrong")
-
-    def _fill(self, spare: int = 0) -> bool:
-        threads, held = max(1, self.threads - spare), True
+        waiting, threads = [*self._pending], max(1, self.threads - spare)
+        self._pending.clear()
+        self._pending_bytes = 0
         try:
             self._message.call("the weights can't be repacked", load().native_fill, self.address, threads)
         except ValueError:
-            held = False
-        self._pending.clear()
-        self._pending_bytes = 0
-        return held
+            for weight in waiting:
+                check_finite(weight)
+            raise AssertionError("the library refused weights in which nothing is wrong") from None
 
     def place_vector(self, values: Float32) -> Float32:
         """The values, contiguous; whoever records with them keeps them alive."""

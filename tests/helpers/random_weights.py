@@ -26,9 +26,14 @@ def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) 
     return Packed(form, (rows, columns), codes, scales, minima)
 
 
+def type_of(form: str) -> str:
+    """A type of blocks that becomes this format."""
+    return next(type for type, block in BLOCKS.items() if block.format == form)
+
+
 def fitting(form: str, columns: int) -> int:
     """The least number of columns from this one on that a matrix in a format can have."""
-    unit = 1 if form in MADE or not FORMATS[form].packed else FORMATS[form].columns
+    unit = 1 if form in MADE else BLOCKS[type_of(form)].values
     return -(-columns // unit) * unit
 
 
@@ -37,8 +42,7 @@ def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, 
     if form in MADE:
         return random_packed(rng, form, rows, columns)
     if FORMATS[form].packed:
-        type = next(type for type, block in BLOCKS.items() if block.format == form)
-        return random_blocks(rng, type, rows, columns)
+        return random_blocks(rng, type_of(form), rows, columns)
     values = rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(scale)
     if form == "bf16":
         return Plain((values.view(np.uint32) >> 16).astype(np.uint16), "bf16")

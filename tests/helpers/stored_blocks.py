@@ -39,6 +39,9 @@ def random_blocks(rng: np.random.Generator, type: str, rows: int, columns: int) 
         put(data, at, rng.standard_normal(data.shape[:2]) * 0.01)
     if type == "MXFP4":  # a power of two
         data[..., 0] = rng.integers(110, 125, data.shape[:2])
+    if type == "NVFP4":  # four scales of eight bits, those without meaning among them
+        data[..., :4] = rng.integers(0, 80, (*data.shape[:2], 4))
+        data[..., 0, 0] = 0x7F
     if type == "IQ1_M":  # four bits of its number in each of four places
         halves = (np.abs(rng.standard_normal(data.shape[:2])) * 0.01).astype(np.float16).view(np.uint16)
         for i in range(4):

@@ -57,12 +57,12 @@ static inline uint16_t half_of_float(float value) {
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
 }
 
-// The scales of microscaling formats. 2^(bits - 128), half of what OCP MX says, as tables hold doubled values.
+// The scales of microscaling formats, half of what OCP MX says, as tables hold doubled values. 2^(bits - 128):
 static inline float float_of_e8m0(uint8_t bits) {
     return float_of_bits(bits ? (uint32_t)bits << 23 : 0x400000u) * 0.5f;
 }
 // Four bits of exponent, three of fraction, no sign.
-static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_t)bits << 20) * 0x1p120f; }
+static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_t)bits << 20) * 0x1p119f; }
 
 // The formats of weights: these tables are those of kernels/weights.py, whose figures library.py compares with them. A
 // new format is a line here and, if its codes or scales are of a new kind, an `unpack` in dot_*.hpp or `scale_lanes`.
@@ -94,9 +94,13 @@ static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_
     F(q4_k, 4, 32, k6, true, 0, none)           \
     F(q5_k, 5, 32, k6, true, 0, none)           \
     F(q6_k, 6, 16, s8, false, -32, none)        \
+    F(q3_k, 3, 16, s6, false, -4, none)         \
+    F(q2_k, 2, 16, k4, true, 0, none)           \
+    F(tq2, 2, 256, f16, false, -1, none)        \
     F(iq4_nl, 4, 32, f16, false, -128, iq4)     \
     F(iq4_xs, 4, 32, s6, false, -128, iq4)      \
     F(mxfp4, 4, 32, e8m0, false, -16, e2m1)     \
+    F(nvfp4, 4, 16, ue4m3, false, -16, e2m1)    \
     F(nf4, 4, 64, f32, false, -128, nf4)
 //    name, type of a value
 #define PLAIN_FORMATS(F) \

@@ -67,7 +67,7 @@ INLINE Vec scale_lanes(const Tile& w, int which, int run) {
         Int bits = greater(shift_left<23>(load_bytes(p + run * kLanes)), splat_int(0x400000));
         return as_float(bits) * splat(0.5f);
     } else if constexpr (Tile::kScales == Scales::ue4m3) {
-        return as_float(shift_left<20>(load_bytes(p + run * kLanes))) * splat(0x1p120f);
+        return as_float(shift_left<20>(load_bytes(p + run * kLanes))) * splat(0x1p119f);
     } else {
         constexpr ScaleKind kind = Tile::kKind;
         Int number;
