@@ -102,7 +102,8 @@ static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_
     F(iq4_xs, 4, 32, s6, false, -128, iq4)      \
     F(mxfp4, 4, 32, e8m0, false, -16, e2m1)     \
     F(nvfp4, 4, 16, ue4m3, false, -16, e2m1)    \
-    F(nf4, 4, 64, f32, false, -128, nf4)
+    F(nf4, 4, 64, f32, false, -128, nf4)        \
+    F(q8_64, 8, 64, f32, false, -128, none)
 //    name, type of a value
 #define PLAIN_FORMATS(F) \
     F(f32, float)        \

@@ -522,7 +522,7 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
-    ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
+    ("template", "{model}: {problem} (--template gives it one, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",
@@ -692,6 +692,9 @@ NOTE_PRODUCERS = {
     ),
     "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,
+    "the chat template writes {marks}, which the model has no token for: they are words to it": (
+        lambda s: (s.scripted("x", template="llama3"), s.termchat("--template", "llama3", "Hi"))[1]
+    ),
     "reading standard input": idle_pipe,
     "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(
         s, "--patient"
