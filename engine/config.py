@@ -16,7 +16,7 @@ Backend = Literal["auto", "reference", "native"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
-KVDtype = Literal["auto", "float32", "float16"]
+KVDtype = Literal["auto", "float32", "float16", "int8"]
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -44,7 +44,8 @@ class EngineConfig:
     device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
     reference backend.
     quantization: format of the weights: auto as stored, none as floats, int8 or int4 packs wider ones.
-    kv_dtype: how keys and values are stored. block_size: tokens a KV block, 16 or 32.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.

@@ -104,7 +104,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class CacheFormat:
-    """How keys and values are held. scale_bytes: of what the values of a token and head share."""
+    """How keys and values are held. scale_bytes: of the float32 factor that a token's keys of a head share,
+    and its values; 0 if there is none.
+    """
 
     name: str
     dtype: type[np.generic]
@@ -117,7 +119,12 @@ class CacheFormat:
 
 
 CACHE_FORMATS = {
-    format.name: format for format in (CacheFormat("float32", np.float32), CacheFormat("float16", np.float16))
+    format.name: format
+    for format in (
+        CacheFormat("float32", np.float32),
+        CacheFormat("float16", np.float16),
+        CacheFormat("int8", np.int8, scale_bytes=4),
+    )
 }
 """Every format of keys and values, by name. The table of cpp/formats.hpp is the same."""
 

@@ -1,7 +1,8 @@
 """Blocks of a file -> canonical weights, in numpy: what the native backend does in C++, bit for bit.
 
-Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss, as integers and the scales that they
-are multiplied with: the other types of a format of their own. All others are dequantized and packed to q8.
+Without loss and without a copy: F32, F16, BF16, Q4_1, Q8_0. Without loss, as integers and the scales that
+they are multiplied with: the other types of a format of their own. All others are dequantized and packed to
+q8.
 """
 
 from __future__ import annotations

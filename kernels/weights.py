@@ -47,8 +47,8 @@ SCALES = {
     "s6": ScaleKind(6, -32, 256),
     "s8": ScaleKind(8, -128, 256),
 }
-"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP MX says,
-as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
+"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP
+says, as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
 
 TABLES = {
     "iq4": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
@@ -56,7 +56,8 @@ TABLES = {
     "nf4": (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127),
 }
 """What the codes 0 to 15 stand for. iq4: that of ggml's IQ4_NL. e2m1: the doubled values of OCP MX's 4-bit
-floats. nf4: those of QLoRA (arXiv 2305.14314) times 127, rounded: at most 0.0037 of the largest magnitude off."""
+floats. nf4: those of QLoRA (arXiv 2305.14314) times 127, rounded: at most 0.0037 of the largest magnitude
+off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,12 @@ class WeightFormat:
     """How a matrix is held. dtype: of the array of its codes, or values.
 
     Packed: value = integer * scale + minimum, with codes of so many bits, a scale and (where it has any) a
-    minimum of each `group` of columns. The integer is code + low, or what the code is in the `table`; `low` is
-    then the number that products add to make integers from 0 on.
+    minimum of each `group` of columns. The integer is code + low, or what the `table` has for the code; no
+    integer is below `low`.
 
     In arrays codes come in groups of 32 columns. Those of dtype uint8 have 4 bits: byte i of a group holds
-    column i in its low and column i + 16 in its high nibble. Those of dtype int8 hold the integers themselves.
-    Scales and minima are arrays of float16 or float32; only of kinds f16 and f32 they are as they are `kept`
-    by a backend.
+    column i in its low and column i + 16 in its high nibble. Those of dtype int8 are the integers themselves.
+    Scales and minima are arrays of float16 or float32, whatever they are in a backend's memory.
 
     Plain (group 1): values of so many bits as they are; bfloat16 as its 16 bits.
     """
@@ -163,8 +163,8 @@ FORMATS = {
 """Every format, by name. The tables of cpp/formats.hpp are the same, or the library is not loaded."""
 
 MADE = ("q4", "q8", "nf4")
-"""Packed formats that float values are quantized to: a backend takes them as arrays. The others stand in files
-only, and a backend takes them as blocks."""
+"""Packed formats that float values are quantized to: a backend takes them as arrays. The others stand in
+files only, and a backend takes them as blocks."""
 
 
 class BlockType(NamedTuple):

@@ -14,7 +14,6 @@ converter leaves out.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -33,8 +32,8 @@ from tiny_models import MODELS, NOT_IN_GGUF, SIZES, make
 NEW_TOKENS = 64
 CLOSE = 1e-4
 CONVERT = """
-import sys
-sys.path[:0] = [sys.argv.pop(1), sys.argv.pop(1)]
+import json, sys, traceback
+sys.path[:0] = sys.argv[1:3]
 import convert_hf_to_gguf as converter
 from conversion.base import TextModel
 def vocabulary(self):
@@ -53,24 +52,25 @@ def patched(*args, **kwargs):
         each.set_vocab = vocabulary
     return model_class
 converter.get_model_class = patched
-converter.main()
+for folder in sys.argv[3:]:
+    sys.argv = ["", folder, "--outfile", folder + "/m.gguf", "--outtype", "f32"]
+    try:
+        converter.main()
+    except BaseException as error:
+        with open(folder + "/why", "w") as why:
+            why.write(f"{type(error).__name__}: {error}")
 """
+"""Run once for all folders, as it takes long to begin."""
 
 
-def convert(source: Path, folder: Path) -> Path | str:
-    """The GGUF file, or why there is none."""
+def convert(source: Path, folders: list[Path]) -> None:
+    """A file m.gguf in each folder, or one that says why there is none."""
     vocabulary = {chr(0x100 + i): i for i in range(SIZES["vocab_size"])}
-    tokenizer = {"model": {"vocab": vocabulary}, "added_tokens": []}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    target = folder / "m.gguf"
-    command = [sys.executable, "-c", CONVERT, str(source), str(source / "gguf-py"), str(folder)]
-    done = subprocess.run(
-        [*command, "--outfile", str(target), "--outtype", "f32"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NO_LOCAL_GGUF": "1"},
-    )
-    return target if target.exists() else done.stderr.strip().splitlines()[-1]
+    tokenizer = json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []})
+    for folder in folders:
+        (folder / "tokenizer.json").write_text(tokenizer)
+    command = [sys.executable, "-c", CONVERT, str(source), str(source / "gguf-py"), *map(str, folders)]
+    subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
 
 
 def greedy(session: Session, prompt: list[int]) -> tuple[list[int], np.ndarray]:
@@ -84,54 +84,57 @@ def greedy(session: Session, prompt: list[int]) -> tuple[list[int], np.ndarray]:
 
 
 def of_llama_cpp(file: Path, text: list[int]) -> np.ndarray | None:
-    """llama.cpp's logits, with keys and values in float32; None without its package."""
+    """llama.cpp's logits, with keys and values in float32; None without its package, or if it refuses."""
     try:
         from llama_cpp import Llama
     except ImportError:
         return None
-    model = Llama(str(file), n_ctx=256, n_threads=1, logits_all=True, type_k=0, type_v=0, verbose=False)
+    try:
+        model = Llama(str(file), n_ctx=256, n_threads=1, logits_all=True, type_k=0, type_v=0, verbose=False)
+    except ValueError:  # it does not load the file
+        return None
     model.eval(text)
     return np.array(model.scores[: len(text)])
 
 
-def check(source: Path, kind: str) -> tuple[str, bool]:
+def check(model: torch.nn.Module, folder: Path, kind: str) -> tuple[str, bool]:
     """A line about one model, and whether all is well."""
-    with tempfile.TemporaryDirectory() as directory:
-        folder = Path(directory)
-        model = make(kind, folder)
-        prompt = np.random.default_rng(len(kind)).integers(0, SIZES["vocab_size"], PROMPT).tolist()
-        text, of_folder = greedy(Session(open_checkpoint(folder)), prompt)
-        with torch.no_grad():
-            true = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].numpy()
-        line = f"{np.abs(of_folder - true).max():9.1e}"
-        file = convert(source, folder)
-        if isinstance(file, str):
-            return f"{line}   not converted: {file}", kind in NOT_IN_GGUF
-        try:
-            again, of_file = greedy(Session(open_checkpoint(file)), prompt)
-        except EngineError as error:
-            return f"{line}   refused: {error.message}", False
-        difference = float(np.abs(of_file - true).max())
-        equal = sum(a == b for a, b in zip(again[PROMPT:], text[PROMPT:], strict=True))
-        line += f" {difference:9.1e} {equal:6d}"
-        other = of_llama_cpp(file, text)
-        if other is not None:
-            best = (other[PROMPT - 1 : -1].argmax(-1) == np.array(text[PROMPT:])).sum()
-            line += f" {np.abs(other - true).max():12.1e} {best:6d}"
-        lost = NOT_IN_GGUF.get(kind)
-        good = difference < CLOSE and equal == NEW_TOKENS
-        return f"{line}   {lost or ''}", good or lost is not None
+    prompt = np.random.default_rng(len(kind)).integers(0, SIZES["vocab_size"], PROMPT).tolist()
+    text, of_folder = greedy(Session(open_checkpoint(folder)), prompt)
+    with torch.no_grad():
+        true = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].numpy()
+    line, lost = f"{np.abs(of_folder - true).max():9.1e}", NOT_IN_GGUF.get(kind)
+    file, why = folder / "m.gguf", folder / "why"
+    if why.exists():
+        return f"{line}   not converted: {why.read_text()}", lost is not None
+    try:
+        again, of_file = greedy(Session(open_checkpoint(file)), prompt)
+    except EngineError as error:
+        return f"{line}   refused: {error.message}", False
+    difference = float(np.abs(of_file - true).max())
+    equal = sum(a == b for a, b in zip(again[PROMPT:], text[PROMPT:], strict=True))
+    line += f" {difference:9.1e} {equal:6d}"
+    other = of_llama_cpp(file, text)
+    if other is not None:
+        best = (other[PROMPT - 1 : -1].argmax(-1) == np.array(text[PROMPT:])).sum()
+        line += f" {np.abs(other - true).max():12.1e} {best:6d}"
+    good = difference < CLOSE and equal == NEW_TOKENS
+    return f"{line}   {lost or ''}", good or lost is not None
 
 
 def main() -> None:
     """Run it."""
     source, *kinds = sys.argv[1:]
     failed = False
-    print(f"{'':24} {'folder':>9} {'GGUF':>9} {'greedy':>6} {'llama.cpp':>12} {'greedy':>6}")
-    for kind in kinds or MODELS:
-        line, good = check(Path(source), kind)
-        failed |= not good
-        print(f"{kind:24} {line}{'' if good else '   DIFFERS'}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        folders = {kind: Path(directory, kind) for kind in kinds or MODELS}
+        models = {kind: make(kind, folder) for kind, folder in folders.items()}
+        convert(Path(source), list(folders.values()))
+        print(f"{'':24} {'folder':>9} {'GGUF':>9} {'greedy':>6} {'llama.cpp':>12} {'greedy':>6}")
+        for kind, folder in folders.items():
+            line, good = check(models[kind], folder, kind)
+            failed |= not good
+            print(f"{kind:24} {line}{'' if good else '   DIFFERS'}", flush=True)
     sys.exit(failed)
 
 

@@ -233,7 +233,7 @@ def noise(start: Open) -> Arrays:
     ids, zeros = np.arange(NOISY_IDS, dtype=np.int32), np.zeros(NOISY_IDS, np.float32)
     result = np.empty_like(zeros)
     with start() as backend:
-        functions = (c_void_p * 37).from_address(kernels(backend.cpu_isa))  # Kernels of kernels.hpp
+        functions = (c_void_p * 2).from_address(kernels(backend.cpu_isa))  # Kernels of kernels.hpp
         add_noise = CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_uint32, c_uint32, c_void_p)(functions[-1])
         add_noise(zeros.ctypes.data, ids.ctypes.data, NOISY_IDS, low, high, result.ctypes.data)
     if not np.array_equal(result, gumbel(hash32(np.array([low, high], np.uint32), token_words(NOISY_IDS)))):
@@ -273,6 +273,7 @@ CASES: dict[str, Callable[[Open], Arrays]] = {
     "decoder of all formats, window": partial(serve, WINDOW, "q4 bf16 q8 f16 f32", tied=True, biases=True),
     "decoder of float32, one key head": partial(serve, SHARED, "f32", kv="float32"),
     "decoder of q8 and q4, odd sizes": partial(serve, ODD, "q8 q4 q4", biases=True),
+    "decoder of q4, int8 cache": partial(serve, tiny(), "q4", kv="int8"),
 }
 
 

@@ -28,7 +28,7 @@ class Checkpoint(NamedTuple):
     """An opened model. Nothing but headers has been read; the files stay mapped while `tensors` lives.
 
     source: the files, for whoever else needs something of them; they are not opened again. generation: what
-    they say about generating. notes: sentences about what of them is not used.
+    they say about generating. notes: sentences about what of them is not used, or not as it is.
     """
 
     source: Folder | GGUFFile
@@ -101,7 +101,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
     if not left_out:
         return checkpoint
     note = f"only the text part of {checkpoint.name} is used; left out: {', '.join(left_out)}"
-    return checkpoint._replace(notes=(note,))
+    return checkpoint._replace(notes=(*checkpoint.notes, note))
 
 
 def _bound(
@@ -112,7 +112,7 @@ def _bound(
     quantization: Quantization,
 ) -> Checkpoint:
     tensors = CheckpointTensors(source.path, quantization, bind(source.path, declared, stored, naming))
-    return Checkpoint(source, declared.spec, tensors, read_generation(source))
+    return Checkpoint(source, declared.spec, tensors, read_generation(source), tensors.notes())
 
 
 def _only_gguf(folder: Folder, others: str) -> Path:
@@ -122,6 +122,8 @@ def _only_gguf(folder: Folder, others: str) -> Path:
     except OSError as error:
         raise invalid(folder.path, f"can't be read: {error.strerror}", colon=False) from None
     files = [name for name in names if name.lower().endswith(".gguf")]
+    # The part of a multimodal model that reads images lies beside the one with the text.
+    files = [name for name in files if "mmproj" not in name.lower()] or files
     one = files[0] if len(files) == 1 else first_part(files)
     if one is not None:
         return folder.file(one, "the folder")

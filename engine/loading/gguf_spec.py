@@ -9,7 +9,7 @@ from ..models.family import Family
 from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from . import declared
 from .declared import Declared
-from .fields import Fields, shown
+from .fields import Fields, invalid, shown
 from .gguf import GGUFFile
 from .gguf_rope import read_ropes
 from .mixture import gguf_experts
@@ -53,6 +53,23 @@ _ALIKE = {
     "attention.value_length_swa": "attention.value_length",
 }
 """Keys of layers with a window that must say what the other key does."""
+
+
+_OTHER_PART = "is the part of a multimodal model that reads images or sound: give the file with its text part"
+_PARTS = {
+    "mmproj": _OTHER_PART,
+    "clip": _OTHER_PART,
+    "adapter": "changes another model (LoRA), which is not supported",
+    "imatrix": "holds statistics for quantizing, no model",
+}
+"""Files that are no model, by their type, or by the architecture of those from before there were types."""
+
+
+def _refuse_parts(general: Fields) -> None:
+    for key in ("general.type", "general.architecture"):
+        said = general.get(key)
+        if isinstance(said, str) and said in _PARTS:
+            raise invalid(general.path, f"{_PARTS[said]} ({key} is {said!r})", colon=False)
 
 
 def _entries(value: Any) -> list[Any]:
@@ -116,6 +133,7 @@ def _sees_all(model: Fields, family: Family, count: int) -> list[bool]:
 def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
     general = file.fields()
+    _refuse_parts(general)
     family = declared.gguf_family(general)
     architecture = general.string("general.architecture")
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.stored import mapping_of
+from kernels.stored import QUANTIZED_ANEW, mapping_of
 from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
 from ..config import Quantization
@@ -110,8 +110,28 @@ class CheckpointTensors(NamedTuple):
                 kept = format == BLOCKS[tensor.type].format
                 own = tensor.type if FORMATS[format].packed else tensor.type.lower()
                 asked = {format: word for word, format in ASKED.items()}
+                if tensor.type in QUANTIZED_ANEW:
+                    own += f" as {asked[format]}" if kept else ""
                 sizes[own if kept else asked.get(format, format)] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about types that have no format of their own, and take more memory than the file."""
+        larger = [
+            (tensor, FORMATS[BLOCKS[tensor.type].format])
+            for spec, tensor in self.bound.values()
+            if tensor.type in QUANTIZED_ANEW
+            and planned_format(spec, tensor, self.quantization) == BLOCKS[tensor.type].format
+        ]
+        if not larger:
+            return ()
+        types = ", ".join(sorted({tensor.type for tensor, _ in larger}))
+        file = sum(tensor.data.nbytes for tensor, _ in larger)
+        here = sum(form.nbytes(tensor.shape) for tensor, form in larger)
+        return (
+            f"what the file holds as {types} is computed with 8 bits a weight, "
+            f"{here / 1e6:.0f} MB instead of {file / 1e6:.0f}",
+        )
 
 
 def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], naming: Naming) -> Bound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kernels.interface import Gate, RopeLayout
 
@@ -120,7 +120,7 @@ class Family:
     model_types: tuple[str, ...]
     architectures: tuple[str, ...] = ()
     multimodal: tuple[str, ...] = ()
-    defaults: Mapping[str, int | float | bool] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     layout: RopeLayout = "half"
     gguf_layout: RopeLayout = "half"
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)

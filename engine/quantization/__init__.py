@@ -6,7 +6,7 @@ import numpy as np
 
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows
-from kernels.weights import FORMATS, Packed, Plain, dequantize
+from kernels.weights import MADE, Packed, Plain, dequantize
 
 from ..arrays import as_array
 
@@ -19,9 +19,8 @@ def quantize(w: Any, format: str) -> Packed:
     w: an array, a tensor or a list of rows. A group of zeros comes back as zeros. ValueError: unknown format,
     no matrix, or values that can't be held.
     """
-    packed = [form.name for form in FORMATS.values() if form.packed]
-    if format not in packed:
-        raise ValueError(f"format must be {' or '.join(packed)}, not {format!r}")
+    if format not in MADE:
+        raise ValueError(f"format must be {' or '.join(MADE)}, not {format!r}")
     w = as_array(w)
     if w.ndim != 2 or 0 in w.shape:
         raise ValueError(f"a matrix with at least one row and column is needed, not the shape {w.shape}")

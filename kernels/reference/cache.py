@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,25 +13,29 @@ from ..interface import CACHE_FORMATS, CacheShape, Int32
 from ..machine import total_memory
 
 
-def _zeros(shape: CacheShape, device: torch.device) -> Tensor:
-    dtype = CACHE_FORMATS[shape.format].dtype
-    dims = (2, shape.layers, shape.blocks, shape.kv_heads, shape.block_size, shape.head_dim)
+def _zeros(dims: tuple[int, ...], dtype: type[np.generic], device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(dims, dtype=getattr(torch, dtype.__name__), device=device)
-    if shape.nbytes > total_memory():
-        raise MemoryError  # a system that overcommits would only fail once the pages are written
     # numpy gets zeroed pages that the system provides as they are touched; torch would write them all now.
     return torch.from_numpy(np.zeros(dims, dtype))
 
 
 class PagedCache:
-    """Keys and values of all layers: [2, layers, blocks, kv_heads, block_size, head_dim]."""
+    """Keys and values of all layers: [2, layers, blocks, kv_heads, block_size, head_dim].
+
+    In a format with scales a float32 scale for each [..., block_size, 1]: value = scale * integer.
+    """
 
     def __init__(self, shape: CacheShape, device: torch.device) -> None:
         """MemoryError, with the bytes wanted: the cache does not fit."""
         self.shape = shape
+        form = CACHE_FORMATS[shape.format]
+        lines = (2, shape.layers, shape.blocks, shape.kv_heads, shape.block_size)
         try:
-            self._tensor = _zeros(shape, device)
+            if device.type == "cpu" and shape.nbytes > total_memory():
+                raise MemoryError  # a system that overcommits would only fail once the pages are written
+            self._values = _zeros((*lines, shape.head_dim), form.dtype, device)
+            self._scales = _zeros((*lines, 1), np.float32, device) if form.scale_bytes else None
         except (MemoryError, torch.OutOfMemoryError):
             raise MemoryError(
                 f"KV cache: {shape.blocks} blocks of {shape.block_size} tokens need {shape.nbytes} bytes, "
@@ -50,23 +56,43 @@ class PagedCache:
 
     def write(self, layer: int, k: Tensor, v: Tensor, lines: Tensor) -> None:
         """Store k and v [rows, kv_heads * head_dim] of a layer at `lines`, rounded to nearest even."""
-        for side, values in zip(self._tensor[:, layer], (k, v), strict=True):
-            target = side.view(-1, self.shape.head_dim)
-            target.index_copy_(0, lines, values.reshape(-1, self.shape.head_dim).to(side.dtype))
+        for side, values in enumerate((k, v)):
+            heads = values.reshape(-1, self.shape.head_dim)
+            if self._scales is not None:
+                heads, scales = _integers(heads)
+                self._scales[side, layer].view(-1, 1).index_copy_(0, lines, scales)
+            target = self._values[side, layer].view(-1, self.shape.head_dim)
+            target.index_copy_(0, lines, heads.to(target.dtype))
 
     def read_keys(self, layer: int, pages: Tensor) -> Tensor:
         """The keys of pages of a layer, float32 [pages, block_size * head_dim]."""
-        return self._read(self._tensor[0, layer], pages)
+        return self._read(0, layer, pages)
 
     def read_values(self, layer: int, pages: Tensor) -> Tensor:
         """The values of pages of a layer, float32 [pages, block_size * head_dim]."""
-        return self._read(self._tensor[1, layer], pages)
+        return self._read(1, layer, pages)
 
-    def _read(self, side: Tensor, pages: Tensor) -> Tensor:
-        rows = side.view(-1, self.shape.block_size * self.shape.head_dim)
-        return rows.index_select(0, pages.flatten()).float()
+    def _read(self, side: int, layer: int, pages: Tensor) -> Tensor:
+        held = self._values[side, layer].flatten(0, 1).index_select(0, pages.flatten()).float()
+        if self._scales is not None:
+            held *= self._scales[side, layer].flatten(0, 1).index_select(0, pages.flatten())
+        return held.flatten(1)
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks, all read before the first is written."""
-        source, target = (torch.from_numpy(ids).to(self._tensor.device).long() for ids in (sources, targets))
-        self._tensor.index_copy_(2, target, self._tensor.index_select(2, source))
+        source, target = (torch.from_numpy(ids).to(self._values.device).long() for ids in (sources, targets))
+        for part in (self._values, self._scales):
+            if part is not None:
+                part.index_copy_(2, target, part.index_select(2, source))
+
+
+def _integers(heads: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers up to 127 and a scale for each row [n, head_dim]; the scale of what isn't finite is NaN.
+
+    As in `quantized.integers_of`.
+    """
+    peak = heads.abs().amax(-1, keepdim=True)
+    finite, tiny = peak < math.inf, peak < 2.0**-100
+    inverse = torch.where(finite & ~tiny, 127 / peak, 0.0)
+    scales = torch.where(finite, torch.where(tiny, 0.0, peak / 127), math.nan)
+    return torch.where(finite, heads * inverse, 0.0).round(), scales

@@ -7,6 +7,7 @@ kernels keep, so one differing bit is an error on one side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,19 +43,25 @@ class QuantizedRows:
     halves: Float32
 
 
+def integers_of(x: Float32, limit: int) -> tuple[Int32, Float32]:
+    """Integers of magnitude up to limit, and a scale for each [..., n] of them: NaN if one isn't finite."""
+    most = np.float32(limit)
+    peak = np.abs(x).max(axis=-1)
+    finite = np.isfinite(peak)
+    tiny = finite & (peak < _TINY)
+    with np.errstate(all="ignore"):
+        inverse = np.where(finite & ~tiny, most / peak, _ZERO)
+        scales = np.where(finite, np.where(tiny, _ZERO, peak / most), np.float32(np.nan))
+        integers = np.where(finite[..., None], np.rint(x * inverse[..., None]), _ZERO).astype(np.int32)
+    return integers, scales
+
+
 def quantize_rows(x: Float32, planes: int) -> QuantizedRows:
     """Round each group of 32 columns to integers; with NaN or infinity in it all of a group becomes NaN."""
     groups = group_count(x.shape[1])
     padded = np.zeros((len(x), groups, GROUP), np.float32)
     padded.reshape(len(x), -1)[:, : x.shape[1]] = x
-    limit = np.float32(32639 if planes == 2 else 127)
-    peak = np.abs(padded).max(axis=2)
-    finite = np.isfinite(peak)
-    tiny = finite & (peak < _TINY)
-    with np.errstate(all="ignore"):
-        inverse = np.where(finite & ~tiny, limit / peak, _ZERO)
-        scales = np.where(finite, np.where(tiny, _ZERO, peak / limit), np.float32(np.nan))
-        integers = np.where(finite[..., None], np.rint(padded * inverse[..., None]), _ZERO).astype(np.int32)
+    integers, scales = integers_of(padded, 32639 if planes == 2 else 127)
     if planes == 2:
         high = (integers + 128) >> 8
         integers = high * 256 + np.maximum(integers - high * 256, -127)
@@ -165,6 +172,16 @@ def exp2_32(x: Float32) -> Float32:
     return result
 
 
+class Held(NamedTuple):
+    """Keys or values of a head: numbers [n, head_dim] and, for each row of them, a factor [n].
+
+    The factors of keys come to bear on their scores, those of values on their weights.
+    """
+
+    numbers: Float32
+    factors: Float32
+
+
 @dataclass(slots=True)
 class _Partial:
     """Softmax over some keys: maximum and sum [heads], weighted sum of values [heads, head_dim]."""
@@ -174,15 +191,16 @@ class _Partial:
     values: Float32
 
     @classmethod
-    def of_span(cls, scores: Float32, values: Float32, low: int) -> _Partial:
+    def of_span(cls, scores: Float32, values: Held, low: int) -> _Partial:
         """Keys low to low + n of a span: scores [heads, n], values [n, head_dim]."""
         maximum = scores.max(axis=1)
         lanes = np.zeros((len(scores), SPAN), np.float32)
         seen = lanes[:, low : low + scores.shape[1]]
         seen[:] = exp2_32(scores - maximum[:, None])
-        mixed = np.zeros((len(scores), values.shape[1]), np.float32)
-        for key, value in enumerate(values):
-            mixed = fma(seen[:, key, None], value, mixed)
+        weights = seen * values.factors
+        mixed = np.zeros((len(scores), values.numbers.shape[1]), np.float32)
+        for key, value in enumerate(values.numbers):
+            mixed = fma(weights[:, key, None], value, mixed)
         return cls(maximum, lane_sum(lanes), mixed)
 
     def join(self, span: _Partial) -> None:
@@ -204,8 +222,8 @@ class _Partial:
 
 def attend(
     q: Float32,
-    keys: Float32,
-    values: Float32,
+    keys: Held,
+    values: Held,
     first: int,
     scale: float,
     cap: float = 0.0,
@@ -217,18 +235,18 @@ def attend(
     """
     to_base_2 = np.float32(LOG2_E)
     q = q * (np.float32(scale) / np.float32(cap) if cap else np.float32(scale) * to_base_2)
-    scores = np.zeros((len(q), len(keys)), np.float32)
+    scores = np.zeros((len(q), len(keys.factors)), np.float32)
     for d in range(q.shape[1]):
-        scores = fma(q[:, d, None], keys[:, d], scores)
+        scores = fma(q[:, d, None], keys.numbers[:, d], scores)
+    scores = scores * keys.factors
     if cap:
         scores = tanh32(scores, exp32) * (np.float32(cap) * to_base_2)
     result: _Partial | None = None
-    end = first + len(keys)
+    end = first + len(keys.factors)
     for span in range(first // SPAN * SPAN, end, SPAN):
         low, high = max(span, first), min(span + SPAN, end)
-        part = _Partial.of_span(
-            scores[:, low - first : high - first], values[low - first : high - first], low - span
-        )
+        here = slice(low - first, high - first)
+        part = _Partial.of_span(scores[:, here], Held(*(part[here] for part in values)), low - span)
         if result is None:
             result = part
         else:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
 from ..interface import (
-    CACHE_FORMATS,
     CacheShape,
     Experts,
     Float32,
@@ -29,18 +25,15 @@ from ..step import Step
 from ..stored import canonical
 from ..weights import Canonical, Weight, blocks_of_rows, dequantize
 from .quantized import attend, lane_sum, product, route
-
-Cache = NDArray[Any]
-"""Keys and values, [2, layers, slots, kv_heads, head_dim]."""
+from .quantized_cache import QuantizedCache
 
 
 class QuantizedOperations:
     """`Operations` on the rows of one step; a matrix is the tuple of its parts."""
 
-    def __init__(self, step: Step, cache: Cache | None, block_size: int) -> None:
+    def __init__(self, step: Step, cache: QuantizedCache | None) -> None:
         self._step = step
         self._cache = cache
-        self._block_size = block_size
         self._expert_bytes = 0
 
     def embedding(self, table: tuple[Canonical, ...], tokens: Int32) -> Float32:
@@ -86,11 +79,9 @@ class QuantizedOperations:
         return out.reshape(x.shape)
 
     def kv_write(self, layer: int, k: Float32, v: Float32, slots: Int32) -> None:
-        """Rounded to the cache's type."""
+        """In the cache's format."""
         assert self._cache is not None
-        shape = (len(k), *self._cache.shape[3:])
-        for side, values in enumerate((k, v)):
-            self._cache[side, layer, slots] = values.reshape(shape)
+        self._cache.write(layer, k, v, slots)
 
     def paged_attention(
         self,
@@ -105,20 +96,20 @@ class QuantizedOperations:
     ) -> Float32:
         """Row by row and key head by key head."""
         assert self._cache is not None
-        kv_heads, head_dim = self._cache.shape[3:]
+        shape = self._cache.shape
+        kv_heads, head_dim, size = shape.kv_heads, shape.head_dim, shape.block_size
         out = np.empty_like(q)
-        size = self._block_size
         for row, position in enumerate(self._step.positions):
             first = 0 if window is None else max(0, position - window + 1)
             at = np.arange(first, position + 1)
             blocks = self._step.block_tables[self._step.sequences[row]]
-            keys, values = self._cache[:, layer, blocks[at // size] * size + at % size].astype(np.float32)
+            slots = blocks[at // size] * size + at % size
             heads = q[row].reshape(kv_heads, -1, head_dim)
             of_heads = [None] * kv_heads if sinks is None else sinks.reshape(kv_heads, -1)
-            mixed = [
-                attend(heads[h], keys[:, h], values[:, h], first, scale, cap or 0.0, of_heads[h])
-                for h in range(kv_heads)
-            ]
+            mixed = []
+            for h in range(kv_heads):
+                keys, values = (self._cache.read(side, layer, h, slots) for side in (0, 1))
+                mixed.append(attend(heads[h], keys, values, first, scale, cap or 0.0, of_heads[h]))
             out[row] = np.concatenate(mixed).reshape(-1)
         return out
 
@@ -180,8 +171,7 @@ class QuantizedBackend:
     shares_arrays = True
 
     def __init__(self) -> None:
-        self.cache: Cache | None = None
-        self.block_size = 0
+        self.cache: QuantizedCache | None = None
         self.weight_bytes = 0
 
     @property
@@ -209,19 +199,12 @@ class QuantizedBackend:
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed."""
-        slots = shape.blocks * shape.block_size
-        self.block_size = shape.block_size
-        dtype = CACHE_FORMATS[shape.format].dtype
-        self.cache = np.zeros((2, shape.layers, slots, shape.kv_heads, shape.head_dim), dtype)
+        self.cache = QuantizedCache(shape)
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks."""
         assert self.cache is not None
-        offsets = np.arange(self.block_size)
-        source, target = (
-            (blocks[:, None] * self.block_size + offsets).ravel() for blocks in (sources, targets)
-        )
-        self.cache[:, :, target] = self.cache[:, :, source]
+        self.cache.copy_blocks(sources, targets)
 
     def capture(self, forward: Forward, limits: Limits) -> QuantizedProgram:
         """The program calls the forward each step."""
@@ -245,7 +228,7 @@ class QuantizedProgram:
 
     def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
         """Compute a step, at once."""
-        operations = QuantizedOperations(step, self._backend.cache, self._backend.block_size)
+        operations = QuantizedOperations(step, self._backend.cache)
         rows = step.tokens, step.positions, step.slots, step.sequences
         inputs = Inputs(*rows, step.block_tables, step.sample_rows, step)
         result = self._forward(operations, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -335,3 +336,12 @@ def test_no_other_place_knows_a_family_by_its_name() -> None:
                 if isinstance(node, ast.Constant) and node.value in names
             ]
     assert not found
+
+
+def test_the_table_of_families_in_the_documentation_has_all_of_them() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.endswith("| yes | yes |")]
+    folders, files = ({name for row in rows for name in re.findall("`(.+?)`", row[i])} for i in (1, 2))
+    known = [family for family in families.discover() if family is not EVERYTHING]
+    assert folders == {name for each in known for name in (*each.model_types, *each.multimodal)}
+    assert files == {name for each in known for name in each.architectures}

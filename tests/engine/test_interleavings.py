@@ -88,11 +88,18 @@ class Machine:
         return [run.sequence for run, tokens in zip(plan.runs, accepted, strict=True) if tokens]
 
 
-@pytest.fixture(params=[("reference", 16, 2), ("native", 16, 3), ("native", 32, 3)])
+@pytest.fixture(
+    params=[
+        ("reference", 16, "float16", 2),
+        ("native", 16, "float16", 3),
+        ("native", 32, "float16", 3),
+        ("native", 16, "int8", 2),
+    ]
+)
 def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRunner], int, int]]:
     """Two runners with caches of their own, their block size, and how many seeds they have the time for."""
-    backend, size, seeds = request.param
-    shape = CacheShape(len(SPEC.layers), BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, "float16")
+    backend, size, kv, seeds = request.param
+    shape = CacheShape(len(SPEC.layers), BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, kv)
     limits = Limits(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, shape.blocks)
     runners = []
     for _ in range(2):

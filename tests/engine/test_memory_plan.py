@@ -31,6 +31,17 @@ def test_the_cache_takes_a_quarter_of_the_memory_that_is_free():
         size_kv_cache(config, SPEC, 4096, 100)
 
 
+def test_int8_keys_and_values_take_half_the_bytes_and_a_scale_a_head():
+    spec = replace(SPEC, head_dim=64)
+    half, int8 = (
+        size_kv_cache(EngineConfig(model="x", kv_dtype=kv, kv_memory=1 << 20), spec, 1 << 20, 1 << 40)
+        for kv in ("float16", "int8")
+    )
+    assert half.bytes_per_token == 2 * 2 * 2 * 64 * 2
+    assert int8.bytes_per_token == 2 * 2 * 2 * (64 + 4)
+    assert int8.blocks == (1 << 20) // (32 * int8.bytes_per_token) > 1.85 * half.blocks
+
+
 def test_C4_tables_are_as_long_as_the_cache_and_made_as_far_as_positions_come():
     rope = RopeSpec(base=10000.0)
     whole = rotation_tables(rope, 16, 5000)

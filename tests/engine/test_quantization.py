@@ -179,7 +179,7 @@ def test_other_float_types(dtype: type) -> None:
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="q4 or q8, not 'q5'"):
+    with pytest.raises(ValueError, match="q4 or q8 or nf4, not 'q5'"):
         quantize(np.ones((2, 2), np.float32), "q5")  # type: ignore[arg-type]
     for shape in ((4,), (0, 4), (4, 0), (2, 2, 2)):
         with pytest.raises(ValueError, match="a matrix"):

@@ -19,7 +19,9 @@ def random_packed(rng: np.random.Generator, form: str, rows: int, columns: int) 
     grid = rows, -(-columns // format.group)
     scales = (rng.random(grid, np.float32) * (0.3 / format.top)).astype(format.scale_type)
     least, most = np.iinfo(format.dtype).min, np.iinfo(format.dtype).max
-    codes = rng.integers(least, most + 1, (rows, group_count(columns), format.code_bytes)).astype(format.dtype)
+    codes = rng.integers(least, most + 1, (rows, group_count(columns), format.code_bytes)).astype(
+        format.dtype
+    )
     minima = (scales * np.float16(-(format.top // 2))).astype(np.float16) if format.minima else None
     return Packed(form, (rows, columns), codes, scales, minima)
 

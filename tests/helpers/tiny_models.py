@@ -133,7 +133,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3VLConfig",
         _multimodal(
             {**QWEN_VISION, "deepstack_visual_indexes": [0], "num_position_embeddings": 16},
-            rope_parameters=MROPE,
+            rope_parameters={**MROPE, "mrope_section": [4, 2, 2]},
             head_dim=16,
         ),
     ),

@@ -24,6 +24,14 @@ def normal(draw: np.random.Generator, *shape: int) -> torch.Tensor:
     return torch.from_numpy(draw.standard_normal(shape, np.float32))
 
 
+def stored(heads: torch.Tensor, format: str) -> torch.Tensor:
+    """Keys or values of heads [..., head_dim] as this format of a cache holds them, in float64."""
+    if format != "int8":
+        return heads.to(getattr(torch, format)).double()
+    scales = heads.abs().amax(-1, keepdim=True).double() / 127
+    return (heads.double() / scales).round() * scales
+
+
 @dataclass
 class Case:
     """Sequences with keys and values in scattered blocks of a cache whose other blocks hold rubbish."""
@@ -69,9 +77,8 @@ class Case:
         """What the row at this position must come to, in float64."""
         shape = self.cache.shape
         seen = slice(0 if window is None else max(0, position - window + 1), position + 1)
-        stored = getattr(torch, shape.format)
         k, v = (
-            kv[sequence][seen].to(stored).double().view(-1, shape.kv_heads, shape.head_dim)
+            stored(kv[sequence][seen].view(-1, shape.kv_heads, shape.head_dim), shape.format)
             for kv in (self.keys, self.values)
         )
         q = self.queries[sequence][position].double().view(self.heads, shape.head_dim)
@@ -126,7 +133,7 @@ def assert_same_bits(found: torch.Tensor, want: torch.Tensor, about: str = "") -
 @pytest.mark.parametrize(
     ("window", "cap"), [(None, None), (1, None), (5, 2.0), (130, None), (130, 0.5), (2**31 - 1, None)]
 )
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (5, 1), (9, 3)])
 def test_attention_is_that_of_the_dense_formulation(heads, kv_heads, dtype, window, cap):
     lengths = [1, 7, 16, 140, 260]
@@ -180,7 +187,7 @@ def test_bits_do_not_depend_on_company_chunks_order_or_threads(seed, window, tor
     draw = np.random.default_rng(100 + seed)
     lengths = [int(n) for n in draw.integers(1, 300, 5)]
     heads, kv_heads = [(6, 2), (4, 4), (7, 1)][seed]
-    case = make_case(lengths, heads=heads, kv_heads=kv_heads, dtype="float16", seed=seed)
+    case = make_case(lengths, heads=heads, kv_heads=kv_heads, dtype=["float16", "int8"][seed % 2], seed=seed)
     whole = [case.run([(s, 0, n)], window) for s, n in enumerate(lengths)]
     for s, n in enumerate(lengths):
         for position in {0, n - 1, *draw.integers(0, n, 8).tolist()}:
@@ -251,9 +258,10 @@ def broken_everywhere(case: Case, value: float) -> None:
 
 @pytest.mark.parametrize("window", [None, 50])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_other_conversations_left_in_a_block_does_not_leak(value, window):
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_other_conversations_left_in_a_block_does_not_leak(dtype, value, window):
     lengths = [150, 3, 40]
-    case = make_case(lengths, seed=11)
+    case = make_case(lengths, dtype=dtype, seed=11)
     runs = [(0, 149, 1), (1, 0, 3), (2, 20, 20)]
     want = case.run(runs, window)
     broken_everywhere(case, value)
@@ -261,9 +269,10 @@ def test_what_other_conversations_left_in_a_block_does_not_leak(value, window):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_broken_key_reaches_the_rows_that_see_it_and_no_other(value):
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_broken_key_reaches_the_rows_that_see_it_and_no_other(dtype, value):
     lengths = [60, 60]
-    case = make_case(lengths, seed=12)
+    case = make_case(lengths, dtype=dtype, seed=12)
     runs = [(0, 0, 60), (1, 0, 60)]
     want = case.run(runs)
     for side in range(2):
@@ -273,9 +282,26 @@ def test_a_broken_key_reaches_the_rows_that_see_it_and_no_other(value):
         found = case.run(runs)
         assert_same_bits(found[:30], want[:30])
         assert_same_bits(found[60:], want[60:])
-        if side == 1 or np.isnan(value):
+        if side == 1 or np.isnan(value) or dtype == "int8":
             assert found[30:60].isnan().all()
         case.keys[0][30], case.values[0][30] = 1.0, 1.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_blocks_are_copied_with_all_that_belongs_to_them(dtype):
+    case = make_case([70], dtype=dtype, seed=14)
+    want = case.run([(0, 60, 10)])
+    moved = np.roll(case.tables, 1)
+    case.cache.copy_blocks(case.tables[0], moved[0])  # a cycle: all are read before one is written
+    case.tables = moved
+    assert_same_bits(case.run([(0, 60, 10)]), want)
+
+
+def test_keys_and_values_of_nothing_but_zeros():
+    case = make_case([20], dtype="int8", seed=15)
+    case.keys[0], case.values[0] = torch.zeros_like(case.keys[0]), torch.zeros_like(case.values[0])
+    broken_everywhere(case, 1.0)
+    assert (case.run([(0, 0, 20)]) == 0).all()
 
 
 def test_a_window_touches_only_the_keys_it_needs():

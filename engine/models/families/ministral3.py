@@ -1,4 +1,4 @@
-"""Ministral 3 and Mistral Small 3.2 and later: queries grow with their position, as in Llama 4."""
+"""Ministral 3, and models with its text part: queries grow with their position, as in Llama 4."""
 
 from dataclasses import replace
 
@@ -17,6 +17,15 @@ FAMILY = replace(
         "head_dim": 128,
         "max_position_embeddings": 262144,
         "rms_norm_eps": 1e-5,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e6,
+            "factor": 16.0,
+            "original_max_position_embeddings": 16384,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
     },
     windows=Windows(default=None, same=True),
     temperature=("llama_4_scaling_beta", "attention.temperature_scale"),

@@ -246,8 +246,7 @@ std::string interface() {
     figures("Format." #name, {(int)Format::name, bits, run, (int)Scales::scales, minima, low, (int)Table::table, \
                               (int)sizeof(TileOf<Format::name>)});
 #define PLAIN(name, type) figures("Format." #name, {(int)Format::name, 8 * (int)sizeof(type)});
-#define CACHE(name, values, scale) \
-    figures("CacheFormat." #name, {(int)CacheFormat::name, (int)sizeof(TileOf<Format::values>::Value), scale});
+#define CACHE(name, type, scale) figures("CacheFormat." #name, {(int)CacheFormat::name, (int)sizeof(type), scale});
 #define STORED(name, values, bytes, format) \
     figures("Stored." #name, {(int)Stored::name, values, bytes, (int)Format::format});
     figures("kMostHeadDim", {kMostHeadDim});

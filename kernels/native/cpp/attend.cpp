@@ -88,6 +88,7 @@ void Attention::run(const Op& op, int index, int worker, const float* q, ptrdiff
     args.table = table_of(*tile);
     args.block_stride = cache_.block_stride;
     args.block_size = cache_.block_size;
+    args.scales = cache_.scales;
     args.head_dim = cache_.head_dim;
     args.value_stride = cache_.value_stride;
     args.rows = tile->rows;

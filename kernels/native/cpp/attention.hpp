@@ -5,13 +5,20 @@
 constexpr int kMostRows = 12;   // of a block of products: more would only add to the code
 constexpr int kFewVectors = 8;  // more share a conversion of keys and values to float32, and need not wait for memory
 
+INLINE Vec lanes_of(const float* p) { return load(p); }
+INLINE Vec lanes_of(const uint16_t* p) { return load_f16(p); }
+INLINE Vec lanes_of(const int8_t* p) { return load_int8(p); }
+
+template <class Type>
+constexpr bool kScaled = std::is_same<Type, int8_t>::value;
+
 // acc[j][s] = fma(a[j][k], b[k][s], acc[j][s]) for k in order, s being strips of 16 lanes. a: [Rows][a_stride];
 // b: [steps][b_stride], its strips b_strip apart; acc: [Rows][acc_stride] in memory, taken as zeros if `Fresh`.
 // next: null, or memory of the size of b that is fetched meanwhile.
-template <class Format, bool Fresh, int Rows, int Strips>
+template <class Type, bool Fresh, int Rows, int Strips>
 static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                       const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
-                       const typename Format::Type* next) {
+                       const Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                       const Type* next) {
     constexpr int step_values = Strips * kLanes, line = 64 / sizeof *b;
     Vec sums[Rows][Strips];
     for (int j = 0; j < Rows; j++)
@@ -23,7 +30,7 @@ static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff
             next += step_values;
         }
         Vec lanes[Strips];
-        for (int s = 0; s < Strips; s++) lanes[s] = Format::lanes(b + s * b_strip);
+        for (int s = 0; s < Strips; s++) lanes[s] = lanes_of(b + s * b_strip);
         for (int j = 0; j < Rows; j++) {
             Vec x = splat(a[j * a_stride + k]);
             for (int s = 0; s < Strips; s++) sums[j][s] = fma(x, lanes[s], sums[j][s]);
@@ -35,32 +42,32 @@ static void fuse_block(float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff
 }
 
 // For any number of rows, as many at a time as the registers hold: they share what is loaded of b.
-template <class Format, bool Fresh, int Strips, int Rows = (kSums / Strips < kMostRows ? kSums / Strips : kMostRows)>
+template <class Type, bool Fresh, int Strips, int Rows = (kSums / Strips < kMostRows ? kSums / Strips : kMostRows)>
 static void fuse_rows(int rows, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                      const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
-                      const typename Format::Type* next) {
+                      const Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                      const Type* next) {
     for (; rows >= Rows; rows -= Rows, acc += Rows * acc_stride, a += Rows * a_stride, next = nullptr)
-        fuse_block<Format, Fresh, Rows, Strips>(acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+        fuse_block<Type, Fresh, Rows, Strips>(acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
     if constexpr (Rows > 1)
         if (rows > 0)
-            fuse_rows<Format, Fresh, Strips, Rows - 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps,
+            fuse_rows<Type, Fresh, Strips, Rows - 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps,
                                                        next);
 }
 
-template <class Format, bool Fresh>
+template <class Type, bool Fresh>
 static void fuse(int rows, int strips, float* acc, ptrdiff_t acc_stride, const float* a, ptrdiff_t a_stride,
-                 const typename Format::Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
-                 const typename Format::Type* next) {
+                 const Type* b, ptrdiff_t b_stride, ptrdiff_t b_strip, int steps,
+                 const Type* next) {
     auto take = [&](int n) {
         strips -= n, acc += n * kLanes, b += n * b_strip;
         if (next) next += n * kLanes * (ptrdiff_t)steps;
     };
     if constexpr (kSums >= 16 && !Fresh)  // of scores, a run has at most two strips
         for (; strips >= 4; take(4))
-            fuse_rows<Format, Fresh, 4>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+            fuse_rows<Type, Fresh, 4>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
     for (; strips >= 2; take(2))
-        fuse_rows<Format, Fresh, 2>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
-    if (strips) fuse_rows<Format, Fresh, 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+        fuse_rows<Type, Fresh, 2>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
+    if (strips) fuse_rows<Type, Fresh, 1>(rows, acc, acc_stride, a, a_stride, b, b_stride, b_strip, steps, next);
 }
 
 // What is known of one query vector's result after some keys: sum of 2^(score - maximum) and that sum of values.
@@ -108,10 +115,17 @@ static void finish(Partial p, int head_dim, const float* sink, float* out) {
     if (whole < head_dim) store_first(out + whole, load(p.values + whole) * factor * inverse, head_dim - whole);
 }
 
+// Of a format with scales, those of a span: a key's scale is a factor of its score, a value's one of its weight.
+struct Scales {
+    float keys[kSpan], values[kSpan];
+};
+
 // Turns the scores of one vector's span, capped if there is a cap, into weights 2^(score - maximum). Only keys low to
 // high are seen.
-INLINE void soften(float* scores, Partial p, int low, int high, float cap) {
+template <bool Scaled>
+INLINE void soften(float* scores, Partial p, int low, int high, float cap, const Scales* scales) {
     int begin = low / kLanes * kLanes, end = padded(high, kLanes);
+    for (int i = begin; Scaled && i < end; i += kLanes) store(scores + i, load(scores + i) * load(scales->keys + i));
     for (int i = begin; cap && i < end; i += kLanes) store(scores + i, tanh32(load(scores + i)) * splat(cap));
     for (int i = begin; i < low; i++) scores[i] = -__builtin_inff();
     for (int i = high; i < end; i++) scores[i] = -__builtin_inff();
@@ -121,7 +135,7 @@ INLINE void soften(float* scores, Partial p, int low, int high, float cap) {
     Vec total = splat(0.0f), maximum = splat(p.maximum());
     for (int i = begin; i < end; i += kLanes) {
         Vec weights = exp2_32(load(scores + i) - maximum);
-        store(scores + i, weights);
+        store(scores + i, Scaled ? weights * load(scales->values + i) : weights);
         total = total + weights;
     }
     p.sum() = sum(total);
@@ -134,6 +148,7 @@ struct Scratch {
     float* span;     // [vectors] results of this span
     float* total;    // [vectors] and of the spans up to it
     float* wide;     // a group's keys or values as float32
+    Scales* scales;  // of this span
     ptrdiff_t q_stride, partial_stride;
 };
 
@@ -143,22 +158,40 @@ INLINE Scratch divide_scratch(const AttentionArgs& a) {
     float* scores = a.scratch + vectors * q_stride;
     float* span = scores + vectors * kScores;
     float* total = span + vectors * partial_stride;
-    return {a.scratch, scores, span, total, total + vectors * partial_stride, q_stride, partial_stride};
+    float* wide = total + vectors * partial_stride;
+    auto* scales = (Scales*)(wide + kGroup * a.value_stride);
+    return {a.scratch, scores, span, total, wide, scales, q_stride, partial_stride};
 }
 
 // Keys that lie together in memory: whole strips, at most a group.
 INLINE int run_length(const AttentionArgs& a) { return a.block_size % kGroup ? kLanes : kGroup; }
 
-// The keys (stride: head_dim) or values (value_stride) of the run at `position`.
-template <class Format>
-INLINE const typename Format::Type* run_at(const AttentionArgs& a, const void* base, int position, int stride) {
-    const char* block = (const char*)base + a.table[position / a.block_size] * a.block_stride;
-    return (const typename Format::Type*)block + (ptrdiff_t)(position % a.block_size) * stride;
+INLINE const char* page_at(const AttentionArgs& a, const void* base, int position) {
+    return (const char*)base + a.table[position / a.block_size] * a.block_stride;
 }
 
-template <class Format>
-INLINE void widen(const typename Format::Type* from, ptrdiff_t count, float* to) {
-    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, Format::lanes(from + i));
+// The keys (stride: head_dim) or values (value_stride) of the run at `position`.
+template <class Type>
+INLINE const Type* run_at(const AttentionArgs& a, const void* base, int position, int stride) {
+    return (const Type*)page_at(a, base, position) + (ptrdiff_t)(position % a.block_size) * stride;
+}
+
+// Scales of the keys in the run at `position` and of its values, as many strips as are needed of it.
+INLINE void copy_scales(const AttentionArgs& a, int position, int strips, Scales* to) {
+    const float* from = (const float*)(page_at(a, a.keys, position) + a.scales) + position % a.block_size;
+    for (int i = 0, at = position % kSpan; i < strips * kLanes; i += kLanes) {
+        store(to->keys + at + i, load(from + i));
+        store(to->values + at + i, load(from + a.block_size + i));
+    }
+}
+
+INLINE void fetch_scales(const AttentionArgs& a, const char* page) {
+    for (ptrdiff_t i = 0; i < 2 * a.block_size * (ptrdiff_t)sizeof(float); i += 64) fetch_near(page + a.scales + i);
+}
+
+template <class Type>
+INLINE void widen(const Type* from, ptrdiff_t count, float* to) {
+    for (ptrdiff_t i = 0; i < count; i += kLanes) store(to + i, lanes_of(from + i));
 }
 
 // The keys of a span that a tile sees: `begin` to `end`, inclusive; `low` and `high` (exclusive) of one row.
@@ -175,35 +208,39 @@ struct Seen {
 };
 
 // Scores of all vectors with the keys of a span.
-template <class Format>
+template <class Type>
 INLINE void score(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide) {
     int vectors = a.rows * a.heads, length = run_length(a), strip = a.head_dim * kLanes;
     for (int key = seen.begin / length * length; key <= seen.end; key += length) {
         int left = seen.end + 1 - key, strips = ((left < length ? left : length) + kLanes - 1) / kLanes;
         float* scores = s.scores + (key - seen.base);
-        const auto* keys = run_at<Format>(a, a.keys, key, a.head_dim);
+        if (kScaled<Type>) {
+            copy_scales(a, key, strips, s.scales);
+            if (left > length) fetch_scales(a, page_at(a, a.keys, key + length));
+        }
+        const auto* keys = run_at<Type>(a, a.keys, key, a.head_dim);
         if (wide) {
-            widen<Format>(keys, strips * strip, s.wide);
-            fuse<F32, true>(vectors, strips, scores, kScores, s.q, s.q_stride, s.wide, kLanes, strip, a.head_dim,
+            widen<Type>(keys, strips * strip, s.wide);
+            fuse<float, true>(vectors, strips, scores, kScores, s.q, s.q_stride, s.wide, kLanes, strip, a.head_dim,
                             nullptr);
         } else {
-            const auto* values = run_at<Format>(a, a.values, seen.begin / length * length, a.value_stride);
-            const auto* next = left > length ? run_at<Format>(a, a.keys, key + length, a.head_dim) : values;
-            fuse<Format, true>(vectors, strips, scores, kScores, s.q, s.q_stride, keys, kLanes, strip, a.head_dim,
+            const auto* values = run_at<Type>(a, a.values, seen.begin / length * length, a.value_stride);
+            const auto* next = left > length ? run_at<Type>(a, a.keys, key + length, a.head_dim) : values;
+            fuse<Type, true>(vectors, strips, scores, kScores, s.q, s.q_stride, keys, kLanes, strip, a.head_dim,
                                next);
         }
     }
 }
 
 // Adds the values of a span, by their weights, to the results of all vectors. next: null, or the keys read afterwards.
-template <class Format>
+template <class Type>
 INLINE void mix(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide,
-                const typename Format::Type* next) {
+                const Type* next) {
     int length = run_length(a), stride = a.value_stride, strips = stride / kLanes;
     for (int key = seen.begin / length * length; key <= seen.end; key += length) {
-        const auto* values = run_at<Format>(a, a.values, key, stride);
-        if (wide) widen<Format>(values, length * stride, s.wide);
-        const auto* later = key + length <= seen.end ? run_at<Format>(a, a.values, key + length, stride) : next;
+        const auto* values = run_at<Type>(a, a.values, key, stride);
+        if (wide) widen<Type>(values, length * stride, s.wide);
+        const auto* later = key + length <= seen.end ? run_at<Type>(a, a.values, key + length, stride) : next;
         bool whole = seen.low(a.rows - 1) <= key && key + length <= seen.high(0);  // every row sees all of it
         for (int row = 0; row < (whole ? 1 : a.rows); row++) {
             int low = seen.low(row) > key ? seen.low(row) : key;
@@ -214,31 +251,31 @@ INLINE void mix(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool
             const float* weights = s.scores + first * kScores + (low - seen.base);
             ptrdiff_t offset = (ptrdiff_t)(low - key) * stride;
             if (wide)
-                fuse<F32, false>(count, strips, results, s.partial_stride, weights, kScores, s.wide + offset, stride,
+                fuse<float, false>(count, strips, results, s.partial_stride, weights, kScores, s.wide + offset, stride,
                                  kLanes, high - low, nullptr);
             else
-                fuse<Format, false>(count, strips, results, s.partial_stride, weights, kScores, values + offset, stride,
+                fuse<Type, false>(count, strips, results, s.partial_stride, weights, kScores, values + offset, stride,
                                     kLanes, high - low, later);
         }
     }
 }
 
-template <class Format>
+template <class Type>
 static void attend_span(const AttentionArgs& a, const Scratch& s, int span, bool wide,
-                        const typename Format::Type* next) {
+                        const Type* next) {
     Seen seen(a, span);
-    score<Format>(a, s, seen, wide);
+    score<Type>(a, s, seen, wide);
     for (int row = 0; row < a.rows; row++) {
         int low = seen.low(row) - seen.base, high = seen.high(row) - seen.base;
         for (int i = row * a.heads; low < high && i < (row + 1) * a.heads; i++)
-            soften(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high, a.cap);
+            soften<kScaled<Type>>(s.scores + i * kScores, {s.span + i * s.partial_stride, a.value_stride}, low, high,
+                                  a.cap, s.scales);
     }
-    mix<Format>(a, s, seen, wide, next);
+    mix<Type>(a, s, seen, wide, next);
 }
 
-template <class Format>
+template <class Type>
 static void attention(const AttentionArgs& a) {
-    using Type = typename Format::Type;
     Scratch s = divide_scratch(a);
     int vectors = a.rows * a.heads;
     for (int i = 0; i < vectors; i++) {
@@ -249,14 +286,18 @@ static void attention(const AttentionArgs& a) {
     bool wide = sizeof(Type) < sizeof(float) && vectors > kFewVectors;
     for (int span = a.span_begin; span < a.span_end; span++) {
         const Type* next = nullptr;
-        if (span + 1 < a.span_end) next = run_at<Format>(a, a.keys, (span + 1) * kSpan, a.head_dim);
+        if (span + 1 < a.span_end) {
+            next = run_at<Type>(a, a.keys, (span + 1) * kSpan, a.head_dim);
+            if (kScaled<Type>) fetch_scales(a, page_at(a, a.keys, (span + 1) * kSpan));
+        }
         for (int i = 0; i < vectors; i++) clear({s.span + i * s.partial_stride, a.value_stride});
-        attend_span<Format>(a, s, span, wide, next);
+        attend_span<Type>(a, s, span, wide, next);
         for (int i = 0; i < vectors; i++)
             join({s.total + i * s.partial_stride, a.value_stride}, {s.span + i * s.partial_stride, a.value_stride});
     }
     ptrdiff_t run_bytes = (ptrdiff_t)(run_length(a) * a.head_dim * sizeof(Type));
     for (ptrdiff_t i = 0; a.next_keys && !wide && i < run_bytes; i += 64) fetch_near((const char*)a.next_keys + i);
+    if (kScaled<Type> && a.next_keys && !wide) fetch_scales(a, (const char*)a.next_keys);
     for (int i = 0; i < vectors; i++) {
         float* total = s.total + i * s.partial_stride;
         if (a.partial) memcpy(a.partial + i * s.partial_stride, total, s.partial_stride * sizeof(float));

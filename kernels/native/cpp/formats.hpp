@@ -268,10 +268,11 @@ static inline auto with_tile(Format format, Call call) {
 }
 
 // The formats of keys and values: the table of kernels/interface.py, compared likewise.
-//    name, plain format of the values, bytes of a scale that a token's values of a head share
-#define CACHE_FORMATS(F) \
-    F(float32, f32, 0)   \
-    F(float16, f16, 0)
+//    name, type of a value, bytes of a scale (float32) that a token's values of a head share
+#define CACHE_FORMATS(F)    \
+    F(float32, float, 0)    \
+    F(float16, uint16_t, 0) \
+    F(int8, int8_t, 4)
 
 #define NAME(name, ...) name,
 enum class CacheFormat : int32_t { CACHE_FORMATS(NAME) };

@@ -1,5 +1,6 @@
 // Kernels for x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
 #include <cstring>
+#include <type_traits>
 
 #include "kernels.hpp"
 #include "memory.hpp"

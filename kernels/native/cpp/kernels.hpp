@@ -35,6 +35,7 @@ struct AttentionArgs {
     const void* next_keys;   // null, or the first keys of the task that comes next
     const int32_t* table;    // block table of the sequence
     ptrdiff_t block_stride;  // bytes from one block to the next
+    ptrdiff_t scales;        // bytes from a block's keys to their scales, [block_size], and then those of its values
     int block_size, head_dim, value_stride;
     int rows, heads;         // heads: query heads that share the key head
     int position;            // of the first row
@@ -56,7 +57,7 @@ constexpr int kScores = kSpan + kLanes;  // scores of a query vector; the paddin
 static inline size_t partial_size(int value_stride) { return (size_t)value_stride + kLanes; }
 static inline size_t attention_scratch(int vectors, int head_dim, int value_stride) {
     return (size_t)vectors * (padded(head_dim, kLanes) + kScores + 2 * partial_size(value_stride)) +
-           (size_t)kGroup * value_stride;
+           (size_t)kGroup * value_stride + 2 * kSpan;
 }
 
 // What one sampler task reads: a part of one row.
@@ -87,11 +88,13 @@ struct GatedArgs : LinearArgs {
 
 struct Kernels {
     const char* name;
+    void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
     void (*linear[kFormats][2])(const LinearArgs&);             // [format][planes - 1]
     void (*gated_linear[kPackedFormats][2])(const GatedArgs&);  // likewise
     void (*quantize[2])(const float* x, int columns, void* blocks, int row, int rows);  // [planes - 1]
     int32_t (*read)(const void* data, size_t bytes);  // all of it, 1,024 bytes at a time
     void (*round_to_half)(const float* x, int count, uint16_t* out);
+    float (*round_to_int8)(const float* x, int count, int8_t* out);  // returns the scale
     void (*rms_norm)(const float* x, const float* weight, int runs, int length, float eps, float* out);
     void (*gated)(Gate kind, const float* gate, const float* up, int columns, float* out);
     void (*add)(const float* a, const float* b, int columns, float* out);
@@ -112,7 +115,6 @@ struct Kernels {
     uint64_t (*mass)(const SampleArgs&);
     void (*draw)(const SampleArgs&, Winner* winner);  // keeps the given winner if nobody is better
     void (*score_weights)(const float* scores, int count, float best, float temperature, float* z, float* weights);
-    void (*add_noise)(const float* z, const int32_t* ids, int count, uint32_t low_key, uint32_t high_key, float* out);
     void (*widen)(Format format, const void* values, int count, float* out);  // of a plain format
     // Whole groups of float values to codes, scales and minima.
     void (*pack_q8)(const float* values, int groups, const PackedArrays& out);

@@ -12,26 +12,39 @@ struct Sizes {
 };
 
 Sizes sizes_of(CacheFormat format) {
-#define SIZES(name, values, scale) \
-    case CacheFormat::name: return {(ptrdiff_t)sizeof(TileOf<Format::values>::Value), scale};
+#define SIZES(name, type, scale) \
+    case CacheFormat::name: return {(ptrdiff_t)sizeof(type), scale};
     switch (format) { CACHE_FORMATS(SIZES) }
 #undef SIZES
     __builtin_unreachable();
 }
 
-void round_to(const Kernels&, const float* x, int count, float* out) { memcpy(out, x, (size_t)count * sizeof *x); }
-
-void round_to(const Kernels& kernels, const float* x, int count, uint16_t* out) {
-    kernels.round_to_half(x, count, out);
+// Each returns the scale, 1 where there is none.
+float round_to(const Kernels&, const float* x, int count, float* out) {
+    memcpy(out, x, (size_t)count * sizeof *x);
+    return 1.0f;
 }
 
-// One head of a token; the values of its key stand 16 apart.
+float round_to(const Kernels& kernels, const float* x, int count, uint16_t* out) {
+    kernels.round_to_half(x, count, out);
+    return 1.0f;
+}
+
+float round_to(const Kernels& kernels, const float* x, int count, int8_t* out) {
+    return kernels.round_to_int8(x, count, out);
+}
+
+// One head of a token; the values of its key stand 16 apart. scales: null, or where that of the key goes; that of the
+// value goes `apart` behind.
 template <class T>
-void write_head(const Kernels& kernels, const float* k, const float* v, int count, T* key, T* value) {
+void write_head(const Kernels& kernels, const float* k, const float* v, int count, T* key, T* value, float* scales,
+                int apart) {
     T rounded[kMostHeadDim];
-    round_to(kernels, k, count, rounded);
-    round_to(kernels, v, count, value);
+    float of_key = round_to(kernels, k, count, rounded), of_value = round_to(kernels, v, count, value);
     for (int i = 0; i < count; i++) key[i * kLanes] = rounded[i];
+    if (!scales) return;
+    scales[0] = of_key;
+    scales[apart] = of_value;
 }
 
 }  // namespace
@@ -45,13 +58,11 @@ PagedCache::PagedCache(int layers, int blocks, int block_size, int kv_heads, int
       format(format),
       value_stride(padded(head_dim, kLanes)),
       value_bytes(sizes_of(format).value),
-      page(block_size * (value_stride * value_bytes + sizes_of(format).scale)),
-      block_stride(2 * page * layers * kv_heads) {
+      scales(block_size * value_stride * value_bytes),
+      key_page(scales + 2 * block_size * sizes_of(format).scale),
+      value_page(block_size * value_stride * value_bytes),
+      block_stride((key_page + value_page) * layers * kv_heads) {
     base_ = (char*)arena_.allocate((size_t)block_stride * blocks);
-}
-
-void* PagedCache::at(int layer, int side, int head) const {
-    return base_ + (((ptrdiff_t)layer * 2 + side) * kv_heads + head) * page;
 }
 
 char* PagedCache::key_at(int layer, int head, int slot) const {
@@ -65,21 +76,30 @@ char* PagedCache::value_at(int layer, int head, int slot) const {
     return (char*)values(layer, head) + block * block_stride + offset * value_stride * value_bytes;
 }
 
+float* PagedCache::scale_at(int layer, int head, int slot) const {
+    if (key_page == scales) return nullptr;
+    char* page = (char*)keys(layer, head) + slot / block_size * block_stride;
+    return (float*)(page + scales) + slot % block_size;
+}
+
 void PagedCache::fetch(int layer, int slot) const {
     for (int head = 0; head < kv_heads; head++) {
         char *strip = key_at(layer, head, slot / kLanes * kLanes), *value = value_at(layer, head, slot);
         for (ptrdiff_t i = 0; i < head_dim * kLanes * value_bytes; i += 64) __builtin_prefetch(strip + i, 1);
         for (ptrdiff_t i = 0; i < head_dim * value_bytes; i += 64) __builtin_prefetch(value + i, 1);
+        if (float* scale = scale_at(layer, head, slot))
+            for (int i = 0; i < 2; i++) __builtin_prefetch(scale + i * block_size, 1);
     }
 }
 
 void PagedCache::write(const Kernels& kernels, int layer, int slot, const float* k, const float* v) {
     for (int head = 0; head < kv_heads; head++, k += head_dim, v += head_dim) {
         char *key = key_at(layer, head, slot), *value = value_at(layer, head, slot);
-        switch (format) {
-            case CacheFormat::float32: write_head(kernels, k, v, head_dim, (float*)key, (float*)value); break;
-            case CacheFormat::float16: write_head(kernels, k, v, head_dim, (uint16_t*)key, (uint16_t*)value); break;
-        }
+        float* scale = scale_at(layer, head, slot);
+#define WRITE(name, type, ...) \
+    case CacheFormat::name: write_head(kernels, k, v, head_dim, (type*)key, (type*)value, scale, block_size); break;
+        switch (format) { CACHE_FORMATS(WRITE) }
+#undef WRITE
     }
 }
 

@@ -13,8 +13,8 @@ constexpr int kMostHeadDim = 1024;
 
 // Layout: [blocks][layers][keys, values][kv_heads][page]. All that belongs to a block lies together, so a copy of a
 // block is one move and a few blocks touch little memory. A page of keys is [block_size / 16][head_dim][16], so that 16
-// positions fill a vector; a page of values is [block_size][head_dim padded to 16]. The scales of a format that has any
-// stand behind them, [block_size].
+// positions fill a vector; a page of values is [block_size][head_dim padded to 16]. In a format with scales those of the
+// keys stand behind the keys, [block_size], and then those of the values: they are read with the scores.
 class PagedCache {
 public:
     PagedCache(int layers, int blocks, int block_size, int kv_heads, int head_dim, CacheFormat format);
@@ -23,10 +23,11 @@ public:
     CacheFormat format;
     int value_stride;              // head_dim padded to 16
     ptrdiff_t value_bytes;
-    ptrdiff_t page, block_stride;  // bytes
+    ptrdiff_t scales;              // bytes from a page of keys to its scales
+    ptrdiff_t key_page, value_page, block_stride;  // bytes
 
-    void* keys(int layer, int head) const { return at(layer, 0, head); }      // of block 0
-    void* values(int layer, int head) const { return at(layer, 1, head); }
+    void* keys(int layer, int head) const { return layer_at(layer) + head * key_page; }  // of block 0
+    void* values(int layer, int head) const { return layer_at(layer) + kv_heads * key_page + head * value_page; }
     const void* keys_at(int layer, int head, int block) const {
         return (const char*)keys(layer, head) + block * block_stride;
     }
@@ -35,15 +36,16 @@ public:
     // stores wait for them one by one.
     void fetch(int layer, int slot) const;
 
-    // Stores k and v [kv_heads * head_dim] of one token, rounded to nearest even.
+    // Stores k and v [kv_heads * head_dim] of one token, rounded to nearest even (after scaling, in a format with scales).
     void write(const Kernels& kernels, int layer, int slot, const float* k, const float* v);
     std::string copy_blocks(const int32_t* sources, const int32_t* targets, int count);  // what is wrong, or nothing
     size_t bytes() const { return arena_.bytes(); }
 
 private:
-    void* at(int layer, int side, int head) const;
+    char* layer_at(int layer) const { return base_ + layer * (ptrdiff_t)kv_heads * (key_page + value_page); }
     char* key_at(int layer, int head, int slot) const;    // its first value; the others stand 16 apart
     char* value_at(int layer, int head, int slot) const;
+    float* scale_at(int layer, int head, int slot) const;  // of its key; that of its value stands block_size behind
 
     Arena arena_;
     char* base_;

@@ -1,4 +1,4 @@
-// Operations on single rows: quantization, norm, gate, sums, scale, cap, rotation.
+// Operations on single rows: quantization, rounding, norm, gate, sum, scale, cap, rotation.
 #pragma once
 
 template <int Planes>
@@ -27,6 +27,28 @@ static void round_to_half(const float* x, int count, uint16_t* out) {
     int whole = count / kLanes * kLanes, rest = count - whole;
     for (int i = 0; i < whole; i += kLanes) store_f16(out + i, load(x + i));
     for (int i = 0; i < rest; i++) out[whole + i] = half_of_float(x[whole + i]);
+}
+
+// As `quantize_group` in one plane, but all values share the scale.
+static float round_to_int8(const float* x, int count, int8_t* out) {
+    const Int magnitude = splat_int(0x7fffffff);
+    int whole = count / kLanes * kLanes, rest = count - whole;
+    Vec last = rest ? load_first(x + whole, rest) : splat(0.0f);
+    Int most = as_int(last) & magnitude;
+    for (int i = 0; i < whole; i += kLanes) most = greater(most, as_int(load(x + i)) & magnitude);
+    int32_t top = largest(most);
+    float peak = float_of_bits((uint32_t)top);
+    bool finite = top < 0x7f800000, tiny = peak < 0x1p-100f;
+    if (!finite || tiny) {
+        memset(out, 0, (size_t)count);
+        return finite ? 0.0f : float_of_bits(0x7fc00000);
+    }
+    Vec inverse = splat(127.0f / peak);
+    for (int i = 0; i < whole; i += kLanes) store_int8(out + i, round_to_int(load(x + i) * inverse));
+    int8_t codes[kLanes];
+    store_int8(codes, round_to_int(last * inverse));
+    memcpy(out + whole, codes, (size_t)rest);
+    return peak / 127.0f;
 }
 
 static void rms_norm(const float* x, const float* weight, int runs, int length, float eps, float* out) {

@@ -60,6 +60,10 @@ INLINE __m256 widen_bf16(const uint16_t* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 INLINE Vec load_bf16(const uint16_t* p) { return {widen_bf16(p), widen_bf16(p + 8)}; }
+INLINE __m256 widen_int8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+INLINE Vec load_int8(const int8_t* p) { return {widen_int8(p), widen_int8(p + 8)}; }
 INLINE void store_f16(uint16_t* p, Vec a) {
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));

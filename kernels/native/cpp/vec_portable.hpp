@@ -67,6 +67,7 @@ INLINE unsigned bits_of(Mask m) {
 
 INLINE Vec load_f16(const uint16_t* p) { EACH_LANE(Vec, float_of_half(p[i])); }
 INLINE Vec load_bf16(const uint16_t* p) { EACH_LANE(Vec, float_of_bf16(p[i])); }
+INLINE Vec load_int8(const int8_t* p) { EACH_LANE(Vec, (float)p[i]); }
 INLINE void store_f16(uint16_t* p, Vec a) {
     for (int i = 0; i < kLanes; i++) p[i] = half_of_float(a.v[i]);
 }

@@ -65,7 +65,7 @@ def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (10, 1)])
 def test_attention_equals_the_twin(native, isas, helpers, heads, kv_heads, block_size, dtype):
@@ -85,12 +85,13 @@ def test_attention_equals_the_twin(native, isas, helpers, heads, kv_heads, block
                 assert helpers.same_bits(a, b), (isa, window)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize("head_dim", [8, 40, 64])
-def test_other_head_sizes(native, isas, helpers, head_dim):
+def test_other_head_sizes(native, isas, helpers, head_dim, dtype):
     rng = np.random.default_rng(head_dim)
     table = random_table(rng, 50, 4, 2, head_dim)
     steps = [[(list(range(40)), 0, [3, 1])], [([44], 40, [3, 1])]]
-    options = {"heads": 4, "kv_heads": 2, "head_dim": head_dim}
+    options = {"heads": 4, "kv_heads": 2, "head_dim": head_dim, "dtype": dtype}
     expected = run(QuantizedBackend(), helpers, table, steps, **options)
     for isa in isas:
         got = run(native(isa), helpers, table, steps, **options)
@@ -232,13 +233,13 @@ def test_sinks_of_capped_scores_are_not_capped(native, isas, helpers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [None, 200])
-def test_spans_are_joined_as_in_the_twin(native, isas, helpers, window):
+@pytest.mark.parametrize(("window", "dtype"), [(None, "float16"), (200, "float16"), (None, "int8")])
+def test_spans_are_joined_as_in_the_twin(native, isas, helpers, window, dtype):
     rng = np.random.default_rng(10)
     table = random_table(rng, 262, 2, 1, 8)
     blocks = list(range(9))
     steps = [[(list(range(250)), 0, blocks)], [(list(range(250, 262)), 250, blocks)]]
-    options = {"heads": 2, "kv_heads": 1, "head_dim": 8, "window": window}
+    options = {"heads": 2, "kv_heads": 1, "head_dim": 8, "window": window, "dtype": dtype}
     expected = run(QuantizedBackend(), helpers, table, steps, **options)
     for isa in isas:
         got = run(native(isa), helpers, table, steps, **options)
@@ -278,8 +279,8 @@ def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
     blocks = list(rng.permutation(100)[:40])
     other = list(range(120, 130))
     tokens = list(range(length))
-    for window in (None, 600):
-        options = {"heads": 6, "kv_heads": 2, "window": window}
+    for window, dtype in ((None, "float16"), (600, "float16"), (600, "int8")):
+        options = {"heads": 6, "kv_heads": 2, "window": window, "dtype": dtype}
         (whole,) = run(native(isas[0], 1), helpers, table, [[(tokens, 0, blocks)]], **options)
         for isa in isas:
             chunks = [*range(0, 1150, 97), 1150, *range(1151, length), length]
@@ -289,14 +290,15 @@ def test_chunks_threads_and_neighbours_change_no_bit(native, isas, helpers):
                 steps.append([(tokens[:3], 0, other), part] if start % 2 else [part])
             outputs = run(native(isa, 2 if isa == isas[0] else 3), helpers, table, steps, **options)
             for (start, end), got in zip(pairwise(chunks), outputs, strict=True):
-                assert helpers.same_bits(got[-(end - start) :], whole[start:end]), (isa, window, start)
+                assert helpers.same_bits(got[-(end - start) :], whole[start:end]), (isa, window, dtype, start)
 
 
-def test_hidden_keys_do_not_matter_even_if_broken(native, isas, helpers):
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_hidden_keys_do_not_matter_even_if_broken(native, isas, helpers, dtype):
     rng = np.random.default_rng(5)
     table = random_table(rng, 60, 2, 2)
     broken = np.concatenate([table, np.full((40, table.shape[1]), np.nan, np.float32)])
-    options = {"heads": 2, "kv_heads": 2}
+    options = {"heads": 2, "kv_heads": 2, "dtype": dtype}
     fill = [(list(range(60, 100)), 0, [7, 9])]
     part = [(list(range(20)), 0, [7, 9])]
     for isa in isas:
@@ -306,17 +308,55 @@ def test_hidden_keys_do_not_matter_even_if_broken(native, isas, helpers):
         assert helpers.same_bits(outputs[1], clean), isa
 
 
-def test_blocks_are_copied_in_all_layers(native, helpers):
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_blocks_are_copied_in_all_layers(native, helpers, dtype):
     rng = np.random.default_rng(6)
     table = random_table(rng, 40, 2, 2)
-    options = {"heads": 2, "kv_heads": 2}
+    options = {"heads": 2, "kv_heads": 2, "dtype": dtype}
     steps = [[(list(range(35)), 0, [4, 5])], [([36], 35, [4, 5])]]
     expected = run(native(), helpers, table, steps, **options)
     backend = native()
-    backend.allocate_cache(helpers.cache())
+    backend.allocate_cache(helpers.cache(dtype=dtype))
     program = backend.capture(layer(backend, helpers, table, 2, 2, None), helpers.LIMITS)
     program.launch(helpers.batch(steps[0])).result()
     # A cycle: every source is read before a target is written.
     backend.copy_blocks(np.array([4, 5], np.int32), np.array([5, 4], np.int32))
     got = program.launch(helpers.batch([([36], 35, [5, 4])]), logits=True).result().logits
     assert helpers.same_bits(got.copy(), expected[1])
+
+
+def test_int8_keys_and_values_of_every_kind_equal_the_twin(native, isas, helpers):
+    """Nothing but zeros, next to nothing, huge, ties between two integers, one column far above others."""
+    rng = np.random.default_rng(14)
+    table = random_table(rng, 40, 4, 2, 24)
+    kv = table[:, 4 * 24 :].reshape(40, 4, 24)
+    kv[3] = 0
+    kv[4] *= np.float32(2.0**-101)
+    kv[5] *= np.float32(2.0**-96)
+    kv[6] *= np.float32(2.0**100)
+    kv[7] = np.arange(24) - 11.5
+    kv[7, :, 0] = 127
+    kv[8, :, 5] = 1e4
+    kv[9, 3] = -0.0
+    options = {"heads": 4, "kv_heads": 2, "head_dim": 24, "dtype": "int8"}
+    steps = [[(list(range(37)), 0, [3, 1])], [([38], 37, [3, 1])]]
+    expected = run(QuantizedBackend(), helpers, table, steps, **options)
+    assert np.isfinite(expected[1]).all()
+    for isa in isas:
+        got = run(native(isa), helpers, table, steps, **options)
+        assert all(helpers.same_bits(a, b) for a, b in zip(got, expected, strict=True)), isa
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("of_value", [False, True])
+def test_a_broken_int8_head_reaches_the_rows_that_see_it_and_no_other(native, isas, helpers, value, of_value):
+    table = random_table(np.random.default_rng(15), 30, 4, 2)
+    steps = [[(list(range(30)), 0, [1])]]
+    options = {"heads": 4, "kv_heads": 2, "dtype": "int8"}
+    (clean,) = run(native(), helpers, table, steps, **options)
+    table[20, (4 + 2 * of_value) * HEAD + 3] = value  # of the first key head, which heads 0 and 1 read
+    for isa in isas:
+        (got,) = run(native(isa), helpers, table, steps, **options)
+        assert helpers.same_bits(got[:20], clean[:20])
+        assert helpers.same_bits(got[:, 2 * HEAD :].copy(), clean[:, 2 * HEAD :].copy())
+        assert np.isnan(got[20:, : 2 * HEAD]).all()

@@ -66,7 +66,7 @@ def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(native, hel
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
-@pytest.mark.parametrize("type", ["Q6_K", "IQ2_S"])
+@pytest.mark.parametrize("type", ["Q4_0", "Q4_1", "Q8_0", "Q6_K", "IQ2_S"])
 def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
     rows, columns = 256, 4096
     stored = random_blocks(np.random.default_rng(29), type, rows, columns)
@@ -79,6 +79,7 @@ def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
     assert resident(path) > 0.9 * stored.data.nbytes
     backend = native()
     backend.place_matrix(Stored(type, (rows, columns), data, "tensor 'w'"))
+    backend.fill()
     assert resident(path) < 0.1 * stored.data.nbytes
     assert np.array_equal(data, stored.data)
 

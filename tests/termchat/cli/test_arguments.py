@@ -92,7 +92,7 @@ def test_options_become_fields(termchat, requests):
             "--device",
             "cpu",
         ],
-        *["--threads", "2", "--context-length", "100", "--kv-memory", "1.5MiB"],
+        *["--threads", "2", "--context-length", "100", "--kv-memory", "1.5MiB", "--kv-dtype", "f16"],
         "Hi",
     )
     assert outcome.code == 0, outcome.err
@@ -115,6 +115,7 @@ def test_options_become_fields(termchat, requests):
         "threads": 2,
         "context_length": 100,
         "kv_memory": 1536 * 1024,
+        "kv_dtype": "float16",
     }
     assert requests == [
         Request(

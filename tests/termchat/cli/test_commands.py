@@ -207,6 +207,10 @@ def test_plan_reads_headers_only(termchat, linked_model, monkeypatch):
     assert 90e6 < found["weight_bytes"] < 110e6
     assert found["context_length"] == 8192
     assert "conversations of 1024 tokens" in termchat("plan").out
+    int8 = json.loads(termchat("plan", "--kv-memory", "100MB", "--kv-dtype", "int8", "--json").out)
+    assert int8["kv_bytes_per_token"] == 2 * 30 * 3 * (64 + 4)  # and a float32 a head
+    wrong = termchat("plan", "--kv-dtype", "int3")
+    assert (wrong.code, "kv_dtype must be one of auto, float32, float16, int8" in wrong.err) == (2, True)
 
 
 def test_plan_and_engine_refuse_the_same_context(termchat, linked_model):
