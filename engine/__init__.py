@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .client import AsyncEngine
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, free_memory, plan_memory
+    from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .selection import Selection, select_backend
@@ -47,6 +48,7 @@ _LAZY = {
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
+    "template_names": "named_templates",
 }
 """Public name -> the module it is in."""
 
@@ -77,6 +79,7 @@ __all__ = [
     "plan_memory",
     "reserve_memory",
     "select_backend",
+    "template_names",
 ]
 
 

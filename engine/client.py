@@ -54,7 +54,8 @@ class AsyncEngine:
     whose event loop is closed or dropped, ends as well.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, chat: bool = False) -> None:
+        """chat: it is to be given messages; a model without a chat template is refused at once."""
         self.config = config
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._replies = itertools.count(1)
@@ -62,7 +63,7 @@ class AsyncEngine:
         self._info: ModelInfo | None = None
         link = _Link()
         self._outbox = Outbox(link.forward)
-        self._core = EngineCore(config, self._outbox, link.listening)
+        self._core = EngineCore(config, self._outbox, link.listening, chat)
         self._link = link
         self._finalizers: list[weakref.finalize[..., Any]] = []
         self._ended = self._outbox.open(_ENDED, Answer())

@@ -51,6 +51,7 @@ class EngineConfig:
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
     max_sequences: conversations in the batch; by default 64, or max_batch_tokens if that is less.
     max_waiting: requests in the queue before a submit is refused.
+    template: chat template instead of the model's own: a name (`named_templates`) or the path of a file.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     """
@@ -69,6 +70,7 @@ class EngineConfig:
     prefix_cache: bool = True
     max_sequences: int | None = None
     max_waiting: int = 1024
+    template: str | None = None
     context_length: int | None = None
     threads: int | None = None
     cpu_isa: CpuIsa = "auto"
@@ -100,6 +102,10 @@ class EngineConfig:
             _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        if self.template is not None:
+            from .named_templates import check_template  # most models have their own
+
+            check_template(self.template)
         optional = {
             "kv_memory": (1, 1 << 50, "bytes"),
             "kv_blocks": (1, 1 << 31, "blocks"),

@@ -70,8 +70,12 @@ class EngineCore:
     whether anybody is still there to read; if not, the engine stops.
     """
 
-    def __init__(self, config: EngineConfig, outbox: Outbox, listening: Callable[[], bool]) -> None:
+    def __init__(
+        self, config: EngineConfig, outbox: Outbox, listening: Callable[[], bool], chat: bool = False
+    ) -> None:
+        """chat: see `load_model`."""
         self.config = config
+        self._chat = chat
         self.snapshot = EngineSnapshot("loading", "", False, str(config.model))
         self.commands: SimpleQueue[Command] = SimpleQueue()
         self._announced: deque[Submit] = deque()  # their prompts are being prepared
@@ -137,7 +141,7 @@ class EngineCore:
 
     def _serve(self) -> None:
         try:
-            self._model = model = load_model(self.config, self._watch_loading)
+            self._model = model = load_model(self.config, self._chat, self._watch_loading)
         except _LoadStoppedError:
             return
         self._loaded = True

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
+from .named_templates import read_template
 from .runner import ModelRunner, Runner
 from .types import EngineError
 
@@ -46,13 +47,16 @@ class LoadedModel:
     drafter: Drafter | None = None
 
 
-def load_model(config: EngineConfig, watch: Callable[[float], None] | None = None) -> LoadedModel:
+def load_model(
+    config: EngineConfig, chat: bool = False, watch: Callable[[float], None] | None = None
+) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
-    watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
+    chat: it is to be given messages, so a model without a chat template is refused before its weights are
+    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
-    fit).
+    fit), template (there is none, or the one asked for can't be read).
     """
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
@@ -70,6 +74,11 @@ def load_model(config: EngineConfig, watch: Callable[[float], None] | None = Non
     from .selection import select_backend
 
     checkpoint = open_checkpoint(config.model, config.quantization)
+    if config.template is not None:
+        template = read_template(config.template)
+        checkpoint = checkpoint._replace(generation=checkpoint.generation._replace(chat_template=template))
+    elif chat and checkpoint.generation.chat_template is None:
+        _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
     selection = select_backend(config)
@@ -128,6 +137,14 @@ def load_model(config: EngineConfig, watch: Callable[[float], None] | None = Non
         notes=(*checkpoint.notes, *selection.notes),
         place=_place(backend, traffic),
     )
+
+
+def _check_form(checkpoint: Checkpoint) -> None:
+    """EngineError(template): nothing says how the model, which has no template, is given messages."""
+    from .tokenization import NO_TEMPLATE, template_of, tokenizer_of
+
+    if template_of(tokenizer_of(checkpoint.source, checkpoint.generation), None) is None:
+        raise EngineError("template", NO_TEMPLATE)
 
 
 def _watched(

@@ -15,6 +15,7 @@ from kernels.sampling import sample as draw
 
 from .config import EngineConfig
 from .model import LoadedModel
+from .named_templates import read_template
 from .roofline import Traffic
 from .runner import StepResult
 from .step_builder import StepBuilder
@@ -72,7 +73,7 @@ class ScriptedModel:
             blocks=blocks,
             block_size=config.block_size,
             end_ids=frozenset(ends),
-            chat_template=tokenizer.chat_template,
+            chat_template=read_template(config.template) if config.template else tokenizer.chat_template,
             defaults={},
         )
 

@@ -127,7 +127,8 @@ def main() -> None:
     source, *kinds = sys.argv[1:]
     failed = False
     with tempfile.TemporaryDirectory() as directory:
-        folders = {kind: Path(directory, kind) for kind in kinds or MODELS}
+        # Not by their names: llama.cpp looks for tokens of models that are called phi3.
+        folders = {kind: Path(directory, f"m{i}") for i, kind in enumerate(kinds or MODELS)}
         models = {kind: make(kind, folder) for kind, folder in folders.items()}
         convert(Path(source), list(folders.values()))
         print(f"{'':24} {'folder':>9} {'GGUF':>9} {'greedy':>6} {'llama.cpp':>12} {'greedy':>6}")

@@ -90,6 +90,7 @@ class ModelEntry:
     sha256: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    template: str | None = None
     quantization: str | None = None
     part_sha256: tuple[str, ...] = ()
     files: tuple[HubFile, ...] = ()

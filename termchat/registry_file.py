@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -33,6 +34,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "sha256": "64 hexadecimal digits, or a list of them, one for each part; what comes is checked by them",
     "sampling": "its defaults, with the keys of [sampling] of the settings, which go over them",
     "template_vars": "variables for its chat template: texts, numbers, true or false",
+    "template": "its default for the setting of that name in [engine]; a relative file is one of this folder",
     "quantization": "its default for the setting of that name in [engine]",
     "sources": "where it comes from, tried in this order",
 }
@@ -133,6 +135,7 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         part_sha256=sha256 if len(sha256) > 1 else (),
         sampling=_table(table, "sampling"),
         template_vars=_template_vars(_table(table, "template_vars")),
+        template=_template(_text(table, "template"), file.parent),
         quantization=_text(table, "quantization"),
     )
 
@@ -221,8 +224,15 @@ def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _check_settings(entry: ModelEntry) -> None:
     _unknown_keys(entry.sampling, SAMPLING, "sampling", _refuse)
     check_sampling(entry.sampling)
-    if entry.quantization is not None:
-        check_engine({"quantization": entry.quantization})
+    for name in ("template", "quantization"):
+        if (value := getattr(entry, name)) is not None:
+            check_engine({name: value})
+
+
+def _template(chosen: str | None, folder: Path) -> str | None:
+    """The name of a template, or the path of a file."""
+    is_file = chosen is not None and (os.sep in chosen or "." in chosen)
+    return str(folder / expanded(chosen)) if chosen is not None and is_file else chosen
 
 
 def _template_vars(value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:

@@ -70,6 +70,7 @@ class ModelStatus(NamedTuple):
             "sha256": entry.sha256 or [part.sha256 for part in entry.parts if part.sha256] or None,
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
+            "template": entry.template,
             "quantization": entry.quantization,
         }
 

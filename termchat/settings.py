@@ -66,6 +66,7 @@ ENGINE: Mapping[str, str] = {
     "prefix_cache": "whether equal beginnings of conversations share their blocks",
     "max_sequences": "conversations answered at once; by default 64",
     "max_waiting": "requests that may wait",
+    "template": "chat template instead of the model's own: a name, or a file with a Jinja template",
     "context_length": "tokens of a conversation, reply included; at most what the model was made for",
     "threads": "CPU threads; by default as many as the processors that may be used",
     "cpu_isa": "instruction set of the native backend, auto the best of this CPU; the tokens are the same",

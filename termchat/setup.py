@@ -43,6 +43,6 @@ def engine_config(model: ResolvedModel, config: Config, flags: Mapping[str, Any]
 
     ValueError names field, value and range.
     """
-    quantization = model.entry.quantization if model.entry is not None else None
-    registry = {"quantization": quantization} if quantization is not None else {}
+    fields = {name: getattr(model.entry, name, None) for name in ("quantization", "template")}
+    registry = {name: value for name, value in fields.items() if value is not None}
     return EngineConfig(model=model.path, **{**registry, **config.engine, **flags})

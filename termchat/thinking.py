@@ -1,27 +1,45 @@
-"""Reasoning models think before they answer, between `<think>` and `</think>`: the two parts, streamed."""
+"""Reasoning models think before they answer: the two parts of a reply, streamed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .thinking_marks import ANSWER, MARKS, THINK, THINKING, Marks
 
 if TYPE_CHECKING:
     from engine import Engine
 
-OPEN = "<think>"
-CLOSE = "</think>"
+_BREAK = "\n\n"
+"""Between messages of a reply that are of one part."""
+
+
+def _found(text: str, marks: Iterable[str]) -> tuple[int, str]:
+    """Where the first of these marks begins in a text, and the mark; "" if there is none."""
+    places = [(text.find(mark), mark) for mark in marks]
+    return min((place for place in places if place[0] >= 0), default=(len(text), ""))
+
+
+def _begun(text: str, marks: Iterable[str]) -> int:
+    """How many characters at the end of a text may be the beginning of one of these marks."""
+    longest = max(map(len, marks), default=1) - 1
+    tails = range(min(longest, len(text)), 0, -1)
+    return next((n for n in tails if any(mark.startswith(text[-n:]) for mark in marks)), 0)
 
 
 class ThinkingSplitter:
-    """Divides a reply that comes in pieces. Only a tag at its very beginning opens the thinking part.
+    """Divides a reply that comes in pieces. Only a mark at its very beginning opens the thinking part.
 
-    inside: the prompt ends with the opening tag already, as some chat templates have it. known: the chat
-    template knows of thinking; without that a tag that is never closed was a word like others.
+    inside: the prompt ends with the opening mark of `marks` already, as some chat templates have it. known:
+    the chat template knows of thinking; without that a mark that is never closed was a word like others.
     """
 
-    def __init__(self, *, inside: bool = False, known: bool = True) -> None:
+    def __init__(self, *, inside: bool = False, known: bool = True, marks: Marks = THINK) -> None:
         self._held = ""
-        self._state = "thinking" if inside else "start"
+        self._marks: Marks | None = marks if inside else None
+        self._state = THINKING if inside else "start"
+        self._fresh = {THINKING, ANSWER}
+        self._gap = False
         self._whole: list[str] | None = None if inside or known else []
         self.mistaken = False
         """After `finish`: what was taken for thinking is text; `finish` has given all of it as the answer."""
@@ -29,54 +47,73 @@ class ThinkingSplitter:
     @property
     def unfinished(self) -> bool:
         """Whether the reply, as far as it has come, is inside its thinking part."""
-        return self._state == "thinking"
+        return self._state == THINKING
 
     def push(self, text: str) -> tuple[str, str]:
-        """New text of the thinking part and of the answer. A half-read tag is held back."""
+        """New text of the thinking part and of the answer. A half-read mark is held back."""
         self._held += text
         if self._whole is not None:
             self._whole.append(text)
-        thinking = answer = ""
+        parts: dict[str, list[str]] = {THINKING: [], ANSWER: []}
         if self._state == "start":
             self._start()
-        if self._state == "thinking":
-            thinking = self._thinking()
-        if self._state == "gap":
-            self._held = self._held.lstrip()
-            if self._held:
-                self._state = "answer"
-        if self._state == "answer":
-            answer, self._held = self._held, ""
-        if self._state in ("gap", "answer"):
-            self._whole = None
-        return thinking, answer
+        while self._state != "start" and self._held:
+            marks = self._to_come()
+            place, mark = _found(self._held, marks)
+            kept = 0 if mark else _begun(self._held, marks)
+            self._add(parts[self._state], self._held[: place - kept])
+            self._held = self._held[place - kept + len(mark) :]
+            if not mark:
+                break
+            self._enter(marks[mark])
+        return "".join(parts[THINKING]), "".join(parts[ANSWER])
 
     def finish(self) -> tuple[str, str]:
         """What was held back, when the reply has ended."""
         held, self._held = self._held, ""
-        if self._state != "thinking":
+        if self._state != THINKING:
             return "", held
         if self._whole is None:
             return held, ""
-        self.mistaken, self._state = True, "answer"
+        self.mistaken, self._state = True, ANSWER
         return "", "".join(self._whole)
 
-    def _start(self) -> None:
-        begun = self._held.lstrip()
-        if begun.startswith(OPEN):
-            self._state = "thinking"
-            self._held = begun.removeprefix(OPEN)
-        elif not OPEN.startswith(begun):
-            self._state = "answer"
+    def _to_come(self) -> Mapping[str, str]:
+        """The marks that may be met in the part that is being read."""
+        if self._marks is None:
+            return {}
+        return self._marks.inside if self._state == THINKING else self._marks.later
 
-    def _thinking(self) -> str:
-        thinking, tag, rest = self._held.partition(CLOSE)
-        if tag:
-            self._state, self._held = "gap", rest
-            return thinking
-        keep = next((n for n in range(len(CLOSE) - 1, 0, -1) if thinking.endswith(CLOSE[:n])), 0)
-        self._held = thinking[len(thinking) - keep :]
-        return thinking[: len(thinking) - keep]
+    def _start(self) -> None:
+        """Find out how the reply begins, as soon as that can be told."""
+        begun = self._held.lstrip()
+        for marks in MARKS:
+            for mark, part in marks.first.items():
+                if begun.startswith(mark):
+                    self._marks, self._state = marks, part
+                    self._gap = part == ANSWER
+                    self._held = begun.removeprefix(mark)
+                    if marks.certain or part == ANSWER:
+                        self._whole = None
+                    return
+        if not any(mark.startswith(begun) for marks in MARKS for mark in marks.first):
+            self._state, self._whole = ANSWER, None
+
+    def _enter(self, part: str) -> None:
+        self._state, self._gap = part, True
+        if part == ANSWER:
+            self._whole = None
+
+    def _add(self, part: list[str], text: str) -> None:
+        """Text of the part that is being read; after a mark, without the white space in front of it."""
+        if self._gap:
+            text = text.lstrip()
+            if text and self._state not in self._fresh:
+                part.append(_BREAK)
+        if text:
+            self._gap = False
+            self._fresh.discard(self._state)
+            part.append(text)
 
 
 class ReplyText:
@@ -133,54 +170,64 @@ class ThinkingStyle(NamedTuple):
 
     inside: bool = False
     known: bool = True
+    marks: Marks = THINK
 
     def splitter(self) -> ThinkingSplitter:
         """For one reply."""
-        return ThinkingSplitter(inside=self.inside, known=self.known)
+        return ThinkingSplitter(inside=self.inside, known=self.known, marks=self.marks)
 
     def split(self, text: str) -> tuple[str, str]:
         """The thinking part and the answer of a whole reply."""
-        return split_thinking(text, inside=self.inside, known=self.known)
+        return split_thinking(text, inside=self.inside, known=self.known, marks=self.marks)
 
 
-def split_thinking(text: str, *, inside: bool = False, known: bool = True) -> tuple[str, str]:
+def split_thinking(
+    text: str, *, inside: bool = False, known: bool = True, marks: Marks = THINK
+) -> tuple[str, str]:
     """The thinking part and the answer of a whole reply."""
-    reply = ReplyText(ThinkingSplitter(inside=inside, known=known))
+    reply = ReplyText(ThinkingSplitter(inside=inside, known=known, marks=marks))
     reply.push(text)
     reply.finish()
     return reply.thinking, reply.text
 
 
 async def thinking_style(engine: Engine, variables: Mapping[str, Any]) -> ThinkingStyle:
-    """What the chat template says of thinking. EngineError(template): there is none, or a broken one.
+    """What vocabulary and chat template say of thinking.
 
     A template knows of it if it opens the thinking part, or leaves out the one of an earlier reply.
+    EngineError(template): the model has no template, or a broken one.
     """
     from engine import EngineError, Message  # the splitter is used without an engine
 
-    if await starts_thinking(engine, variables):
-        return ThinkingStyle(inside=True)
+    question = Message("user", "?")
+    marks = await _own_marks(engine)
+    prompt = await engine.tokenize([question], template_vars=variables)
+    endings = await _tokenized(engine, [marks.opening, f"{marks.opening}\n"])
+    if any(prompt[-len(ending) :] == ending for ending in endings):
+        return ThinkingStyle(inside=True, marks=marks)
+    if marks.certain:
+        return ThinkingStyle(marks=marks)
+    thought = f"{marks.opening}?{marks.closing}!"
     try:
         with_thought, without = [
-            await engine.tokenize(
-                [Message("user", "?"), Message("assistant", reply), Message("user", "?")],
-                template_vars=variables,
-            )
-            for reply in (f"{OPEN}?{CLOSE}!", "!")
+            await engine.tokenize([question, Message("assistant", reply), question], template_vars=variables)
+            for reply in (thought, "!")
         ]
     except EngineError:  # a template for one question alone
         return ThinkingStyle(known=False)
     return ThinkingStyle(known=with_thought == without)
 
 
-async def starts_thinking(engine: Engine, variables: Mapping[str, Any]) -> bool:
-    """Whether the chat template opens the thinking part itself, so that a reply begins inside of it.
+async def _own_marks(engine: Engine) -> Marks:
+    """The marks that the vocabulary has a token for; those of most models if it has none."""
+    ids = await _tokenized(engine, [marks.token for marks in MARKS])
+    return next((marks for marks, tokens in zip(MARKS, ids, strict=True) if len(tokens) == 1), THINK)
 
-    EngineError(template): the model has no template, or a broken one.
-    """
-    from engine import Message
 
-    prompt = await engine.tokenize([Message("user", "?")], template_vars=variables)
-    start = len(await engine.tokenize(""))  # a start token, where the tokenizer adds one
-    endings = [(await engine.tokenize(text))[start:] for text in (OPEN, OPEN + "\n")]
-    return any(prompt[-len(ending) :] == ending for ending in endings)
+async def _tokenized(engine: Engine, texts: Sequence[str]) -> list[list[int]]:
+    """Raw texts as token ids, without the start token that some tokenizers put in front of each."""
+    import asyncio  # whoever only splits a reply does without
+
+    first, second, *ids = await asyncio.gather(*(engine.tokenize(text) for text in ("a", "b", *texts)))
+    start = first[:1] if first[:1] == second[:1] else None
+    return [tokens[1:] if tokens[:1] == start else tokens for tokens in ids]

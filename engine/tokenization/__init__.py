@@ -3,6 +3,7 @@
 from .stop import StopMatcher
 from .template import (
     DEFAULT_TEMPLATE,
+    NO_TEMPLATE,
     alternate,
     chat_text,
     encode_chat,
@@ -14,6 +15,7 @@ from .tokenizer import StreamDecoder, Tokenizer, load_tokenizer, tokenizer_of
 
 __all__ = [
     "DEFAULT_TEMPLATE",
+    "NO_TEMPLATE",
     "StopMatcher",
     "StreamDecoder",
     "Tokenizer",

@@ -41,12 +41,12 @@ def byte_level(vocabulary: Vocabulary, merges: list[tuple[str, str]], split: Spl
     return _add_user_defined(tokenizer, vocabulary)
 
 
-def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: bool) -> Tokenizer:
-    """SentencePiece BPE: neighbours that make the piece of the highest score are merged first, left to right.
+def scored_merges(vocabulary: Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
+    """The merges of SentencePiece BPE: neighbours that make the piece of the highest score, left to right.
 
     `tokenizers` ranks pairs instead of pieces, so the pairs that make a piece are listed in the order of its
     score; that is the same as long as no two pieces have one score, as in every vocabulary trained by
-    SentencePiece. What no piece covers becomes byte tokens, or else the unknown token.
+    SentencePiece.
 
     Raises ValueError for pieces that are so long, or made of each other in so many ways, that listing the
     pairs would take long.
@@ -64,9 +64,20 @@ def sentencepiece(vocabulary: Vocabulary, scores: list[float], space_prefix: boo
         if room < 0:
             raise ValueError("its pieces are made of each other in too many ways")
     ranked.sort()
+    return [(left, right) for *_, left, right in ranked]
+
+
+def with_byte_fallback(
+    vocabulary: Vocabulary, merges: list[tuple[str, str]], space_prefix: bool
+) -> Tokenizer:
+    """BPE on characters, spaces written as SentencePiece does, merges in the order of the list.
+
+    What no piece covers becomes byte tokens, or else the unknown token. space_prefix: a text begins with a
+    space more. Raises ValueError for a merge of unknown tokens.
+    """
     model = _model(
         vocabulary.ids(Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE, Kind.UNKNOWN),
-        [(left, right) for *_, left, right in ranked],
+        merges,
         unk_token=next(iter(vocabulary.ids(Kind.UNKNOWN)), None),
         fuse_unk=True,
         byte_fallback=True,

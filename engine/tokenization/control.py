@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from os.path import commonprefix
 
-from .vocabulary import TURN_ENDS, Kind, Vocabulary
+from .vocabulary import MESSAGE_END, TURN_ENDS, VISIBLE, Kind, Vocabulary
 
 MAX_TOKENS = 1 << 14
 MAX_LENGTH = 1 << 10
@@ -20,7 +20,8 @@ MAX_TOTAL = 1 << 20
 """Characters of all tokens that are looked for in a text; the tables for it take 80 bytes for each."""
 
 _MARKER = re.compile(r"<[^<>\s]{1,100}>|\[/?[A-Z][A-Z_]{1,50}\]")
-_PIPED = re.compile(r"<[|｜].{1,100}[|｜]>")
+_PIPED = re.compile(r"<[|｜].{1,100}[|｜]>|<\|[^<>|\s]{1,100}>|<[^<>|\s]{1,100}\|>")
+_ENDS = frozenset([*TURN_ENDS, MESSAGE_END])
 _COMPOSED = re.compile(r"<[|｜]['\"]")
 """A template that writes '<|' + role + '|>'."""
 
@@ -118,7 +119,7 @@ def with_marks(
     tokens, kinds = vocabulary.tokens, bytearray(vocabulary.kinds)
     template = template or ""
     ends = {tokens[token] for token in declared if is_marker(tokens[token])}
-    candidates = ends | set(TURN_ENDS) | set(_MARKER.findall(template))
+    candidates = ends | _ENDS | VISIBLE | set(_MARKER.findall(template))
     if _COMPOSED.search(template) or Kind.CONTROL not in kinds:
         candidates |= {text for text in tokens if text[-1:] == ">" and _PIPED.fullmatch(text)}
     found = candidates.intersection(tokens) - vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN).keys()
@@ -127,7 +128,7 @@ def with_marks(
     first = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
     for text in sorted(found):
         token = first[text]
-        always = text in ends or text in TURN_ENDS
+        always = text in ends or text in _ENDS
         if kinds[token] == Kind.USER_DEFINED:
             if always or _PIPED.fullmatch(text):
                 kinds[token] = Kind.CONTROL

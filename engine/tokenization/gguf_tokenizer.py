@@ -13,13 +13,18 @@ from tokenizers import Tokenizer as Encoder
 from ..loading.fields import REQUIRED, Fields, shown
 from ..loading.generation import Generation
 from ..loading.gguf import GGUFFile
-from .byte_pair import byte_level, sentencepiece
+from .byte_pair import byte_level, scored_merges, with_byte_fallback
 from .control import is_marker, with_marks, without_marks
 from .splits import SPLITS, Split
 from .tokenizer import Tokenizer
 from .vocabulary import BYTE_ALPHABET, MAX_PIECE, Kind, Vocabulary, is_byte_token
 
 _UNDEFINED = 0  # a token type of files that say nothing of one
+
+_MODELS = ("gpt2", "llama", "gemma4")
+_TEXT_FOLLOWS = ("<s>", "<unk>", "<|endoftext|>")
+"""The control tokens of Phi-3 that do not take the white space behind them away."""
+_OTHERS = {"bert": "WordPiece", "t5": "unigram", "rwkv": "RWKV", "plamo2": "PLaMo 2"}
 
 
 def _strings(fields: Fields, name: str) -> list[str]:
@@ -83,28 +88,37 @@ def _merges(fields: Fields, tokens: list[str]) -> list[tuple[str, str]]:
     return merges
 
 
-def _byte_level(
-    fields: Fields, vocabulary: Vocabulary, split: Split, template: str | None, declared: list[int]
+def _by_merges(
+    fields: Fields, vocabulary: Vocabulary, split: Split | None, template: str | None, declared: list[int]
 ) -> tuple[Vocabulary, Encoder]:
-    """The vocabulary with each token's kind as it is used, and what encodes by the file's merges."""
+    """The vocabulary with each token's kind as it is used, and what encodes by the file's merges.
+
+    split: of a byte-level vocabulary; None: the merges are of characters, as SentencePiece has them.
+    """
     merges = _merges(fields, vocabulary.tokens)
+    space_prefix = split is None and fields.boolean("add_space_prefix", default=False)
 
     @cache
     def made() -> set[str]:
         return {left + right for left, right in merges}
+
+    def encoder() -> Encoder:
+        if split is None:
+            return with_byte_fallback(vocabulary, merges, space_prefix)
+        return byte_level(vocabulary, merges, split)
 
     letters = vocabulary.ids(Kind.CONTROL, Kind.UNUSED).keys() & BYTE_ALPHABET.keys()
     if letters:
         vocabulary = without_marks(vocabulary, letters)
     vocabulary = with_marks(vocabulary, template, declared, lambda text: text in made())
     try:
-        return vocabulary, byte_level(vocabulary, merges, split)
+        return vocabulary, encoder()
     except ValueError:  # merges of control tokens, for example: those are none
-        parts = made().union(*merges)
-        return (vocabulary := without_marks(vocabulary, parts)), byte_level(vocabulary, merges, split)
+        vocabulary = without_marks(vocabulary, made().union(*merges))
+        return vocabulary, encoder()
 
 
-def _sentencepiece(
+def _by_scores(
     fields: Fields, vocabulary: Vocabulary, template: str | None, declared: list[int]
 ) -> tuple[Vocabulary, Encoder]:
     """The vocabulary with each token's kind as it is used, and what encodes by the file's scores."""
@@ -115,7 +129,21 @@ def _sentencepiece(
     vocabulary = without_marks(vocabulary, [word for word in words if not is_marker(word)])
     vocabulary = with_marks(vocabulary, template, declared)
     space_prefix = fields.boolean("add_space_prefix", default=True)
-    return vocabulary, sentencepiece(vocabulary, scores.tolist(), space_prefix)
+    return vocabulary, with_byte_fallback(
+        vocabulary, scored_merges(vocabulary, scores.tolist()), space_prefix
+    )
+
+
+def _takes_space(file: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
+    """The control tokens that swallow the white space behind them.
+
+    GGUF has no place for that. Phi-3's tokenizer.json has it for all markers of its template, which writes a
+    line end behind each of them.
+    """
+    if file.fields().string("general.architecture", default="") != "phi3":
+        return frozenset()
+    control = vocabulary.ids(Kind.CONTROL)
+    return frozenset(token for text, token in control.items() if text not in _TEXT_FOLLOWS)
 
 
 def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
@@ -125,28 +153,36 @@ def tokenizer_from_gguf(file: GGUFFile, generation: Generation) -> Tokenizer:
     """
     fields = file.fields("tokenizer.ggml.")
     model = fields.string("model")
-    if model not in ("gpt2", "llama"):
-        fields.fail("model", f"{shown(model)} is not supported (gpt2 and llama are)")
+    if model not in _MODELS:
+        kind = f"{_OTHERS[model]}; " if model in _OTHERS else ""
+        supported = f"{', '.join(_MODELS[:-1])} and {_MODELS[-1]} are"
+        fields.fail("model", f"{shown(model)} is not supported ({kind}{supported})")
     vocabulary = _vocabulary(fields, model == "gpt2")
     known = generation.within(len(vocabulary))
-    template, declared = known.chat_template, [*known.bos_ids, *known.end_ids]
+    marks = known.chat_template, [*known.bos_ids, *known.end_ids]
+    add_bos, after = True, frozenset[int]()
     try:
         if model == "gpt2":
             pre = fields.string("pre", default="default")  # files of before May 2024 do not have it
             if pre not in SPLITS:
                 fields.fail("pre", f"{shown(pre)} is not supported: how such a model cuts text is not known")
             add_bos = SPLITS[pre].add_bos
-            vocabulary, encoder = _byte_level(fields, vocabulary, SPLITS[pre], template, declared)
+            vocabulary, encoder = _by_merges(fields, vocabulary, SPLITS[pre], *marks)
+        elif model == "gemma4":
+            vocabulary, encoder = _by_merges(fields, vocabulary, None, *marks)
         else:
-            vocabulary, encoder = _sentencepiece(fields, vocabulary, template, declared)
-            add_bos = True
+            vocabulary, encoder = _by_scores(fields, vocabulary, *marks)
+            after = _takes_space(file, vocabulary)
+        # Files of Gemma 4's first weeks say false, and the model is lost without.
+        add_bos = model == "gemma4" or fields.boolean("add_bos_token", default=add_bos)
         return Tokenizer(
             vocabulary,
             encoder,
             generation,
             bos_id=next(iter(known.bos_ids), None),
             eos_id=next(iter(known.eos_ids), None),
-            add_bos=fields.boolean("add_bos_token", default=add_bos),
+            add_bos=add_bos,
+            after=after,
             named={
                 f"{name}_token": vocabulary.tokens[token]
                 for name, key in (("unk", "unknown"), ("pad", "padding"))

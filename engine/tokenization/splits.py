@@ -28,6 +28,17 @@ _DEEPSEEK3 = (
     r"| ?[\p{P}\p{S}]+[\r\n]*" + _REST
 )
 _SEED = _WORDS + r"\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+" + _REST
+_HALVING = "".join(rf"|\s{{{1 << power}}}(?!\S)" for power in range(9, 1, -1)) + r"|\s{1,2}(?!\S)|\s"
+_JAIS2 = _WORDS + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+" + _HALVING
+_SPARK = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"
+)
+_SCRIPTS = (
+    "[\uac00-\ud7a3\u3131-\u318e]+"
+    "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
+    "|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+)
 _BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 _IDEOGRAPHS = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
@@ -71,7 +82,10 @@ SPLITS = {
     **dict.fromkeys(["exaone", "minerva-7b", "mellum2"], _DIGITS),
     **dict.fromkeys(["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"], _LLAMA3),
     **dict.fromkeys(["pixtral", "midm-2.0", "lfm2"], _LLAMA3),
-    **dict.fromkeys(["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], _CL100K),
+    # Llama 3's vocabulary has words that its merges do not reach, whatever name a converter gives it.
+    "smaug-bpe": Split((_THREE,), whole_words=True),
+    **dict.fromkeys(["dbrx", "chatglm-bpe"], _CL100K),
+    **dict.fromkeys(["glm4", "glm5"], _CL100K._replace(whole_words=True)),
     "qwen2": _QWEN._replace(nfc=True),
     "qwen35": Split((_MARKED,), nfc=True),
     **dict.fromkeys(["deepseek-r1-qwen", "stablelm2", "hunyuan", "solar-open", "megrez"], _QWEN),
@@ -84,6 +98,14 @@ SPLITS = {
     "seed-coder": Split((_SEED,)),
     **dict.fromkeys(["bloom", "poro-chat", "gpt3-finnish"], Split((_BLOOM,))),
     "viking": Split((_BLOOM, r"\p{N}")),
+    "jais-2": Split((_JAIS2,)),
+    "spark2_5": Split((r"\p{N}{1,3}", _CJK, _SPARK, r"\p{N}")),
+    "youtu": Split((_SCRIPTS, _O200K.replace("{1,3}", "")), whole_words=True),
+    "ufakzeka": Split((_ONE.removeprefix(f"{_ENDINGS}|"),)),
+    "laguna": Split((r"[^\n]+|[\n]+", _ONE)),
+    **dict.fromkeys(
+        ["bailingmoe", "bailingmoe2", "llada-moe"], Split((_BAILING.replace("DIGITS", r"\p{N}"),))
+    ),
     "minicpm5": Split((r"\p{N}{1,3}", _WORDS + r"\p{N}+" + _TAIL), whole_words=True),
 }
 """By GGUF's `tokenizer.ggml.pre`."""

@@ -9,21 +9,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..loading.fields import cut, one_line
+from ..named_templates import MAX_TEMPLATE, named_template
 from ..types import EngineError, Message
 from .tokenizer import Tokenizer
+from .vocabulary import THOUGHTS
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-DEFAULT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-"""ChatML, for a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
+DEFAULT_TEMPLATE = named_template("chatml")
+"""For a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
 
-MAX_TEMPLATE = 1 << 16
+NO_TEMPLATE = "the model has no chat template; as it is, it only goes on with raw text"
 _MAX_REASON = 200
 _MAX_DEPTH = 64
 
@@ -86,7 +83,7 @@ def render_chat(
     too costly.
     """
     if template is None:
-        raise EngineError("template", "the model has no chat template; it can only be used with raw text")
+        raise EngineError("template", NO_TEMPLATE)
     if len(template) > MAX_TEMPLATE:
         length = f"{len(template)} characters; at most {MAX_TEMPLATE} are allowed"
         raise EngineError("template", f"the chat template has {length}")
@@ -142,10 +139,16 @@ def chat_text(
 
     What a message says is never structure: a control token in its text reaches the model as plain text, so
     nobody can write an end of turn into a message. While the template runs, such a text is replaced by a
-    private-use character; that survives whatever the template does to the message. Raises
-    EngineError(template).
+    private-use character; that survives whatever the template does to the message.
+
+    A message to be continued that ends inside its thinking (see `THOUGHTS`) is put where the assistant
+    speaks: templates leave the thinking of earlier messages out, or refuse it. Raises EngineError(template).
     """
     template = template_of(tokenizer, template)
+    opening = ""
+    if continue_final and messages and messages[-1].role == "assistant":
+        opening, said = _open_thought(messages[-1].content)
+        messages = [*messages[:-1], Message("assistant", said)]
     found: set[str] = set().union(*(tokenizer.control.find(message.content) for message in messages))
     stand_ins: dict[str, str] = {}
     if found:
@@ -153,8 +156,20 @@ def chat_text(
         stand_ins = dict(zip(sorted(found), unused_characters(texts, len(found)), strict=True))
         messages = [Message(m.role, tokenizer.control.hide(m.content, stand_ins)) for m in messages]
     values = {**tokenizer.named, **variables}
-    text = render_chat(template, messages, continue_final=continue_final, **values)
+    if opening:
+        text = render_chat(template, messages[:-1], **values)
+        text += messages[-1].content if text.rstrip().endswith(opening) else opening + messages[-1].content
+    else:
+        text = render_chat(template, messages, continue_final=continue_final, **values)
     return text, {ord(character): text for text, character in stand_ins.items()}
+
+
+def _open_thought(text: str) -> tuple[str, str]:
+    """The mark by which a reply begins to think, if it has not ended that yet, and the rest of the text."""
+    for opening, closing in THOUGHTS.items():
+        if text.startswith(opening) and closing not in text:
+            return opening, text.removeprefix(opening)
+    return "", text
 
 
 def prepare_template(template: str | None) -> None:

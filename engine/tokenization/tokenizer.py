@@ -16,7 +16,7 @@ from ..loading.generation import Generation, read_generation
 from ..loading.gguf import GGUFFile, read_gguf_model
 from ..types import EngineError
 from .control import ControlTokens
-from .vocabulary import TURN_ENDS, Kind, Vocabulary
+from .vocabulary import LAST_MESSAGE_ENDS, MESSAGE_END, SENTENCE_END, TURN_ENDS, Kind, Vocabulary
 
 MAX_RUN = 1 << 22
 """Characters of white space, or of none, in one piece."""
@@ -61,8 +61,12 @@ class Tokenizer:
         self.eos_id = eos_id
         self.add_bos = add_bos and bos_id is not None
         special = vocabulary.ids(Kind.CONTROL, Kind.USER_DEFINED)
-        known = [special[text] for text in TURN_ENDS if text in special]
-        self.end_ids = frozenset([*generation.end_ids, *known, *([] if eos_id is None else [eos_id])])
+        names = [*TURN_ENDS, *(set(self.control.ids) & {SENTENCE_END}), MESSAGE_END]
+        known = [special[text] for text in names if text in special]
+        ends = {*generation.end_ids, *known, *([] if eos_id is None else [eos_id])}
+        # Some files declare the end of a message as that of a turn: the answer would never begin.
+        inner = {special.get(MESSAGE_END)} if special.keys() >= LAST_MESSAGE_ENDS else set()
+        self.end_ids = frozenset(ends - inner)
         self.chat_template = generation.chat_template
         ids = {"bos_token": bos_id, "eos_token": eos_id}
         texts = {name: self.token_text(token) for name, token in ids.items() if token is not None}

@@ -13,25 +13,48 @@ SPACE = "▁"
 
 TURN_ENDS = (
     "<|im_end|>",
+    "<|return|>",
+    "<|call|>",
+    "<turn|>",
+    "<|tool_response>",
     "<|endoftext|>",
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end_of_text|>",
-    "<|end|>",
     "<|endofturn|>",
     "<end_of_turn>",
     "<end_of_utterance>",
     "<｜end▁of▁sentence｜>",
     "<EOT>",
     "<eos>",
-    "</s>",
 )
 """Tokens that end a turn wherever they exist, also in files that declare only one of several end tokens."""
+
+SENTENCE_END = "</s>"
+"""Ends a turn where it is a control token; elsewhere it is a tag of HTML like others (Gemma 3)."""
+
+MESSAGE_END = "<|end|>"
+"""Ends a turn, but not where one is made of several messages: there, one of `LAST_MESSAGE_ENDS` does."""
+
+LAST_MESSAGE_ENDS = frozenset(["<|return|>", "<|call|>"])  # OpenAI's harmony format
 
 MAX_PIECE = 1 << 10
 """Characters of a token."""
 
-VISIBLE = frozenset(["<think>", "</think>"])
+THOUGHTS = {
+    "<think>": "</think>",
+    "[THINK]": "[/THINK]",
+    "<|channel>thought": "<channel|>",
+    "<|channel|>analysis<|message|>": "<|start|>",
+}
+"""How replies begin to think, and what ends that."""
+
+# fmt: off
+VISIBLE = frozenset([
+    "<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>",
+    "<|start|>", "<|channel|>", "<|message|>",
+])
+# fmt: on
 """Control tokens that count as text when they are written: who reads a reply looks for them."""
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -98,9 +121,9 @@ class Vocabulary:
         if not 0 <= token < len(self.tokens):
             return b""
         kind, text = self.kinds[token], self.tokens[token]
+        if kind in (Kind.NORMAL, Kind.USER_DEFINED) and not self.byte_level:
+            return text.replace(SPACE, " ").encode()
         if kind == Kind.NORMAL:
-            if not self.byte_level:
-                return text.replace(SPACE, " ").encode()
             try:
                 return bytes([BYTE_ALPHABET[character] for character in text])
             except KeyError:  # a token added as plain text

@@ -14,6 +14,7 @@ COMMANDS = {
     "history": "history",
     "batch": "batch.command",
     "bench": "bench.command",
+    "quality": "quality",
     "plan": "plan",
     "doctor": "doctor",
     "themes": "themes",

@@ -38,6 +38,7 @@ CODES = {
     "ConversationBusyError": "busy",
     "StoreError": "store",
     "PathError": "path",
+    "TextError": "usage",
     "OutputError": "output",
 }
 """Codes of the application's own errors, by the name of the class: their modules are not loaded for it."""
@@ -88,7 +89,10 @@ def engine_failure(error: EngineError, model: str, mend: str | None = None) -> C
     mend: what helps against it.
     """
     if error.code == "template":
-        return CliError(error.code, f"{model}: {error.message} (--raw does without it)")
+        return CliError(
+            error.code,
+            f"{model}: {error.message} (--template gives it another, --raw does without)",
+        )
     return CliError(error.code, f"{error.message}; {mend}" if mend is not None else error.message)
 
 

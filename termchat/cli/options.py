@@ -256,6 +256,7 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "backend": {"metavar": "NAME"},
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
+    "template": {"metavar": "NAME|FILE"},
     "context_length": {"type": int, "metavar": "N"},
     "kv_dtype": {"type": KVType(), "metavar": "f16|int8"},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},

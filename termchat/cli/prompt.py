@@ -197,12 +197,13 @@ def _check_chat(values: dict[str, Any]) -> None:
 def _check_combination(values: dict[str, Any]) -> None:
     """Refuse options that contradict each other. click.UsageError."""
     names = {"as_json": "--json", "jsonl": "--jsonl", "newest": "-c", "cid": "--cid", "no_save": "--no-save"}
-    names |= {"raw": "--raw", "system": "--system"}
+    names |= {"raw": "--raw", "system": "--system", "template": "--template"}
     for group in (
         ("as_json", "jsonl"),
         ("newest", "cid", "no_save"),
         ("raw", "newest", "cid"),
         ("raw", "system"),
+        ("raw", "template"),
     ):
         chosen = [names[name] for name in group if values[name] not in (None, False)]
         if len(chosen) > 1:

@@ -132,7 +132,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
         stack.enter_context(console.signals.calling(console.signals.leave_at_once))
         try:
-            engine = await stack.enter_async_context(AsyncEngine(choice.config))
+            engine = await stack.enter_async_context(AsyncEngine(choice.config, chat=chat))
             load_ms = (time.perf_counter() - started) * 1e3
             variables = choice.model.template_vars
             thinking = await thinking_style(engine, variables) if chat else ThinkingStyle()

@@ -195,6 +195,53 @@ def test_yarn() -> None:
     assert read(rope_scaling={**YARN, "truncate": False}).spec.ropes[0].truncated is False
 
 
+PHI: dict[str, Any] = {
+    "model_type": "phi3",
+    "original_max_position_embeddings": 32,
+    "partial_rotary_factor": 0.75,
+}
+LONGROPE = {"type": "longrope", "long_factor": [2, 3.0] * 3, "short_factor": [1.0] * 6}
+
+
+def test_longrope() -> None:
+    spec = read(**PHI, rope_scaling=LONGROPE).spec
+    (rope,) = spec.ropes
+    assert (rope.scaling, rope.original_context, rope.columns) == ("longrope", 32, 12)
+    assert (rope.factors, rope.short_factors) == ((2.0, 3.0) * 3, (1.0,) * 6)
+    assert rope.attention_factor == pytest.approx((1 + 2 / 5) ** 0.5), "by log(128 / 32) / log(32)"
+    assert spec.context_length == 128
+    for older in ("su", "yarn"):
+        assert read(**PHI, rope_scaling={**LONGROPE, "type": older}).spec == spec
+    inside = {**LONGROPE, "original_max_position_embeddings": 64}
+    assert read(**PHI, rope_scaling=inside).spec == spec, "what stands at the top wins"
+    default = read(**{**PHI, "original_max_position_embeddings": ...}, rope_scaling=LONGROPE).spec
+    assert default.ropes[0].original_context == 4096
+    assert default.ropes[0].attention_factor == 1.0
+    assert rope.within(32).factors == rope.short_factors
+    assert rope.within(33).factors == rope.factors
+    for name in ("long_factor", "short_factor"):
+        for bad in (..., [], [1.0] * 5, [1.0] * 5 + [0], [1.0] * 5 + ["1"], [1.0] * 5 + [float("nan")], "x"):
+            scaling = {key: value for key, value in {**LONGROPE, name: bad}.items() if value is not ...}
+            assert f"rope_scaling.{name} must" in refuse(**PHI, rope_scaling=scaling)
+
+
+def test_queries_that_grow_with_their_position() -> None:
+    ministral = {"model_type": "ministral3", "head_dim": 16}
+    rope = {**YARN, "llama_4_scaling_beta": 0.1}
+    spec = read(**ministral, rope_parameters=rope).spec
+    assert (spec.ropes[0].temperature, spec.ropes[0].original_context) == (0.1, 64)
+    assert spec.ropes[1] == spec.ropes[0].of_keys
+    assert "llama_4_scaling_beta is missing" in refuse(**ministral, rope_parameters=YARN)
+    assert len(read(**ministral, rope_parameters={**rope, "llama_4_scaling_beta": 0}).spec.ropes) == 1
+
+
+def test_positions_of_images_are_of_no_account_in_models_that_have_them() -> None:
+    rope = {"rope_type": "mrope", "mrope_section": [2, 3, 3], "rope_theta": 1e6}
+    spec = read(model_type="qwen2_5_vl", rope_parameters=rope).spec
+    assert spec.ropes == (RopeSpec(base=1e6),)
+    assert "mrope_section is not supported" in refuse(rope_parameters={**rope, "rope_type": "default"})
+
+
 def windows(spec: ModelSpec) -> list[int | None]:
     return [layer.window for layer in spec.layers]
 

@@ -183,6 +183,48 @@ def test_frequency_factors() -> None:
     assert "rope_freqs.weight" in refuse(file(factors=factors, sizes={"rope.scaling.factor": 2.0}))
 
 
+def test_longrope() -> None:
+    header = file("phi3", sizes={"rope.scaling.original_context_length": 32})
+    for name, factor in (("long", 4.0), ("short", 1.0)):
+        tensor = f"rope_factors_{name}.weight"
+        header.tensors[tensor] = floats(tensor, np.full(8, factor))
+        if name == "long":
+            assert "LongRoPE needs the tensors" in refuse(header)
+    (rope,) = read_metadata(header).spec.ropes
+    assert (rope.scaling, rope.original_context) == ("longrope", 32)
+    assert (rope.within(128).factors, rope.within(32).factors) == ((4.0,) * 8, (1.0,) * 8)
+    header.metadata["phi3.rope.scaling.attn_factor"] = 1.19
+    assert attention_factor(read_metadata(header).spec.ropes[0].within(128)) == 1.19
+    header.tensors["rope_freqs.weight"] = floats("rope_freqs.weight", np.ones(8))
+    assert "no others of their kind" in refuse(header)
+
+
+def test_windows_by_a_pattern() -> None:
+    sizes = {"attention.sliding_window": 9}
+    for pattern, windows in (
+        ([True, False, True], [9, None, 9]),
+        (np.array([0, 1, 1]), [None, 9, 9]),
+        (2, [9, None, 9]),
+    ):
+        spec = read_metadata(file("olmo2", sizes={**sizes, "attention.sliding_window_pattern": pattern})).spec
+        assert [layer.window for layer in spec.layers] == windows
+    assert [layer.window for layer in read_metadata(file("olmo2")).spec.layers] == [None] * 3, "OLMo 2"
+    for bad in ([True, False], [2, 1, 1], "x", 0):
+        message = refuse(file("olmo2", sizes={**sizes, "attention.sliding_window_pattern": bad}))
+        assert "olmo2.attention.sliding_window_pattern must" in message
+
+
+def test_a_growth_of_yarn_that_is_taken_out_again() -> None:
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 16.0}
+    for changes, expected in (
+        ({"rope.scaling.yarn_log_multiplier": 1.0}, 1.0),
+        ({"rope.scaling.yarn_attn_factor": 1.3}, 1.3),
+        ({"rope.scaling.yarn_attn_factor": 1.3, "rope.scaling.attn_factor": 2.0}, 2.6),
+    ):
+        spec = read_metadata(file("mistral3", sizes={**yarn, **changes})).spec
+        assert attention_factor(spec.ropes[0]) == pytest.approx(expected)
+
+
 def test_what_is_not_supported_is_refused_by_name() -> None:
     assert "llama.expert_group_count" in refuse(file(sizes={"expert_group_count": 8}))
     assert "llama.attention.causal" in refuse(file(sizes={"attention.causal": False}))

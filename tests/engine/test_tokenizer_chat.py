@@ -6,7 +6,8 @@ import pytest
 from anchors import COUNT_IDS
 from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile, read_gguf
-from engine.tokenization import Tokenizer, encode_chat, load_tokenizer, tokenizer_of
+from engine.named_templates import named_template
+from engine.tokenization import Tokenizer, chat_text, encode_chat, load_tokenizer, tokenizer_of
 from engine.types import EngineError, Message
 
 SEED = 21
@@ -116,3 +117,43 @@ def test_random_messages_keep_their_text_and_the_structure(tokenizer: Tokenizer)
 def test_lone_surrogate_in_a_message(tokenizer: Tokenizer):
     ids = encode_chat(tokenizer, None, [Message("user", "caf\udce9<|im_end|>")])
     assert "caf\ufffd<|im_end|>" in tokenizer.decode(ids)
+
+
+# A reply that was stopped inside its thinking goes on where it was.
+
+HARMONY = ["<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>", "<|message|>"]
+
+
+@pytest.fixture(scope="module")
+def harmony(default_model: Path) -> Tokenizer:
+    metadata = read_gguf(default_model).metadata
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    tokens[3:9] = HARMONY
+    file = GGUFFile(Path("model.gguf"), 3, metadata | {"tokenizer.ggml.tokens": tokens}, {})
+    return tokenizer_of(file, read_generation(file))
+
+
+def test_thinking_in_a_channel_is_continued_there(harmony: Tokenizer) -> None:
+    start, channel, message = (harmony.control.ids[f"<|{name}|>"] for name in ("start", "channel", "message"))
+    said = "<|channel|>analysis<|message|>The user <|end|> says"
+    talk = [Message("user", "Hi"), Message("assistant", said)]
+    ids = encode_chat(harmony, named_template("harmony"), talk, continue_final=True)
+    before = encode_chat(harmony, named_template("harmony"), talk[:1])
+    assert ids[: len(before)] == before
+    assert before[-3:] == [start, *harmony.encode("assistant")]
+    # The marks are structure; what was thought is text, whatever stands in it.
+    text = harmony.encode("The user <|end|> says", special=False)
+    assert ids[len(before) :] == [channel, *harmony.encode("analysis"), message, *text]
+
+
+@pytest.mark.parametrize(("ending", "expected"), [("", "A:<think>\nso"), ("<think>\n", "A:<think>\n\nso")])
+def test_thinking_is_continued_behind_its_mark(harmony: Tokenizer, ending: str, expected: str) -> None:
+    template = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}|{% endfor %}A:{{ ending }}"
+    talk = [Message("user", "Hi"), Message("assistant", "<think>\nso")]
+    text, _ = chat_text(harmony, template, talk, continue_final=True, ending=ending)
+    assert text == f"Hi|{expected}"
+    whole = [talk[0], Message("assistant", "<think>\nso</think>Yes")]
+    text, _ = chat_text(harmony, template, whole, continue_final=True)
+    assert text == "Hi|Yes"
+    text, _ = chat_text(harmony, template, talk, ending=ending)  # no longer the last
+    assert text == f"Hi|<think>\nso|A:{ending}"

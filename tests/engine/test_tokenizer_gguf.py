@@ -173,6 +173,12 @@ def cut(pre: str, text: str) -> list[str]:
         ("qwen2", "e\u0301t\u00e9", ["\u00e9t\u00e9"]),
         ("qwen2", "We'Ve", ["We", "'Ve"]),
         ("deepseek-r1-qwen", "12e\u0301", ["1", "2", "e", "\u0301"]),
+        ("jais-2", "a      b", ["a", "    ", " ", " b"]),
+        ("spark2_5", "a 12\n\n!", ["a", " ", "1", "2", "\n", "\n", "!"]),
+        ("youtu", "HelloWorld's 12 가나。", ["Hello", "World's", " ", "1", "2", " ", "가나", "。"]),
+        ("ufakzeka", "Ali'sonra", ["Ali", "'sonra"]),
+        ("laguna", "a \n b", ["a", " ", "\n", " b"]),
+        ("bailingmoe", "it'S\n\nx 12", ["it", "'S", "\n\n", "x", " ", "1", "2"]),
         ("tekken", "HelloWorld HTMLPage", ["Hello", "World", " HTMLPage"]),
         ("tekken", "12 don't", ["1", "2", " don", "'t"]),
         ("tekken", "a//b/\n", ["a", "//", "b", "/\n"]),
@@ -186,7 +192,8 @@ def test_word_in_the_vocabulary_needs_no_merges():
     def encoded(pre: str, text: str) -> list[int]:
         return small([], pre, tokens=[*BYTE_ALPHABET, "xyz"], token_type=None).encode(text)
 
-    assert encoded("llama-bpe", "xyz") == [256]
+    for pre in ("llama-bpe", "smaug-bpe", "glm4", "tekken"):
+        assert encoded(pre, "xyz") == [256]
     assert len(encoded("llama-bpe", " xyz")) == 4
     assert len(encoded("qwen2", "xyz")) == 3
 

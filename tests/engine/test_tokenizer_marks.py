@@ -109,6 +109,17 @@ def test_N007_a_merged_token_in_the_shape_of_a_marker_stays_text(metadata: dict[
     assert tokenizer.decode([257]) == "<a>"
 
 
+def test_the_end_of_a_message_is_not_that_of_a_turn_of_several(metadata: dict[str, Any]) -> None:
+    """OpenAI's harmony format: thinking and answer are messages of one turn, and <|return|> ends it."""
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    tokens[3:9] = ["<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>", "<|message|>"]
+    tokenizer = made(metadata, tokens=tokens, eos_token_id=4, eot_token_id=3)
+    assert tokenizer.end_ids == {0, 2, 4, 5}
+    assert tokenizer.decode([7, 8, 3, 6]) == "<|channel|><|message|><|start|>"
+    tokens[4:6] = ["<|x|>", "<|y|>"]
+    assert made(metadata, tokens=tokens, eos_token_id=0).end_ids == {0, 2, 3}
+
+
 def test_thinking_marks_can_be_read_whatever_their_kind(metadata: dict[str, Any]) -> None:
     tokens = list(metadata["tokenizer.ggml.tokens"])
     tokens[3:5] = ["<think>", "</think>"]

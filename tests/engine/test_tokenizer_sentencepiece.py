@@ -1,5 +1,6 @@
 """SentencePiece vocabularies of GGUF files, against the algorithm written down plainly."""
 
+import json
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Trainable
-from tokenizers import models, trainers
+from tokenizers import models, normalizers, trainers
 
 from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile
@@ -131,6 +132,114 @@ def test_user_defined_token(metadata: dict[str, Any], tokenizer: Tokenizer):
 
 def test_end_ids(tokenizer: Tokenizer):
     assert tokenizer.end_ids == {END}
+
+
+def test_phi3_markers_take_the_line_end_behind_them(metadata: dict[str, Any]):
+    """Its tokenizer.json says so of them (rstrip); a GGUF file has no place for it."""
+    tokens = [*metadata["tokenizer.ggml.tokens"], "<|user|>", "<|end|>"]
+    scores = np.append(metadata["tokenizer.ggml.scores"], np.zeros(2, np.float32))
+    changes: dict[str, Any] = {"tokens": tokens, "scores": scores}
+    kinds = [*metadata["tokenizer.ggml.token_type"], Kind.CONTROL, Kind.CONTROL]
+    user, end = len(tokens) - 2, len(tokens) - 1
+    text = "<s> the<|user|>\n the \n<|end|>\n"
+    for architecture, expected in (
+        ("phi3", [START, *merged(metadata, " the"), user, *merged(metadata, "the \n"), end]),
+        ("llama", [START, *merged(metadata, " the"), user, *merged(metadata, "\n the \n"), end]),
+    ):
+        changed = metadata | {"general.architecture": architecture}
+        tokenizer = made(changed, token_type=np.array(kinds, np.int32), **changes)
+        assert tokenizer.encode(text)[: len(expected)] == expected, architecture
+
+
+@pytest.mark.parametrize("kind", [Kind.NORMAL, Kind.USER_DEFINED])
+def test_runs_of_spaces_are_spaces_when_read(metadata: dict[str, Any], kind: Kind):
+    tokens = [*metadata["tokenizer.ggml.tokens"], "▁▁▁▁"]
+    kinds = np.append(metadata["tokenizer.ggml.token_type"], np.int32(kind))
+    tokenizer = made(metadata, tokens=tokens, token_type=kinds, scores=None)
+    assert tokenizer.decode([len(tokens) - 1]) == "    "
+
+
+def test_a_tag_of_html_ends_nothing(metadata: dict[str, Any]):
+    """Gemma 3 has <s> and </s> among its tags, and <eos> and <end_of_turn> for turns."""
+    kinds = metadata["tokenizer.ggml.token_type"].copy()
+    kinds[[START, END]] = Kind.USER_DEFINED
+    tokens = [*metadata["tokenizer.ggml.tokens"], "<eos>"]
+    eos = len(tokens) - 1
+    changes = {"tokens": tokens, "token_type": np.append(kinds, np.int32(Kind.CONTROL)), "scores": None}
+    tokenizer = made(metadata, **changes, eos_token_id=eos, bos_token_id=eos)
+    assert tokenizer.end_ids == {eos}
+    assert tokenizer.decode([START, END]) == "<s></s>"
+
+
+# Gemma 4: merges instead of scores, of characters instead of bytes; runs of line ends are pieces, too.
+
+LINES = ["\n\n", "\n\n\n", "\n\n\n\n"]
+
+
+@pytest.fixture(scope="module")
+def merging() -> Trainable:
+    trainable = Trainable(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    trainable.normalizer = normalizers.Replace(" ", "▁")
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>", "<|channel>", "<channel|>"]
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special)
+    trainable.train_from_iterator([CORPUS, CORPUS.upper()], trainer)
+    learnt = json.loads(trainable.to_str())["model"]
+    vocabulary = learnt["vocab"]
+    pieces = [*(f"<0x{byte:02X}>" for byte in range(256)), *LINES]
+    vocabulary |= {piece: len(vocabulary) + i for i, piece in enumerate(pieces)}
+    merges = [*map(tuple, learnt["merges"]), *((a, "\n") for a in ["\n", *LINES[:-1]])]
+    trainable.model = models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    return trainable
+
+
+def gemma4(merging: Trainable, **changes: Any) -> Tokenizer:
+    stored = json.loads(merging.to_str())
+    tokens = sorted(stored["model"]["vocab"], key=stored["model"]["vocab"].__getitem__)
+    kinds = [Kind.BYTE if token.startswith("<0x") else Kind.NORMAL for token in tokens]
+    kinds[:6], kinds[6:8] = [Kind.CONTROL] * 6, [Kind.USER_DEFINED] * 2
+    values = {
+        "model": "gemma4",
+        "tokens": tokens,
+        "token_type": np.array(kinds, np.int32),
+        "merges": [" ".join(merge) for merge in stored["model"]["merges"]],
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "add_space_prefix": False,
+    }
+    return made({}, **values | changes)
+
+
+def test_merges_of_characters_as_tokenizers_merges_them(merging: Trainable):
+    tokenizer, rng = gemma4(merging), random.Random(SEED)
+    parts = [
+        *CORPUS.split(),
+        " ",
+        "  ",
+        "    ",
+        "\n",
+        "\n\n\n\n\n\n",
+        "\r\n",
+        "\t",
+        "é",
+        "🙂",
+        "日本",
+        "▁",
+        "x",
+    ]
+    for case in range(1000):
+        text = "".join(rng.choices(parts, k=rng.randint(0, 12)))
+        ids = merging.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text, special=False) == ids, (SEED, case, text)
+        assert tokenizer.decode(ids) == text.replace("▁", " ")
+
+
+def test_gemma4_turns_begin_and_end(merging: Trainable):
+    tokenizer = gemma4(merging, add_bos_token=False)  # as in files of its first weeks
+    assert tokenizer.encode("x")[0] == 2
+    assert tokenizer.encode("<bos><|turn>x<turn|>").count(2) == 1
+    assert tokenizer.end_ids == {1, 5}
+    assert set(tokenizer.encode("<|channel><turn|>", special=False)).isdisjoint(range(8))
+    assert tokenizer.decode([4, 6, 7, 5]) == "<|channel><channel|>"  # who reads looks for those
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {**_QWEN, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3]},
     ),
-    "olmoe": ("OlmoeConfig", _OLMOE),
-    "olmoe-normalised-mha": ("OlmoeConfig", {**_OLMOE, "norm_topk_prob": True, "num_key_value_heads": 4}),
+    "olmoe": ("OlmoeConfig", {**_OLMOE, "num_key_value_heads": 4}),
+    "olmoe-normalised-gqa": ("OlmoeConfig", {**_OLMOE, "norm_topk_prob": True}),
     "granitemoe": ("GraniteMoeConfig", _GRANITE),
     "granitemoe-shared-tied": (
         "GraniteMoeSharedConfig",
@@ -81,7 +81,7 @@ CONVERTED = {
 NOT_IN_GGUF = {
     "mixtral-top1-mqa-tied": "the converter drops the window",
     "qwen3moe-some-dense": "the converter takes all layers to have experts",
-    "olmoe-normalised-mha": "the converter does not say that weights are normalised",
+    "olmoe-normalised-gqa": "the converter does not say that weights are normalised",
     "gptoss-all-see-all": "the converter takes the layers to alternate",
 }
 

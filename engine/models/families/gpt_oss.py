@@ -16,9 +16,19 @@ EXPERTS = {
 }
 MLP_NORM = {"mlp_norm": ("post_attention_norm.weight", "post_attention_layernorm.weight")}
 
+ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 150000.0,
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "truncate": False,
+}
+"""Of the library, where config.json says nothing."""
+
 FAMILY = Family(
     model_types=("gpt_oss",),
     architectures=("gpt-oss",),
+    defaults={"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5, "rope_parameters": ROPE},
     names={**NAMES, **MLP_NORM, **SINKS},
     biases=(*ATTENTION_BIASES, *(role for role in EXPERTS if role.endswith("_bias"))),
     windows=Windows(default=128, every=("", 2), gguf_default=128),

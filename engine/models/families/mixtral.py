@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..family import Windows
 from ..mixture import EXPERTS, Mixture
 from . import mistral
 
@@ -17,7 +18,8 @@ FAMILY = replace(
     mistral.FAMILY,
     model_types=("mixtral",),
     multimodal=(),
-    defaults={},
+    defaults={"num_key_value_heads": 8, "rms_norm_eps": 1e-5},
+    windows=Windows(default=None, same=True),
     rope_base=1e6,
     mixture=Mixture(names={role: (EXPERTS[role][0], name) for role, name in NAMES.items()}),
 )

@@ -6,6 +6,7 @@ from ..mixture import Mixture
 FAMILY = Family(
     model_types=("olmoe",),
     architectures=("olmoe",),
+    defaults={"num_key_value_heads": 16, "rms_norm_eps": 1e-5},
     names={**NAMES, **HEAD_NORMS},
     bias_options={"attention_bias": ATTENTION_BIASES},
     norm_of_rows=True,

@@ -11,6 +11,7 @@ FAMILY = replace(
     model_types=("qwen3_moe",),
     multimodal=(),
     architectures=("qwen3moe",),
+    defaults={"num_key_value_heads": 4},
     windows=Windows(default=4096, switch="use_sliding_window", same=True),
     mixture=Mixture(
         hidden="moe_intermediate_size",

@@ -1,4 +1,4 @@
-// Operations on single rows: quantization, rounding, norm, gate, sum, scale, cap, rotation.
+// Operations on single rows: quantization, rounding, norm, gate, sums, scale, cap, rotation.
 #pragma once
 
 template <int Planes>

@@ -55,8 +55,9 @@ def batch(console: Console, /, **values: Any) -> int:
     """
     from .run import BatchRequest, run_batch
 
-    if values["raw"] and values["system"]:
-        raise click.UsageError("--raw and --system exclude each other")
+    for name in ("system", "template"):
+        if values["raw"] and values[name]:
+            raise click.UsageError(f"--raw and --{name} exclude each other")
     request = BatchRequest(
         source=values["source"],
         output=values["output"],

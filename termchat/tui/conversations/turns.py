@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UserError, fault
 from ...messages import StoredMessage, prompt_of
 from ...store import ConversationBusyError, NotFoundError
-from ...thinking import OPEN, ThinkingSplitter
+from ...thinking import ThinkingSplitter
 from ..engines.model_slot import ModelSlot
 from ..engines.pool import EnginePool
 from .collection import Conversations
@@ -262,8 +262,10 @@ class Turns:
         params = _params(conversation, slot)
         inside = bool(message.thinking) and not message.text
         said: list[Message] = prompt_of(conversation.branch(message.parent_id), conversation.system)
-        said.append(Message("assistant", f"{OPEN}{message.thinking}" if inside else message.text))
-        splitter = ThinkingSplitter(inside=True) if inside else None  # a tag inside an answer is text
+        marks = slot.thinking.marks
+        said.append(Message("assistant", f"{marks.opening}{message.thinking}" if inside else message.text))
+        # A mark inside an answer is text.
+        splitter = ThinkingSplitter(inside=True, marks=marks) if inside else None
         writer = None
         if message.id < HELD:
             writer = await self._store.call(lambda store: store.resume_reply(message.id, flush_every=0))

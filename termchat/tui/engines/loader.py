@@ -57,7 +57,7 @@ class Loader:
         """An engine that is not entered yet. Imports what computes, so it blocks."""
         from engine import AsyncEngine
 
-        return AsyncEngine(self._config_of(model))
+        return AsyncEngine(self._config_of(model), chat=True)
 
     def plan(self, model: ResolvedModel) -> MemoryPlan:
         """What the model would take of the memory. Reads its files' headers. EngineError."""

@@ -188,7 +188,8 @@ class ModelSlot:
         if code == "out_of_memory":
             remedy = "choose a smaller model, or set engine.kv_memory in the settings"
         elif code == "template":
-            remedy = f"it is no chat model, perhaps: termchat --raw goes on with a text by it; {CHOOSE}"
+            both = "--template NAME|FILE makes it one, --raw goes on with a text by it"
+            remedy = f"it is no chat model, perhaps: {both}; {CHOOSE}"
         elif mend is not None:
             remedy = f"{mend}; or {CHOOSE}"
         self._become("failed", str(error) or type(error).__name__, remedy)

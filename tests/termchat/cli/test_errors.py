@@ -66,8 +66,27 @@ class Situation:
     def patch(self, name, value):
         self.monkeypatch.setattr(name, value)
 
+    def quality(self, text):
+        return self.termchat("quality", str(self.default_model), "--text", text)
+
     def batch(self, *lines):
         return self.termchat("batch", "-", stdin="".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def other_vocabulary(s):
+    s.scripted("x")  # for both
+    ids = iter([[1, 2, 3], [1, 4, 3]])
+    s.patch("engine.client.AsyncEngine.tokenize", coroutine(lambda *_: next(ids)))
+    return s.quality(s.file("t", b"abc"))
+
+
+def coroutine(function):
+    """The function as one that is awaited."""
+
+    async def call(*arguments):
+        return function(*arguments)
+
+    return call
 
 
 def broken_step(s):
@@ -378,6 +397,21 @@ PRODUCERS = {
         "prompt_too_long",
         "standard input holds more than {n} MiB, more than any model's context; give it a part of the text",
     ): endless_input,
+    ("usage", "{file} cannot be read: {reason}"): lambda s: s.quality(s.file("x/y")[:-2]),
+    ("usage", "{file} is no UTF-8 text: byte {n} belongs to no character"): lambda s: s.quality(
+        s.file("t", b"\xff")
+    ),
+    ("usage", "{file} holds no text"): lambda s: s.quality(s.file("t", b"\n")),
+    ("usage", "{file} is larger than {n} MiB; a part of it would do"): lambda s: s.quality(
+        s.file("t", bytes((1 << 24) + 1))
+    ),
+    ("usage", "the text has fewer than two tokens: there is nothing to predict"): lambda s: s.quality(
+        s.file("t", b"a")
+    ),
+    (
+        "usage",
+        "{model} and {other} have different vocabularies: only models that share one can be compared",
+    ): other_vocabulary,
     ("prompt_too_long", "{p} + {o} tokens are {n}, but the context of {model} holds {m}"): long_bench,
     (
         "never_fits",
@@ -387,7 +421,7 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
-    ("template", "{model}: {problem} (--raw does without it)"): bad_template,
+    ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",

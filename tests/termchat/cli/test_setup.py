@@ -53,6 +53,7 @@ def test_every_engine_option_reaches_the_engine():
         "backend": "reference",
         "device": "cpu",
         "threads": 1,
+        "template": "chatml",
         "context_length": 99,
         "kv_memory": 12345,
     }

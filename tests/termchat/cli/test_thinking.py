@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 
 import pytest
 
+from engine.tokenization.vocabulary import THOUGHTS, VISIBLE
 from termchat.store import Store
-from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking, starts_thinking, thinking_style
+from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking, thinking_style
+from termchat.thinking_marks import MARKS
 
 CASES = [
     ("plain answer", False, "", "plain answer"),
@@ -30,6 +33,32 @@ CASES = [
 ]
 
 
+ANALYSIS, FINAL, COMMENTARY = (
+    f"<|channel|>{name}<|message|>" for name in ("analysis", "final", "commentary")
+)
+NEXT = "<|start|>assistant"
+CASES += [
+    (f"{ANALYSIS}why{NEXT}{FINAL}answer", False, "why", "answer"),
+    (f"{FINAL}answer", False, "", "answer"),
+    (f"{FINAL}", False, "", ""),
+    (f"{ANALYSIS}why", False, "why", ""),
+    (f"{ANALYSIS}a <|start|>assist <|channel|>{NEXT}{FINAL}b", False, "a <|start|>assist <|channel|>", "b"),
+    (f"{ANALYSIS}a{NEXT}{ANALYSIS} b{NEXT}{FINAL}c", False, "a\n\nb", "c"),
+    (f"{ANALYSIS}a{NEXT}{COMMENTARY}b{NEXT}{ANALYSIS}c{NEXT}{FINAL}d", False, "a\n\nc", "b\n\nd"),
+    (f"{ANALYSIS}a{NEXT}{FINAL}<think>b</think> 1 < 2", False, "a", "<think>b</think> 1 < 2"),
+    (f"{FINAL}a <|start|", False, "", "a <|start|"),
+    ("<|channel|>other<|message|>x", False, "", "<|channel|>other<|message|>x"),
+    ("<|channel>thought\nwhy\n<channel|>answer", False, "\nwhy\n", "answer"),
+    ("<|channel>thought\n<channel|>", False, "\n", ""),
+    ("<|channel>thoughtful", False, "ful", ""),
+    ("<|channel>answer", False, "", "<|channel>answer"),
+    ("[THINK]why [/THIN[/THINK]answer [THINK]x", False, "why [/THIN", "answer [THINK]x"),
+    ("[THIN ice", False, "", "[THIN ice"),
+    ("[THINK]a</think>b", False, "a</think>b", ""),
+    ("<think>a[/THINK]b</think>c", False, "a[/THINK]b", "c"),
+]
+
+
 @pytest.mark.parametrize(("text", "inside", "thinking", "answer"), CASES)
 def test_whole_texts(text, inside, thinking, answer):
     assert split_thinking(text, inside=inside) == (thinking, answer)
@@ -47,6 +76,48 @@ def test_pieces_give_the_same_as_the_whole(seed):
         pieces.append(splitter.finish())
         joined = tuple("".join(column) for column in zip(*pieces, strict=True))
         assert joined == (thinking, answer), f"seed {seed}, text {text!r}"
+
+
+@pytest.mark.parametrize("marks", MARKS, ids=[marks.token for marks in MARKS])
+def test_replies_that_begin_inside(marks):
+    text = f"why{marks.closing}\n\nanswer"
+    for cut in range(len(text) + 1):
+        splitter = ThinkingSplitter(inside=True, marks=marks)
+        pieces = [splitter.push(text[:cut]), splitter.push(text[cut:]), splitter.finish()]
+        assert tuple("".join(column) for column in zip(*pieces, strict=True)) == ("why", "answer"), cut
+
+
+def test_marks_that_are_structure_need_no_end():
+    for marks in MARKS:
+        expected = ("why", "") if marks.certain else ("", f"{marks.opening}why")
+        assert split_thinking(f"{marks.opening}why", known=False) == expected
+
+
+def test_the_engine_shows_all_marks_and_knows_where_thinking_begins():
+    assert set(THOUGHTS) == {marks.opening for marks in MARKS}
+    for marks in MARKS:
+        assert marks.closing.startswith(THOUGHTS[marks.opening])
+        written = "".join([*marks.first, *marks.inside, *marks.later])
+        assert marks.token in VISIBLE
+        assert set(re.findall(r"<\|?[a-z/]+\|?>|\[/?THINK\]", written)) <= VISIBLE
+
+
+def test_the_marks_of_a_vocabulary():
+    """Whose texts begin with a start token, too."""
+
+    class Knows:
+        def __init__(self, token, start):
+            self._token, self._start = token, start
+
+        async def tokenize(self, prompt, *, template_vars=None):
+            text = prompt if isinstance(prompt, str) else "<a>"
+            ids = [*map(ord, text.replace(self._token, "\0"))]
+            return [*self._start, *ids] if text else []
+
+    for marks in MARKS:
+        for start in ([], [1]):
+            found = asyncio.run(thinking_style(Knows(marks.token, start), {}))
+            assert (found.inside, found.marks) == (False, marks)
 
 
 def test_an_answer_is_not_held_back():
@@ -154,7 +225,7 @@ class Templates:
 
     async def tokenize(self, prompt, *, template_vars=None):
         text = prompt if isinstance(prompt, str) else f"<user>{prompt[-1].content}<assistant>{self._ending}"
-        return [*self._start, *map(ord, text)]
+        return [*self._start, *map(ord, text)] if text else []
 
 
 @pytest.mark.parametrize("start", [[], [1]])
@@ -163,4 +234,4 @@ class Templates:
     [("<think>", True), ("<think>\n", True), ("", False), ("<think></think>\n", False)],
 )
 def test_a_template_that_opens_the_thinking_part_is_noticed(start, ending, inside):
-    assert asyncio.run(starts_thinking(Templates(ending, start), {})) is inside
+    assert asyncio.run(thinking_style(Templates(ending, start), {})).inside is inside

@@ -118,6 +118,7 @@ async def test_a_model_that_cannot_chat_leaves_the_memory_and_can_be_tried_again
         assert len(left) == 1
         assert slot.engine is None
         assert "no chat model" in slot.remedy
+        assert "--template NAME|FILE" in slot.remedy
         assert "--raw" in slot.remedy
         slot.load()
         await s.until(lambda: slot.state == "ready")
