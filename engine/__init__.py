@@ -27,6 +27,7 @@ from .types import (
 if TYPE_CHECKING:
     from .bandwidth import Peak
     from .client import AsyncEngine
+    from .loading.description import Description, describe_model
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, free_memory, plan_memory
     from .named_templates import template_names
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "AsyncEngine": "client",
+    "Description": "loading.description",
     "Engine": "protocol",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
+    "describe_model": "loading.description",
     "free_memory": "memory_plan",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
@@ -55,6 +58,7 @@ _LAZY = {
 __all__ = [
     "AsyncEngine",
     "ConversationRow",
+    "Description",
     "Engine",
     "EngineConfig",
     "EngineError",
@@ -74,6 +78,7 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "as_dict",
+    "describe_model",
     "free_memory",
     "model_name",
     "plan_memory",

@@ -76,10 +76,10 @@ Source = HuggingFaceSource | PyPISource | LocalSource | NamedSource
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model that is known. size: bytes; sampling: fields of SamplingParams; None: not known or not set.
+    """A model that is known. size: bytes; context: tokens; sampling: fields of SamplingParams.
 
-    sha256: of its file; part_sha256: of its parts in their order, if it comes in several. files: what the Hub
-    says of each file, where it was asked; the model is a folder if `folder`.
+    None: not known or not set. sha256: of its file; part_sha256: of its parts in their order, if it comes in
+    several. files: what the Hub says of each file, where it was asked; the model is a folder if `folder`.
     """
 
     name: str
@@ -88,6 +88,7 @@ class ModelEntry:
     licence: str = ""
     size: int | None = None
     sha256: str | None = None
+    context: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     template: str | None = None

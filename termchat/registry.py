@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
 from .files import expanded, size_of
-from .hub.kept import bytes_here, folder_of, kept, matching, open_entry
-from .hub.name import PREFIX, HubName, HubNameError
+from .hub import PREFIX
 from .model_entry import LocalSource, ModelEntry, NamedSource
 from .paths import Paths, data_file
 from .registry_errors import NotDownloadedError, RegistryError, UnknownModelError
@@ -25,6 +24,7 @@ from .resolved_model import ModelStatus, ResolvedModel
 
 if TYPE_CHECKING:
     from .elsewhere.found import Found
+    from .hub.name import HubName
 
 _LISTED = 20  # names in an error; `termchat models list` has all
 
@@ -51,9 +51,24 @@ class Registry:
         if name in self.entries:
             return self.entries[name]
         if name.startswith(PREFIX):
+            from .hub.kept import kept, matching, open_entry
+
             wanted = hub_name(name)
-            return next(iter(matching(wanted, kept(self.models, wanted.repo))), None) or open_entry(wanted)
+            found = matching(wanted, kept(self.models, wanted.repo)) or [open_entry(wanted)]
+            return next((each for each in found if self.path_of(each) is not None), found[0])
         raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
+
+    def of_the_hub(self) -> list[str]:
+        """Names of the models in our folder that came from the Hub by its names."""
+        from .hub.kept import kept
+
+        return [entry.name for entry in kept(self.models)]
+
+    def followed(self, name: str) -> str:
+        """The name of the Hub that a registered name stands for; the name itself, if it stands for none."""
+        sources = self.entries[name].sources if name in self.entries else ()
+        named = [source.name for source in sources if isinstance(source, NamedSource)]
+        return named[0] if len(sources) == 1 and named and named[0].startswith(PREFIX) else name
 
     def _hint(self, name: str) -> str:
         known = [*list(self.entries)[:_LISTED], *(["..."] if len(self.entries) > _LISTED else [])]
@@ -85,6 +100,8 @@ class Registry:
     def folder_of(self, entry: ModelEntry) -> Path | None:
         """The folder that is the model's own; None where it is not known yet which."""
         if entry.name.startswith(PREFIX):
+            from .hub.kept import folder_of
+
             return folder_of(self.models, entry)
         return self.models / entry.name
 
@@ -180,6 +197,8 @@ class Registry:
         if folder is None or not entry.parts:
             partial = 0
         elif entry.name.startswith(PREFIX) or len(entry.parts) > 1:
+            from .hub.kept import bytes_here
+
             partial = bytes_here(folder) if path is None else 0
         else:
             partial = sum(map(size_of, _parts(folder)))
@@ -187,12 +206,16 @@ class Registry:
 
     def list_models(self) -> list[ModelStatus]:
         """All models, the default first, then in the order of the files, then those of the Hub."""
+        from .hub.kept import kept
+
         names = sorted(self.entries, key=lambda name: name != self.default)
         return [self.status(entry) for entry in (*(self.entries[name] for name in names), *kept(self.models))]
 
 
 def hub_name(name: str) -> HubName:
     """The parts of a name of the Hub. UnknownModelError."""
+    from .hub.name import HubName, HubNameError
+
     try:
         return HubName.parse(name)
     except HubNameError as error:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
-from .hub.name import PREFIX, HubName, HubNameError
+from .hub import PREFIX
 from .model_entry import HuggingFaceSource, LocalSource, ModelEntry, NamedSource, PyPISource, Source
 from .settings import SAMPLING, check_engine, check_sampling
 
@@ -32,6 +32,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "licence": "what is said of it before it is downloaded",
     "size": "bytes of the file; one of another size is not it",
     "sha256": "64 hexadecimal digits, or a list of them, one for each part; what comes is checked by them",
+    "context": "tokens of a conversation that it was made for; said before it is downloaded",
     "sampling": "its defaults, with the keys of [sampling] of the settings, which go over them",
     "template_vars": "variables for its chat template: texts, numbers, true or false",
     "template": "its default for the setting of that name in [engine]; a relative file is one of this folder",
@@ -108,7 +109,8 @@ def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:
     if not isinstance(above, dict):
         raise ValueError("it must be a table")
     # Other sources are other bytes: what was known of the old ones does not hold for them.
-    kept = {k: v for k, v in below.items() if "sources" not in above or k not in ("size", "sha256")}
+    known = ("size", "sha256", "context")
+    kept = {k: v for k, v in below.items() if "sources" not in above or k not in known}
     return {**kept, **above}
 
 
@@ -122,15 +124,13 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
     if not isinstance(sources, list) or not sources:
         raise ValueError("it needs [[sources]]")
     sha256 = _sha256(table.get("sha256", []))
-    size = table.get("size")
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size <= 0):
-        raise ValueError(f"size must be a number of bytes above 0, not {shown(size)}")
     return ModelEntry(
         name=name,
         sources=tuple(_source(source, file.parent) for source in sources),
         description=_text(table, "description") or "",
         licence=_text(table, "licence") or "",
-        size=size,
+        size=_count(table, "size", "bytes"),
+        context=_count(table, "context", "tokens"),
         sha256=sha256[0] if len(sha256) == 1 else None,
         part_sha256=sha256 if len(sha256) > 1 else (),
         sampling=_table(table, "sampling"),
@@ -146,6 +146,13 @@ def _sha256(value: object) -> tuple[str, ...]:
     if len(digests) < len(values) or not all(re.fullmatch(r"[0-9a-f]{64}", each) for each in digests):
         raise ValueError("sha256 must be 64 hexadecimal digits")
     return tuple(digests)
+
+
+def _count(table: Mapping[str, Any], key: str, unit: str) -> int | None:
+    value = table.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
+        raise ValueError(f"{key} must be a number of {unit} above 0, not {shown(value)}")
+    return value
 
 
 def _text(table: Mapping[str, Any], key: str) -> str | None:
@@ -184,6 +191,8 @@ def _source(table: object, folder: Path) -> Source:
 def _foreign(name: str) -> str:
     """A name that says itself where the model is: it cannot be an entry's, so none leads in a circle."""
     if name.startswith(PREFIX):
+        from .hub.name import HubName, HubNameError
+
         try:
             return str(HubName.parse(name))
         except HubNameError as error:

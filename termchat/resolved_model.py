@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .elsewhere import PROGRAMS
 from .files import size_of
-from .hub.name import PREFIX
+from .hub import PREFIX
 from .model_entry import ModelEntry
 
 
@@ -32,6 +32,11 @@ class ResolvedModel(NamedTuple):
         Links in it are kept: in the caches of huggingface_hub they lead to files that are named by a hash.
         """
         return self.name if self.entry is not None or self.elsewhere else _absolute(self.path)
+
+    @property
+    def title(self) -> str:
+        """What people call it, where there is little room."""
+        return model_title(self.name) if self.elsewhere or self.name.startswith(PREFIX) else self.name
 
     @property
     def template_vars(self) -> Mapping[str, Any]:
@@ -68,6 +73,7 @@ class ModelStatus(NamedTuple):
             "partial": self.partial,
             "sources": [str(source) for source in entry.sources],
             "sha256": entry.sha256 or [part.sha256 for part in entry.parts if part.sha256] or None,
+            "context_length": entry.context,
             "sampling": dict(entry.sampling),
             "template_vars": dict(entry.template_vars),
             "template": entry.template,

@@ -93,7 +93,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
 
     stored = read_folder(folder)
     if stored is None:
-        return _of_gguf(_only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
+        return _of_gguf(only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
     config = folder.fields("config.json", required=True)
     declared = read_config(config)
     text, left_out = text_tensors(config, declared.family, stored)
@@ -115,7 +115,7 @@ def _bound(
     return Checkpoint(source, declared.spec, tensors, read_generation(source), tensors.notes())
 
 
-def _only_gguf(folder: Folder, others: str) -> Path:
+def only_gguf(folder: Folder, others: str) -> Path:
     """The one GGUF file in a folder that has none of the others."""
     try:
         names = sorted(os.listdir(folder.path))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,15 +73,42 @@ class _Entry(NamedTuple):
         return self.offset + self.nbytes
 
 
+def open_header(path: Path) -> tuple[Cursor, int, int, int]:
+    """A place before the metadata, the version, the number of tensors and that of metadata keys.
+
+    Raises EngineError(model_invalid).
+    """
+    buffer = map_file(path)
+    if buffer is None or buffer[:4] != b"GGUF":
+        raise invalid(path, "is not a GGUF file", colon=False)
+    cursor = Cursor(path, buffer)
+    cursor.position = 4
+    version = cursor.number("<I", "the version")
+    if version & 0xFFFF == 0:
+        cursor.fail("big-endian GGUF files are not supported; convert the model to little-endian")
+    if version not in (2, 3):
+        cursor.fail(f"GGUF version {version} is not supported (2 and 3 are); convert the model again")
+    tensor_count = cursor.number("<Q", "the number of tensors")
+    key_count = cursor.number("<Q", "the number of metadata keys")
+    cursor.claim(tensor_count, 12, "the number of tensors")  # an entry cut off later is named by its field
+    cursor.claim(key_count, 13, "the number of metadata keys")
+    return cursor, version, tensor_count, key_count
+
+
 def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
-    cursor.claim(count, 13, "the number of metadata keys")
     metadata: dict[str, Any] = {}
-    for index in range(count):
-        key = cursor.name(f"metadata key {index}")
+    for key, value in read_keys(cursor, count):
         if key in metadata:
             cursor.fail(f"the metadata key {shown(key)} stands twice")
-        metadata[key] = cursor.value(cursor.number("<I", f"the type of {shown(key)}"), shown(key))
+        metadata[key] = value
     return metadata
+
+
+def read_keys(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
+    """The metadata, key by key as it stands in the file: whoever has seen enough may stop."""
+    for index in range(count):
+        key = cursor.name(f"metadata key {index}")
+        yield key, cursor.value(cursor.number("<I", f"the type of {shown(key)}"), shown(key))
 
 
 def _entry(cursor: Cursor, index: int, metadata: dict[str, Any]) -> _Entry:
@@ -160,25 +187,13 @@ def read_gguf(path: str | Path) -> GGUFFile:
     Raises EngineError(model_invalid) with one sentence that names the file and the field.
     """
     path = Path(path)
-    buffer = map_file(path)
-    if buffer is None or buffer[:4] != b"GGUF":
-        raise invalid(path, "is not a GGUF file", colon=False)
-    cursor = Cursor(path, buffer)
-    cursor.position = 4
-    version = cursor.number("<I", "the version")
-    if version & 0xFFFF == 0:
-        cursor.fail("big-endian GGUF files are not supported; convert the model to little-endian")
-    if version not in (2, 3):
-        cursor.fail(f"GGUF version {version} is not supported (2 and 3 are); convert the model again")
-    tensor_count = cursor.number("<Q", "the number of tensors")
-    key_count = cursor.number("<Q", "the number of metadata keys")
-    cursor.claim(tensor_count, 12, "the number of tensors")  # an entry cut off later is named by its field
+    cursor, version, tensor_count, key_count = open_header(path)
     metadata = _metadata(cursor, key_count)
     entries = _entries(cursor, tensor_count, metadata)
     alignment = _alignment(cursor, metadata)
     data_start = -(-cursor.position // alignment) * alignment
     _check_layout(cursor, entries, data_start, alignment)
-    data = np.frombuffer(buffer, np.uint8)
+    data = np.frombuffer(cursor.buffer, np.uint8)
     tensors = {
         entry.name: StoredTensor(
             entry.name, entry.shape, entry.type, data[data_start + entry.offset : data_start + entry.end]

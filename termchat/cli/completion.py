@@ -26,5 +26,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click completes in these shells"
     console: Console = ctx.obj
+    # A name with a colon (hf:..., ollama:...) is one word: bash takes it apart otherwise.
+    before = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n" if shell == "bash" else ""
     source = kind(ctx.find_root().command, {}, "termchat", COMPLETION).source_vars()
-    console.output.write(kind.source_template % source + "\n")
+    console.output.write(before + kind.source_template % source + "\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .. import units
-from ..hub.name import PREFIX
+from ..hub import PREFIX
+from ..hub.name import HubName
+from ..model_entry import HuggingFaceSource
 from .console import Console
 from .errors import FAILED, OK, CliError
 from .options import CommandGroup, complete_model, json_option, option
@@ -15,6 +17,7 @@ from .options import CommandGroup, complete_model, json_option, option
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..elsewhere.found import Found
     from ..model_entry import ModelEntry
     from ..registry import Registry
     from ..resolved_model import ModelStatus
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def models() -> None:
-    """List, download, show, check and remove models."""
+    """List, download, show, add, check and remove models."""
 
 
 def load_registry(console: Console) -> Registry:
@@ -37,20 +40,32 @@ def load_registry(console: Console) -> Registry:
 
 
 @models.command("list")
+@option("Output", "--all", "everything", is_flag=True, help="Models of other programs on this machine too.")
 @json_option
 @click.pass_obj
-def list_models(console: Console, as_json: bool) -> None:
-    """List known models: name, size, licence, and whether they are on this machine."""
-    found = load_registry(console).list_models()
-    if as_json:
-        console.print_json([status.as_dict() for status in found])
+def list_models(console: Console, everything: bool, as_json: bool) -> None:
+    """List known models: name, size, licence, and whether they are on this machine.
+
+    With --all those that Hugging Face, LM Studio, Ollama and llama.cpp have brought here, too, and whether
+    they can be loaded, as far as the heads of their files say. They are used where they lie.
+    """
+    from . import model_facts
+
+    registry = load_registry(console)
+    if not everything:
+        found = registry.list_models()
+        if as_json:
+            console.print_json([status.as_dict() for status in found])
+        else:
+            heads = ["NAME", "SIZE", "LICENCE", "STATE", "DESCRIPTION"]
+            console.print_table([heads, *map(model_facts.plain, found)])
         return
-    rows = [["NAME", "SIZE", "LICENCE", "STATE", "DESCRIPTION"]]
-    rows += [
-        [status.entry.name, _size(status), status.entry.licence, _state(status), status.entry.description]
-        for status in found
-    ]
-    console.print_table(rows)
+    models = list(model_facts.listed(registry))
+    if as_json:
+        console.print_json(models)
+    else:
+        heads = ["NAME", "FROM", "SIZE", "FORMAT", "CONTEXT", "STATE", "PATH"]
+        console.print_table([heads, *map(model_facts.columns, models)])
 
 
 @models.command("pull")
@@ -64,11 +79,18 @@ def pull_model(console: Console, name: str, yes: bool, as_json: bool) -> None:
     NAME is one of `termchat models list`, or hf:OWNER/REPOSITORY[:Q4_K_M|FILE|REVISION] for any model of the
     Hugging Face Hub: size and licence are shown before it comes. A model that is damaged is brought again.
     """
+    from . import model_facts
     from .download import check, download, repair
 
     registry = load_registry(console)
+    name = registry.followed(name)
     status = _newest(console, registry, name) if name.startswith(PREFIX) else registry.show(name)
     if status.path is None:
+        if (found := _in_cache(status.entry)) is not None:
+            console.messages.note(f"{found.name} is here already, used where it lies: {found.path}")
+            if as_json:
+                console.print_json(model_facts.of_found(found))
+            return
         if name.startswith(PREFIX) and not yes:
             _agreed(console, status.entry)
         download(console, registry, status.entry)
@@ -82,6 +104,17 @@ def pull_model(console: Console, name: str, yes: bool, as_json: bool) -> None:
             console.output.write(f"{name} is here already, {checked.reason}: {status.path}\n")
     if as_json:
         console.print_json(registry.show(status.entry.name).as_dict())
+
+
+def _in_cache(entry: ModelEntry) -> Found | None:
+    """The model as the Hub's own cache has it, of the same commit."""
+    source = entry.sources[0]
+    if not isinstance(source, HuggingFaceSource) or not entry.name.startswith(PREFIX):
+        return None
+    from ..elsewhere.hub_cache import in_cache
+
+    found = in_cache(HubName.parse(entry.name)._replace(revision=source.revision))
+    return found if found is not None and not found.problem else None
 
 
 def _newest(console: Console, registry: Registry, name: str) -> ModelStatus:
@@ -115,15 +148,64 @@ def _agreed(console: Console, entry: ModelEntry) -> None:
 @json_option
 @click.pass_obj
 def show_model(console: Console, name: str, as_json: bool) -> None:
-    """Show all that is known of a model."""
-    status = load_registry(console).show(name)
+    """Show all that is known of a model: what it is, where it comes from, how it thinks, its settings.
+
+    NAME may be one of another program's too (termchat models list --all).
+    """
+    from . import model_facts
+
+    facts = model_facts.shown(load_registry(console), name)
     if as_json:
-        console.print_json(status.as_dict())
+        console.print_json(facts)
         return
-    sources = "; ".join(str(source) for source in status.entry.sources)
-    known = {**status.as_dict(), "size": _size(status), "state": _state(status), "sources": sources}
-    nothing: tuple[object, ...] = (None, "", {}, False, 0)
-    console.print_table([[f"{key}:", str(value)] for key, value in known.items() if value not in nothing])
+    console.print_table(model_facts.rows(facts))
+
+
+@models.command("add")
+@click.argument("name")
+@click.argument("place", metavar="PATH|hf:OWNER/REPOSITORY[:WHICH]", shell_complete=complete_model)
+@option(
+    "Model", "--force", is_flag=True, help="Replace a model of that name; take a file that cannot be loaded."
+)
+@json_option
+@click.pass_obj
+def add_model(console: Console, name: str, place: str, force: bool, as_json: bool) -> None:
+    """Give a model a name of your own, in your models.toml.
+
+    It is a file, a folder, a model of the Hub or one of another program (termchat models list --all).
+
+    Of a model of the Hub its commit and sha256 are written down as they are now; it is not downloaded yet.
+    """
+    from ..paths import Paths
+    from ..registry import Registry
+    from ..registry_edit import add_entry, check_name
+
+    registry, file = load_registry(console), Paths.default().registry_file
+    check_name(name, registry.entries, force=force)
+    add_entry(file, name, _table(console, registry, place, force=force))
+    added = Registry.load(Paths.default()).show(name)
+    if as_json:
+        console.print_json(added.as_dict())
+    else:
+        console.output.write(f"{name} is {added.entry.sources[0]}, by {file}\n")
+
+
+def _table(console: Console, registry: Registry, place: str, *, force: bool) -> dict[str, Any]:
+    """What models.toml is to say of a place. UnknownModelError, DownloadError, RegistryError."""
+    from ..registry_edit import table_of_hub, table_of_name, table_of_path
+    from ..registry_errors import RegistryError
+    from . import model_facts
+
+    if place.startswith(PREFIX):
+        return table_of_hub(_newest(console, registry, place).entry)
+    model = registry.resolve(place)
+    if model.entry is not None:
+        raise RegistryError(f"{place} is the name of a model already; give a path, or hf:OWNER/REPOSITORY")
+    told = model_facts.declared(model.path)
+    if told["problem"] and not force:
+        raise RegistryError(f"{model.path} cannot be loaded: {told['problem']}; --force adds it all the same")
+    licence = told.get("licence", "")
+    return table_of_name(model.name, licence) if model.elsewhere else table_of_path(model.path, licence)
 
 
 @models.command("rm")
@@ -153,7 +235,8 @@ def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> in
     from .download import check
 
     registry = load_registry(console)
-    chosen = list(dict.fromkeys(names)) or [name for name in registry.entries if registry.has_file(name)]
+    known = (name for name in (*registry.entries, *registry.of_the_hub()) if registry.has_file(name))
+    chosen = list(dict.fromkeys(map(registry.followed, names or known)))
     rows, found = [["NAME", "STATE", "REASON"]], []
     for name in chosen:
         checked = check(console, registry, name)
@@ -170,18 +253,9 @@ def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> in
 
 
 def _mend(registry: Registry, name: str, path: Path) -> str:
-    if path != registry.target(registry.entry(name)):
-        return "it is your own file: replace it, or correct models.toml"
-    return f"run: termchat models pull {name}"
-
-
-def _size(status: ModelStatus) -> str:
-    size = status.as_dict()["size"]
-    return units.size(size) if size is not None else ""
-
-
-def _state(status: ModelStatus) -> str:
-    state = "here" if status.path is not None else ""
-    if status.path is None and status.partial:
-        state = f"{units.size(status.partial)} downloaded"
-    return " ".join(part for part in (state, "(default)" if status.default else "") if part)
+    if name.startswith(PREFIX) or name in registry.entries:
+        if path == registry.target(registry.entry(name)):
+            return f"run: termchat models pull {name}"
+        if name in registry.entries:
+            return "it is your own file: replace it, or correct models.toml"
+    return "it is another program's: have that bring it again"

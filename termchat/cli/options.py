@@ -195,13 +195,18 @@ def option(section: str, *names: str, **settings: Any) -> Callable[[F], F]:
 
 
 def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of known models, or files, for the shell."""
+    """Names of models that are known or here, other programs' too, or files, for the shell."""
     from click.shell_completion import CompletionItem
 
+    from ..elsewhere.everywhere import everywhere
     from ..paths import Paths
     from ..registry import Registry
 
-    names = [name for name in Registry.load(Paths.default()).entries if name.startswith(incomplete)]
+    registry = Registry.load(Paths.default())
+    known = [*registry.entries, *registry.of_the_hub()]
+    if incomplete:  # else there are too many
+        known += [found.name for found in everywhere() if not found.problem]
+    names = [name for name in dict.fromkeys(known) if name.startswith(incomplete)]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
@@ -212,7 +217,8 @@ model_options = options(
         "--model",
         metavar="NAME|PATH",
         shell_complete=complete_model,
-        help="A known model (see `termchat models list`), a GGUF file or a safetensors folder.",
+        help="A known model (see `termchat models list --all`), a GGUF file or a safetensors folder, or "
+        "hf:OWNER/REPOSITORY[:Q4_K_M|FILE|REVISION] of the Hugging Face Hub.",
     ),
     option("Model", "-y", "--yes", is_flag=True, help="Download the model without asking."),
 )

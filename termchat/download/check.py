@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from .. import units
+from ..elsewhere import PROGRAMS
 from ..errors import UserError
 from ..files import TextError, read_text, write_private
 from ..hub.listing import HubFile
@@ -49,6 +51,9 @@ class Origin(NamedTuple):
 
 def check(registry: Registry, name: str, progress: ProgressCallback | None = None) -> Checked:
     """Read a model's files and compare. UnknownModelError, NotDownloadedError; DownloadError: unreadable."""
+    found = _elsewhere(registry, name)
+    if found is not None:
+        return _check_named_by_hash(found, Meter(progress))
     entry = registry.entry(name)
     path, target = registry.path_of(entry), registry.target(entry)
     files = registry.files_of(entry)
@@ -58,8 +63,31 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
         return _check_parts(entry, files, target, Meter(progress))
     if os.path.isdir(path):
         return Checked(path, "unknown", "a folder has nothing to be checked against")
+    if entry.sha256 is None and entry.size is None:
+        return _check_named_by_hash(path, Meter(progress))
     known = HubFile(path.name, entry.size, entry.sha256)
     state, reason = _check_file(path, known, None, Meter(progress))
+    return Checked(path, state, reason)
+
+
+def _elsewhere(registry: Registry, name: str) -> Path | None:
+    """Where another program's model lies; None for one of ours. UnknownModelError."""
+    if name in registry.entries or name.partition(":")[0] not in ("hf", *PROGRAMS):
+        return None
+    try:
+        model = registry.resolve(name)
+    except NotDownloadedError:
+        return None
+    return model.path if model.elsewhere else None
+
+
+def _check_named_by_hash(path: Path, meter: Meter) -> Checked:
+    """Check another program's file: Hugging Face and Ollama name contents by their sha256."""
+    names = (path.name, os.path.basename(os.path.realpath(path)))
+    named = next(filter(None, (re.fullmatch(r"(?:sha256-)?([0-9a-f]{64})", name) for name in names)), None)
+    if named is None or os.path.isdir(path):
+        return Checked(path, "unknown", "nothing is known of it to check it against")
+    state, reason = _check_file(path, HubFile(path.name, None, named[1]), None, meter)
     return Checked(path, state, reason)
 
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..files import locked, private_folder
+from ..hub import PREFIX
 from ..hub.choice import ChoiceError, choose
 from ..hub.kept import bytes_here, entry_of, write_note
 from ..hub.listing import HubFile
-from ..hub.name import PREFIX
 from ..model_entry import HuggingFaceSource, ModelEntry, PyPISource, Source, part_names
 from ..registry import Registry, hub_name
 from ..registry_errors import NotDownloadedError, UnknownModelError

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from .answer import StatusError
 
-_TOKEN = "run `hf auth login`, or set HF_TOKEN to a token of yours"
+_TOKEN = "run hf auth login, or set HF_TOKEN to a token of yours"
 
 
 def of_hub(url: str, error: StatusError, headers: Mapping[str, str]) -> str:

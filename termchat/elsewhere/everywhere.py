@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..hub.name import PREFIX
+from ..hub import PREFIX
 from .found import Finder, Found
 from .gguf_folders import llama_cpp, lm_studio
 from .hub_cache import hub_cache
@@ -59,4 +59,4 @@ def _short(found: Found, wanted: str) -> bool:
     last = short.rpartition("/")[2]
     if found.name.startswith(PREFIX):
         return wanted in (last, last.partition(":")[0])
-    return wanted in (last, last.removesuffix(".gguf"))
+    return wanted in (last, last.removesuffix(".gguf"), short.removesuffix(".gguf"))

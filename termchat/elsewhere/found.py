@@ -63,11 +63,7 @@ def files_below(folder: Path, deepest: int = _DEEPEST) -> Iterator[os.DirEntry[s
             left -= 1
             if entry.name.startswith("."):
                 continue
-            try:
-                is_folder = entry.is_dir()
-            except OSError:
-                continue
-            if is_folder:
+            if os.path.isdir(entry.path):
                 below += [(Path(entry.path), depth + 1)] if depth < deepest else []
             else:
                 yield entry

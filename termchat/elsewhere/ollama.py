@@ -51,13 +51,10 @@ def _model(models: Path, manifest: Path) -> Found | None:
     place = f"{owner}/{model}" if host == _HOST else f"{host}/{owner}/{model}"
     name = f"ollama:{model if (host, owner) == (_HOST, _LIBRARY) else place}:{tag}"
     try:
-        content = json.loads(read_text(manifest).text)
-        layers = _layers(content)
-    except (OSError, TextError) as error:
-        return Found(
-            name, "Ollama", manifest, None, f"its manifest {getattr(error, 'strerror', None) or error}"
-        )
-    except (ValueError, RecursionError):
+        layers = _layers(json.loads(read_text(manifest).text))
+    except OSError as error:
+        return Found(name, "Ollama", manifest, None, f"its manifest cannot be read: {error.strerror}")
+    except (TextError, ValueError, RecursionError):
         return Found(name, "Ollama", manifest, None, "its manifest is no JSON of Ollama's")
     weights = [digest for kind, digest in layers if kind == "model"]
     kinds = {kind for kind, _ in layers}

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import TextError, read_text, write_private
 from ..model_entry import HuggingFaceSource, ModelEntry
+from . import PREFIX
 from .listing import HubFile, Listing, read_file
-from .name import MAIN, PREFIX, SAFETENSORS, HubName
+from .name import MAIN, SAFETENSORS, HubName
 from .quantization import answers, label_of
 
 if TYPE_CHECKING:
@@ -140,6 +141,10 @@ def bytes_here(folder: Path) -> int:
     total = 0
     with suppress(OSError):
         for each in os.scandir(folder):
-            if each.is_file() and not each.name.endswith(".json") and not each.name.startswith("."):
+            if (
+                os.path.isfile(each.path)
+                and not each.name.endswith(".json")
+                and not each.name.startswith(".")
+            ):
                 total += each.stat().st_size
     return total

@@ -11,16 +11,16 @@ import re
 from typing import NamedTuple, Self
 
 from ..errors import UserError, shown
+from . import PREFIX
 from .quantization import is_quantization
 
-PREFIX = "hf:"
 MAIN = "main"
 SAFETENSORS = "safetensors"
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_FORM = "hf:OWNER/REPOSITORY[:QUANTIZATION|FILE.gguf][:REVISION]"
+_FORM = "hf:OWNER/REPOSITORY[:QUANTIZATION or FILE.gguf][:REVISION]"
 _OTHER_FILES = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json")
 
 

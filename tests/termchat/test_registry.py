@@ -9,6 +9,8 @@ import pytest
 
 from engine import SamplingParams
 from termchat.files import open_private, try_lock
+from termchat.hub.name import HubName
+from termchat.hub.quantization import label_of
 from termchat.model_entry import HuggingFaceSource, LocalSource, PyPISource
 from termchat.paths import Paths, data_file
 from termchat.registry import Registry
@@ -50,6 +52,31 @@ def test_the_built_in_file_is_right_in_every_entry(paths: Paths) -> None:
         assert entry.description
         assert entry.file is not None
         assert entry.file.endswith(".gguf")
+
+
+SPDX = {"Apache-2.0", "MIT"}
+OTHER_LICENCES = {"Llama 3.1 Community License", "Llama 3.2 Community License", "Gemma Terms of Use"}
+
+
+def test_every_built_in_model_is_pinned_and_well_formed(paths: Paths) -> None:
+    entries = Registry.load(paths).entries
+    assert len(entries) >= 20
+    assert len({entry.sha256 for entry in entries.values()}) == len(entries)
+    for name, entry in entries.items():
+        assert re.fullmatch(r"[a-z0-9][a-z0-9.-]+", name), name
+        assert entry.licence in SPDX | OTHER_LICENCES, name
+        assert entry.size is not None, name
+        assert 50e6 < entry.size < 1e11, name
+        assert re.fullmatch(r"[0-9a-f]{64}", entry.sha256 or ""), name
+        assert entry.context is not None, name
+        assert 2048 <= entry.context <= 1 << 20, name
+        assert entry.file is not None, name
+        assert label_of(entry.file) in entry.description.replace(", its text part", ""), name
+        hub = [source for source in entry.sources if isinstance(source, HuggingFaceSource)]
+        assert hub, name
+        for source in hub:
+            assert re.fullmatch(r"[0-9a-f]{40}", source.revision), name
+            assert str(HubName.parse(f"hf:{source.repo}:{source.file}")) == f"hf:{source.repo}:{source.file}"
 
 
 def test_the_default_model_is_the_one_of_the_design(paths: Paths) -> None:

@@ -6,8 +6,12 @@ from collections.abc import Set
 
 from textual.content import Content
 
+from ...elsewhere.everywhere import everywhere
+from ...elsewhere.found import Found
+from ...hub import PREFIX
 from ...resolved_model import ModelStatus
 from ...units import size
+from ..background import in_background
 from ..command import Command, CommandError
 from ..engines.model_slot import ModelSlot
 from ..screens.dialogs import Choose
@@ -38,19 +42,22 @@ async def _picked(ui: Ui) -> str | None:
     registry, engines = ui.app.loader.registry, ui.app.engines
     if registry is None:
         raise CommandError("the list of models is still being read")
+    elsewhere = await in_background(lambda: [each for each in everywhere() if not each.problem])
     loaded = {slot.reference for slot in engines.loaded}
     files = [
         _file_item(slot, loaded)
         for slot in engines.known
-        if slot.model is not None and slot.model.entry is None
+        if slot.model is not None and slot.model.entry is None and not slot.model.elsewhere
     ]
     items = [*files, *(_item(status, loaded) for status in registry.list_models())]
+    items += [_elsewhere_item(found, loaded) for found in elsewhere]
     items += [_unload_item(slot) for slot in engines.loaded]
 
     async def search(query: str) -> list[Item]:
         found = matching(items, query)
         if not found and query:
-            found = [Item(Content(f"the file or folder {query}"), query)]
+            kind = "the model of the Hub" if query.startswith(PREFIX) else "the file or folder"
+            found = [Item(Content(f"{kind} {query}"), query)]
         return found
 
     hint = "enter use   ● loaded   ✓ on this machine   ⇣ fetch first   esc close"
@@ -107,6 +114,17 @@ def _file_item(slot: ModelSlot, loaded: Set[str]) -> Item:
         (f"{here} ", "$accent"), (f"{slot.title:<18}  ", "bold"), ("a file of yours", "$chat-muted")
     )
     return Item(text, slot.reference, Content.styled(f"  {slot.model.path}", "$chat-muted"))
+
+
+def _elsewhere_item(found: Found, loaded: Set[str]) -> Item:
+    here = "●" if found.name in loaded else "✓"
+    facts = [size(found.size) if found.size is not None else "", found.program, found.licence]
+    text = Content.assemble(
+        (f"{here} ", "$accent"),
+        (f"{found.name:<18}  ", "bold"),
+        ("  ".join(filter(None, facts)), "$chat-muted"),
+    )
+    return Item(text, found.name, Content.styled(f"  {found.path}", "$chat-muted"))
 
 
 def _item(status: ModelStatus, loaded: Set[str]) -> Item:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...errors import UserError
 from ...resolved_model import model_title
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 State = Literal[
     "starting", "absent", "downloading", "unloaded", "waiting", "loading", "ready", "failed", "closed"
 ]
+
+T = TypeVar("T")
 
 CHOOSE = "choose another model"
 AGAIN = "enter goes on with it"
@@ -85,7 +87,7 @@ class ModelSlot:
     @property
     def title(self) -> str:
         """What people call the model."""
-        return self.model.name if self.model is not None else model_title(self.reference)
+        return self.model.title if self.model is not None else model_title(self.reference)
 
     @property
     def context_length(self) -> int | None:
@@ -130,13 +132,19 @@ class ModelSlot:
         elif first is not None:
             first.close()
 
-    def download(self) -> None:
-        """Fetch the absent model, then load it."""
+    def download(self, *, unseen: bool = False) -> None:
+        """Fetch the absent model, then load it.
+
+        A model of the Hub of which nothing is known but its name is looked up first: then its size and
+        licence are shown, and the next call fetches it. unseen: fetch it whatever it turns out to be.
+        """
         if self.state == "absent" and self.entry is not None:
             self._stop = threading.Event()
             self.progress = None
             self._become("downloading")
-            self._task = asyncio.create_task(self._run(self._download(self.entry, self._stop)))
+            looks = self.entry.is_open and not unseen
+            job = (self._look_up if looks else self._download)(self.entry, self._stop)
+            self._task = asyncio.create_task(self._run(job))
 
     def stop_download(self) -> None:
         """End a download at once; what has come is kept. Its thread ends by itself, a moment later."""
@@ -236,31 +244,52 @@ class ModelSlot:
         self.engine = engine
         self._become("ready")
 
-    async def _download(self, entry: ModelEntry, stop: threading.Event) -> None:
-        from ...download import DownloadError, ensure, origin_of
+    async def _look_up(self, entry: ModelEntry, stop: threading.Event) -> None:
+        """Ask the Hub what the model is: its files, their size, its licence."""
+        from ...download import Meter, look_up
 
         registry = self.loader.registry
         assert registry is not None, "an entry is known"
+        meter = Meter(self._noting(stop))
+        found = await self._fetched(lambda: look_up(registry, entry.name, meter), stop)
+        if found is not None and not stop.is_set():
+            self.entry = found
+            self._become("absent")
 
+    def _noting(self, stop: threading.Event) -> Callable[[Progress], None]:
         def note(progress: Progress) -> None:
             if stop.is_set():
                 raise _DownloadStoppedError
             self.progress = progress
 
+        return note
+
+    async def _fetched(self, job: Callable[[], T], stop: threading.Event) -> T | None:
+        """What a job that asks the network gives; None: it was stopped, or failed, which is said."""
+        from ...download import DownloadError
+
         try:
-            path = await in_background(lambda: ensure(registry, entry.name, note))
+            return await in_background(job)
         except _DownloadStoppedError:
-            return
+            return None
         except UserError as error:
             log.warning("%s", error)
             if not stop.is_set():
                 summary = error.summary if isinstance(error, DownloadError) else str(error)
                 self._become("absent", summary, AGAIN)
                 self.details = str(error)
+            return None
+
+    async def _download(self, entry: ModelEntry, stop: threading.Event) -> None:
+        from ...download import ensure, origin_of
+
+        registry, note = self.loader.registry, self._noting(stop)
+        assert registry is not None, "an entry is known"
+        wanted = entry if entry.files else entry.name
+        path = await self._fetched(lambda: ensure(registry, wanted, note), stop)
+        if path is None or (stop.is_set() and self.state != "absent"):  # closed, or downloaded anew by now
             return
-        if stop.is_set() and self.state != "absent":  # closed, or downloaded anew by now
-            return
-        self.model = self.loader.resolve(entry.name)
+        self.model = self.loader.resolve(self.name)
         if stop.is_set():  # it had all come already
             self._become("unloaded")
             return

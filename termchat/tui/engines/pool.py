@@ -59,16 +59,16 @@ class EnginePool:
         for slot in self._slots:
             slot.look()
         slot = self.of(first)
-        registry, entry = self._loader.registry, slot.entry
         slot.load()
-        if download and registry is not None and entry is not None and registry.target(entry) is not None:
-            slot.download()
+        if download and slot.entry is not None and slot.entry.is_fetched:
+            slot.download(unseen=True)
 
     def of(self, model: str) -> ModelSlot:
         """The slot of a conversation's model; "" is the default."""
         if not model:
             return self.default
-        found = next((slot for slot in self._slots if slot.reference == model), None)
+        # A name of the Hub says more once it is known which of the files it means.
+        found = next((slot for slot in self._slots if model in (slot.reference, slot.name)), None)
         if found is None:
             found = ModelSlot(self._loader, self._changed, model)
             self._slots.append(found)

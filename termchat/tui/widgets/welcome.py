@@ -98,18 +98,18 @@ class Welcome(Static):
         entry, registry, models = slot.entry, slot.loader.registry, self._hint("model.choose")
         if entry is None or registry is None:
             return [Content(slot.error)]
-        target = registry.target(entry)
-        if target is None:
+        if not entry.is_fetched:
             return [Content(slot.error), Content(""), Content.styled(f"{models} other models", MUTED)]
+        folder = registry.folder_of(entry)
         lines = [
             Content.assemble("The model ", (entry.name, "bold"), " answers, on this machine."),
             Content.styled(entry.description, MUTED),
             Content(""),
             Content(", ".join(entry.facts)),
-            Content.styled(f"to {_short(target.parent)}", MUTED),
+            Content.styled(f"to {_short(folder)}", MUTED) if folder is not None else Content(""),
             Content(""),
         ]
-        keys = [("enter", "download"), (models, "another model")]
+        keys = [("enter", "looks it up" if entry.is_open else "download"), (models, "another model")]
         if slot.remedy:  # a download was tried
             lines += [Content.styled(slot.error, "$warning"), Content("")]
             keys = [("enter", "tries again"), (models, "a file you have"), ("/why", "details")]

@@ -133,6 +133,73 @@ def own_model_is_gone(s):
     return s.termchat("-m", "mine", "Hi")
 
 
+def hub(s, answer):
+    """Have the Hub answer so, a listing or a status with X-Error-Code."""
+    from termchat.download.answer import StatusError
+
+    def read(url, headers, beat):
+        if isinstance(answer, str):
+            raise StatusError(int(answer[:3]), "", {"X-Error-Code": answer[4:]}, url)
+        return json.dumps({"sha": "0" * 40, "siblings": answer}).encode()
+
+    s.monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    s.monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    s.monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    s.patch("termchat.download.hub.read_answer", read)
+    s.patch("termchat.download.progress.Meter.pause", lambda *_: None)
+    return s
+
+
+def of_hub(which="", answer=None):
+    """What `models pull` says of a repository with one file of a terabyte, or that answers otherwise."""
+    files = [{"rfilename": "m-Q4_0.gguf", "size": 10**12}]
+    return lambda s: hub(s, answer or files).termchat("models", "pull", f"hf:o/r{which}")
+
+
+def ollama(s, *names):
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + "0" * 64}
+    s.monkeypatch.setenv("OLLAMA_MODELS", str(s.home / "ollama"))
+    for name in names:
+        s.file(f"ollama/manifests/{name}", json.dumps({"layers": [layer]}).encode())
+
+
+def lost_by_ollama(s):
+    ollama(s, "registry.ollama.ai/library/m/latest")
+    return s.termchat("-m", "ollama:m", "Hi")
+
+
+def of_two_programs(s):
+    s.monkeypatch.setenv("HOME", str(s.home))
+    for owner in "ab":
+        s.file(f".lmstudio/models/{owner}/r/m.gguf", b"GGUF")
+    return s.termchat("-m", "lmstudio:m", "Hi")
+
+
+def broken_registry(s):
+    s.file("config/termchat/models.toml", b"[models")
+    return s.termchat("models", "add", "x", str(s.default_model))
+
+
+def in_the_cache(s):
+    s.monkeypatch.setenv("HF_HUB_CACHE", str(s.home / "hub"))
+    s.file(f"hub/models--o--r/snapshots/{'0' * 40}/m-Q4_0.gguf", b"GGUF")
+    return of_hub(":q4_0")(s)
+
+
+def only_checked(s):
+    of_hub(":q4_0", [{"rfilename": "m-Q4_0.gguf", "size": 4}])(s)
+    folder = f"cache/termchat/models/_hf/o/r/{'0' * 40}/Q4_0"
+    note = {
+        "name": "hf:o/r:Q4_0",
+        "commit": "0" * 40,
+        "licence": "",
+        "files": [{"path": "m-Q4_0.gguf", "size": 4}],
+    }
+    s.file(f"{folder}/.model.json", json.dumps(note).encode())
+    s.file(f"{folder}/m-Q4_0.gguf", b"GGUF")
+    return of_hub(":q4_0", "404 RevisionNotFound")(s)
+
+
 def failing_download(s):
     from termchat.download import DownloadError
 
@@ -373,6 +440,19 @@ PRODUCERS = {
         "-m", "/no/x.gguf", "Hi"
     ),
     (
+        "model_unknown",
+        "'{name}' is not of the form hf:OWNER/REPOSITORY[:QUANTIZATION or FILE.gguf][:REVISION]",
+    ): lambda s: s.termchat("models", "pull", "hf:o"),
+    ("model_unknown", "{repository} has nothing in '{which}'; {hint}"): of_hub(":Q8_0"),
+    (
+        "model_unknown",
+        "nothing in {repository} fits the {size} of memory that are free; the smallest, {which}, wants "
+        "{more}. {advice}",
+    ): of_hub(),
+    ("model_unknown", "the model {name} cannot be used: {reason} ({file})"): lost_by_ollama,
+    ("model_unknown", "'{name}' can be one of {names}; name it in full"): of_two_programs,
+    ("model_not_downloaded", "{described} is not downloaded; add --yes to download it"): of_hub(":q4_0"),
+    (
         "model_not_downloaded",
         "the model {name} is not downloaded; run: termchat models pull {name}, or add --yes",
     ): lambda s: s.termchat("-m", "qwen2.5-7b", "Hi"),
@@ -383,6 +463,27 @@ PRODUCERS = {
     ("registry", "cannot remove the model {name}: {reason}"): lambda s: s.termchat(
         "models", "rm", "qwen2.5-7b"
     ),
+    (
+        "registry",
+        "there is a model {name} already; name another one, or add --force to replace it",
+    ): lambda s: s.termchat("models", "add", "qwen3-8b", "hf:o/r"),
+    ("registry", "a model cannot be called '{name}': {rule}"): lambda s: s.termchat(
+        "models", "add", "a b", "x"
+    ),
+    ("registry", "{file} cannot be loaded: {reason}; --force adds it all the same"): lambda s: s.termchat(
+        "models", "add", "x", s.file("x.gguf")
+    ),
+    ("registry", "{file} cannot be edited: {reason}; add {name} by hand"): broken_registry,
+    (
+        "download",
+        "{repository} is only for those who accept its licence: do so at {address}, then run hf auth login, "
+        "or set HF_TOKEN to a token of yours",
+    ): of_hub(answer="401 GatedRepo"),
+    ("download", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
+        answer="401 RepoNotFound"
+    ),
+    ("download", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
+    ("download", "{host} answered {status}, {n} times; try again later"): of_hub(answer="503 "),
     ("download", "cannot download the model {name}. {reasons}"): failing_download,
     ("download", "no network (tried {places}): {reasons}"): no_network,
     (
@@ -612,6 +713,8 @@ NOTE_PRODUCERS = {
     )[1],
     "{reason}; the conversation goes on with the default model": goes_on_elsewhere,
     "{file}: {problem}": bad_settings,
+    "{model} is here already, used where it lies: {path}": in_the_cache,
+    "{name} cannot be looked up, so it is only checked: {reason}": only_checked,
     "{described} comes to {folder}": downloaded,
     "{model} is ready: {path}": downloaded,
     "{model} is damaged: {reason}; it is brought again": damaged_download,

@@ -41,6 +41,12 @@ def one_tokenizer() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine's user has in other programs is no part of a test."""
+    monkeypatch.setattr("termchat.tui.commands.models.everywhere", lambda: iter(()))
+
+
 @pytest.fixture
 def script(default_model: Path, tokenizer: Any) -> Callable[..., ScriptedModel]:
     """A model that says these texts, in order of the requests."""

@@ -1,5 +1,6 @@
 """Models in the interface: downloads that hang, models that fail, files, and the list of them all."""
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ import pytest
 from engine import AsyncEngine, EngineError
 from termchat.download import DownloadError, Progress
 from termchat.download.errors import NoNetworkError
+from termchat.elsewhere.found import Found
+from termchat.hub.kept import write_note
+from termchat.hub.listing import HubFile
 from termchat.model_entry import HuggingFaceSource, LocalSource, ModelEntry
 from termchat.registry import Registry
 
@@ -193,3 +197,61 @@ async def test_N010_a_damaged_model_says_how_to_mend_it(stage: Any, script: Any,
         slot = s.engines.default
         await s.until(lambda: slot.state == "failed")
         assert slot.remedy.startswith("the file is damaged: termchat models pull small brings it again; or")
+
+
+async def test_a_model_of_the_hub_is_looked_up_then_fetched_and_esc_ends_either(
+    open_app: Any, absent: Registry, monkeypatch: pytest.MonkeyPatch, default_model: Path, script: Any
+) -> None:
+    calls: list[str] = []
+    hang = threading.Event()
+
+    def look_up(registry: Registry, name: str, meter: Any) -> ModelEntry:
+        calls.append(f"look up {name}")
+        while not hang.wait(0.02):
+            meter.beat("no answer for 7 s")
+        source = HuggingFaceSource("o/r", "m-Q4_0.gguf", "0" * 40)
+        files = (HubFile("m-Q4_0.gguf", 1_500_000_000, "ab" * 32),)
+        return ModelEntry("hf:o/r:Q4_0", (source,), licence="MIT", size=1_500_000_000, files=files)
+
+    def ensure(registry: Registry, wanted: ModelEntry, progress: Any) -> Path:
+        calls.append(f"fetch {wanted.name}")
+        target, folder = registry.target(wanted), registry.folder_of(wanted)
+        assert target is not None
+        assert folder is not None
+        folder.mkdir(parents=True)
+        target.symlink_to(default_model)
+        size = default_model.stat().st_size
+        write_note(folder, dataclasses.replace(wanted, files=(wanted.files[0]._replace(size=size),)))
+        return target
+
+    monkeypatch.setattr("termchat.download.look_up", look_up)
+    monkeypatch.setattr("termchat.download.ensure", ensure)
+    async with open_app(None, registry=absent) as d:
+        d.models.models = script("Here.")
+        await d.say("/model hf:o/r", wait=False)
+        await d.shows("no answer for 7 s")
+        await d.press("escape")
+        await d.shows("the download was stopped")
+        hang.set()
+        await d.press("enter")
+        await d.shows("hf:o/r:Q4_0", "1.5 GB, MIT", "enter download")
+        assert calls == ["look up hf:o/r"] * 2  # nothing is fetched unseen
+        await d.press("enter")
+        await d.until(lambda: [slot.reference for slot in d.app.engines.loaded] == ["hf:o/r:Q4_0"])
+        assert calls[2:] == ["fetch hf:o/r:Q4_0"]
+        assert d.app.engines.of("hf:o/r") is d.app.engines.of("hf:o/r:Q4_0")  # loaded once, by either name
+
+
+async def test_the_list_has_models_of_other_programs(
+    open_app: Any, script: Any, tmp_path: Path, default_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Found("ollama:tiny:latest", "Ollama", default_model, 98_362_432)
+    gone = Found("ollama:gone:latest", "Ollama", tmp_path / "gone", None, "its file is gone")
+    monkeypatch.setattr("termchat.tui.commands.models.everywhere", lambda: iter([found, gone]))
+    near = ModelEntry("near", (LocalSource(default_model),))
+    registry = Registry({"near": near}, "near", tmp_path / "models")
+    async with open_app({"near": script("Near.")}, registry=registry, size=(120, 40)) as d:
+        await d.press("ctrl+l")
+        await d.shows("✓ ollama:tiny:latest", "98.4 MB  Ollama", str(default_model)[:40])
+        assert "gone" not in d.screen
+        await d.press("escape")

@@ -1,0 +1,109 @@
+"""Writing a model into the user's models.toml, so that everything else in it stays."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import shown
+from .files import Text, TextError, locked, parse_toml, private_folder, read_text, write_private
+from .hub.name import SAFETENSORS, HubName
+from .model_entry import HuggingFaceSource, ModelEntry
+from .registry_errors import RegistryError
+from .registry_file import NAME
+
+
+def check_name(name: str, taken: Mapping[str, ModelEntry], *, force: bool) -> None:
+    """RegistryError: no registered model can be called so, or one is already and `force` is not given."""
+    if not NAME.fullmatch(name):
+        raise RegistryError(
+            f"a model cannot be called {shown(name)}: a name has letters, digits and . _ - only, at most "
+            "100, and begins with a letter or digit"
+        )
+    if name in taken and not force:
+        raise RegistryError(
+            f"there is a model {name} already; name another one, or add --force to replace it"
+        )
+
+
+def add_entry(file: Path, name: str, table: Mapping[str, Any]) -> None:
+    """Put [models.NAME] into the file, in place of one that is there; comments and all else are kept.
+
+    The file is replaced in one step; of two programs that do this at once none undoes the other.
+    RegistryError: it is broken (and left alone then), or cannot be written. PathError.
+    """
+    import tomlkit
+    import tomlkit.exceptions
+
+    private_folder(file.parent)
+    try:
+        with locked(file.parent / ".models.lock"):
+            before = read_text(file) if os.path.exists(file) else Text("")
+            wanted = parse_toml(before.text)
+            document: Any = tomlkit.parse(before.text)
+            if "models" not in document:
+                document["models"] = tomlkit.table(is_super_table=True)
+            document["models"][name] = _written(tomlkit, table)
+            wanted.setdefault("models", {})[name] = dict(table)
+            text = tomlkit.dumps(document)
+            if "\r\n" in before.text:
+                text = re.sub(r"\r?\n", "\r\n", text)
+            if parse_toml(text) != wanted:
+                raise RegistryError(f"{name} cannot be added to {file} without changing more; do it by hand")
+            write_private(file, before._replace(text=text))
+    except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError, TypeError, AttributeError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise RegistryError(f"{file} cannot be edited: {reason}; add {name} by hand") from error
+    except OSError as error:
+        raise RegistryError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _written(tomlkit: Any, table: Mapping[str, Any]) -> Any:
+    """The table in TOML, its sources as [[sources]]."""
+    written = tomlkit.table()
+    for key, value in table.items():
+        if key == "sources":
+            sources = tomlkit.aot()
+            for source in value:
+                each = tomlkit.table()
+                each.update(source)
+                sources.append(each)
+            written.append(key, sources)
+        else:
+            written.append(key, value)
+    return written
+
+
+def table_of_path(path: Path, licence: str) -> dict[str, Any]:
+    """The entry of a file or folder of the user's own."""
+    found = {"licence": licence} if licence else {}
+    return {**found, "sources": [{"path": os.path.abspath(path)}]}
+
+
+def table_of_name(name: str, licence: str) -> dict[str, Any]:
+    """The entry of another program's model."""
+    found = {"licence": licence} if licence else {}
+    return {**found, "sources": [{"model": name}]}
+
+
+def table_of_hub(entry: ModelEntry) -> dict[str, Any]:
+    """The entry of a model of the Hub as it is now: its commit, and the sha256 of what it consists of.
+
+    A folder is named with its commit, by which the Hub says what each of its files must be.
+    """
+    source, name = entry.sources[0], HubName.parse(entry.name)
+    assert isinstance(source, HuggingFaceSource), "it comes from the Hub"
+    table: dict[str, Any] = {"licence": entry.licence} if entry.licence else {}
+    if entry.folder:
+        pinned = HubName(name.repo, SAFETENSORS, source.revision)
+        return table_of_name(str(pinned), entry.licence)
+    digests = [file.sha256 for file in entry.files if file.sha256 is not None]
+    if entry.size is not None:
+        table["size"] = entry.size
+    if len(digests) == len(entry.files):
+        table["sha256"] = digests[0] if len(digests) == 1 else digests
+    place = {"huggingface": source.repo, "file": source.file, "revision": source.revision}
+    return {**table, "sources": [place]}
