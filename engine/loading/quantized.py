@@ -8,6 +8,8 @@ from typing import Any
 from .bitsandbytes import check_bitsandbytes, join_4bit, join_int8
 from .compressed import join_compressed, read_compressed
 from .fields import Fields, shown
+from .mxfp4 import METHOD as MXFP4
+from .mxfp4 import join_mxfp4
 from .packed_words import join_words, read_awq, read_gptq
 from .saved import METHOD, check_saved, join_saved
 from .stored import StoredTensor
@@ -31,6 +33,8 @@ def join_quantized(config: Fields, tensors: Mapping[str, StoredTensor]) -> Mappi
         return join_words(path, read_awq(quantization), tensors)
     if method == "compressed-tensors":
         return join_compressed(path, read_compressed(quantization), tensors)
+    if method == MXFP4:
+        return join_mxfp4(path, tensors)
     if method == METHOD:
         check_saved(quantization)
         return join_saved(path, tensors)

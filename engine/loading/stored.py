@@ -89,7 +89,10 @@ class StoredTensor(NamedTuple):
 
 def _matrix(tensor: StoredTensor) -> Stored:
     rows, columns = tensor.shape
-    return Stored(tensor.type, (rows, columns), tensor.data.reshape(rows, -1), f"tensor {shown(tensor.name)}")
+    data = tensor.data.reshape(rows, -1)
+    if not np.may_share_memory(data, tensor.data):  # its columns stood in rows
+        release(tensor.data)
+    return Stored(tensor.type, (rows, columns), data, f"tensor {shown(tensor.name)}")
 
 
 def _values(stored: Stored) -> Float32:

@@ -19,6 +19,7 @@ from .declared import Declared
 from .fields import invalid, shown
 from .gguf_rope import FACTOR_TENSORS
 from .grouped import JoinedTensor
+from .saved import SavedTensor
 from .stored import StoredTensor, to_vector
 
 Tensor = StoredTensor | JoinedTensor
@@ -142,7 +143,9 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
         whole = spec.stored_shape
         if turned := spec.inputs_first and not FORMATS[tensor.format].packed:
             whole = (*whole[:-2], whole[-1], whole[-2])
-        if tensor.shape != whole:
+        # What `models quantize` saves of all experts is one matrix.
+        flat = (math.prod(whole[:-1]), whole[-1])
+        if tensor.shape != whole and not (isinstance(tensor, SavedTensor) and tensor.shape == flat):
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
         bound[spec.name] = (spec, tensor.part(spec, turned))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))

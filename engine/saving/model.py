@@ -71,6 +71,13 @@ def quantize_model(
             "invalid_request",
             f"{checkpoint.name} is stored as {tensors.label()}, which has no more bits than {quantization}",
         )
+    turned = next((spec for spec, _ in tensors.bound.values() if spec.inputs_first), None)
+    if turned is not None:
+        raise EngineError(
+            "invalid_request",
+            f"{checkpoint.name}: tensor {turned.stored_name} holds columns where others hold rows and "
+            "can't be saved with fewer bits; use a GGUF file of the model",
+        )
     folder = isinstance(checkpoint.source, Folder)
     if quantization not in (*_FILE_TYPES, *(["nf4"] if folder else [])):
         raise EngineError("invalid_request", "GGUF files have no type for nf4; int4 is as small")
