@@ -1,9 +1,30 @@
 """The packages and the optional C++ library; everything else stands in pyproject.toml."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from itertools import chain
+from typing import Any
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+
+
+class BuildLibrary(build_ext):
+    """Compiles the files side by side, the longest first."""
+
+    def build_extensions(self) -> None:
+        """A process a core: each is a run of the compiler."""
+        one_by_one = self.compiler.compile
+
+        def compile_all(sources: list[str], **options: Any) -> list[str]:
+            by_size = sorted(sources, key=lambda source: "isa_" not in source)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                return list(chain(*pool.map(lambda source: one_by_one([source], **options), by_size)))
+
+        self.compiler.compile = compile_all
+        super().build_extensions()
 
 
 class BuildPython(build_py):
@@ -15,7 +36,7 @@ class BuildPython(build_py):
 
 
 setup(
-    cmdclass={"build_py": BuildPython},
+    cmdclass={"build_py": BuildPython, "build_ext": BuildLibrary},
     # termchat._data is this folder (models.toml, themes): see package-dir in pyproject.toml.
     packages=[*find_packages(include=["termchat*", "engine*", "kernels*"]), "termchat._data"],
     ext_modules=[
@@ -26,7 +47,10 @@ setup(
             depends=sorted(glob("kernels/native/cpp/*.hpp")),
             # No -march: instruction sets are chosen at run time. No contraction to fused multiply-adds: the
             # bits would depend on the machine.
-            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread"],
+            # No debugging information, which Python's own flags ask for: most of the file, and of the time.
+            extra_compile_args=[
+                *("-std=c++17", "-O3", "-g0", "-ffp-contract=off", "-fvisibility=hidden", "-pthread"),
+            ],
             extra_link_args=["-pthread"],
             language="c++",
             # Without a compiler the install goes on, and the reference backend does the work.

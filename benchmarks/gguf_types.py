@@ -34,10 +34,10 @@ from random_models import SHAPES, add_metadata, plain_tensors
 
 from engine import AsyncEngine, EngineConfig, SamplingParams
 from engine.loading.gguf import GGUFFile, read_gguf
-from engine.loading.stored import StoredTensor, to_weight
+from engine.loading.stored import StoredTensor
 from engine.model import load_model
 from kernels.stored import canonical
-from kernels.weights import BLOCKS, dequantize
+from kernels.weights import dequantize
 
 _ALONE = ("F16", "BF16", "Q8_0", "Q6_K", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "Q2_K", "IQ3_S")
 _MIXED = {"Q5_K": "Q5_K_S", "Q4_K": "Q4_K_S", "Q3_K": "Q3_K_S", "MXFP4": "MXFP4_MOE"}
@@ -121,7 +121,7 @@ def compare_values(file: GGUFFile) -> tuple[str, str]:
         if (tensor.type, tensor.shape) in seen:
             continue
         seen.add((tensor.type, tensor.shape))
-        weight = canonical(to_weight(tensor, BLOCKS[tensor.type].format))
+        weight = canonical(tensor.to_weight(tensor.format))
         own, exact = dequantize(weight, 0, ROWS), package_values(tensor, slice(0, ROWS))
         largest = np.abs(exact).max(axis=1, keepdims=True)
         off = np.divide(np.abs(own - exact), largest, out=np.zeros_like(exact), where=largest > 0)

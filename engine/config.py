@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Backend = Literal["auto", "reference", "native"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-Quantization = Literal["auto", "none", "int8", "int4"]
+Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
 
 
@@ -43,7 +43,8 @@ class EngineConfig:
     model: path of a GGUF file or of a safetensors folder, or what makes a model without files.
     device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
     reference backend.
-    quantization: format of the weights: auto as stored, none as floats, int8 or int4 packs wider ones.
+    quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
+    none as floats; int8, int4 or nf4 packs wider ones.
     kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.

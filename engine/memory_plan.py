@@ -23,6 +23,7 @@ Each block takes some bookkeeping."""
 class MemoryPlan:
     """Sizes in bytes. blocks: of the KV cache, block_size tokens each. quantization: of most weights.
 
+    notes: sentences about what is not as one would expect it.
     active_bytes: of the weights that one token goes through; fewer than all where there are experts.
     """
 
@@ -35,6 +36,7 @@ class MemoryPlan:
     block_size: int
     context_length: int
     free_bytes: int
+    notes: tuple[str, ...] = ()
     active_bytes: int = 0
 
     def conversations(self, tokens: int) -> int:
@@ -68,6 +70,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     """The plan an engine of this configuration would follow. EngineError: model_invalid, out_of_memory."""
     from kernels.backends import free_bytes
 
+    from .fitting import fitted
     from .loading.checkpoint import open_checkpoint
     from .selection import select_backend
 
@@ -79,8 +82,10 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free = free_bytes(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
-    shape = size_kv_cache(config, checkpoint.spec, context, free)
+    checkpoint = fitted(checkpoint, config, selection.name, free)
     weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
+    # What does not fit is planned all the same, so that it can be said how much is missing.
+    shape = size_kv_cache(config, checkpoint.spec, context, free - weights if weights < free else free)
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.tensors.label(),
@@ -91,6 +96,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         block_size=shape.block_size,
         context_length=context,
         free_bytes=free,
+        notes=checkpoint.notes,
         active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
     )
 

@@ -64,19 +64,21 @@ def load_model(
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
+    from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
     from .models.weights import place_rotations, place_tensors
+    from .reserve import take_reserved
     from .roofline import Traffic
     from .scheduler import most_samples
     from .selection import select_backend
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
-        template = read_template(config.template)
-        checkpoint = checkpoint._replace(generation=checkpoint.generation._replace(chat_template=template))
+        generation = checkpoint.generation._replace(chat_template=read_template(config.template))
+        checkpoint = checkpoint._replace(generation=generation)
     elif chat and checkpoint.generation.chat_template is None:
         _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
@@ -88,11 +90,16 @@ def load_model(
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     try:
+        free = backend.free_bytes() + take_reserved()
+        checkpoint = fitted(checkpoint, config, backend.name, free)
+        check_fit(checkpoint, backend.name, free)
         try:
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
         except ValueError as error:  # values that can't be held in any format; it names the tensor
             raise invalid(checkpoint.path, str(error)) from None
-        shape = size_kv_cache(config, spec, context, backend.free_bytes())
+        # Matrices that lie in a file as they are take their memory only when they are repacked.
+        left = min(backend.free_bytes(), free - backend.weight_bytes)
+        shape = size_kv_cache(config, spec, context, left)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
@@ -122,6 +129,7 @@ def load_model(
     except BaseException:
         backend.close()
         raise
+    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
@@ -132,9 +140,9 @@ def load_model(
         blocks=shape.blocks,
         block_size=config.block_size,
         end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
-        chat_template=checkpoint.generation.chat_template,
+        chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(*checkpoint.notes, *selection.notes),
+        notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
         place=_place(backend, traffic),
     )
 
@@ -145,6 +153,16 @@ def _check_form(checkpoint: Checkpoint) -> None:
 
     if template_of(tokenizer_of(checkpoint.source, checkpoint.generation), None) is None:
         raise EngineError("template", NO_TEMPLATE)
+
+
+def template_notes(config: EngineConfig, template: str | None, tokenizer: Tokenizer) -> list[str]:
+    """What is odd about the chat template that was asked for: it is one for other models."""
+    from .tokenization import foreign_marks
+
+    if config.template is None or template is None or not (marks := foreign_marks(tokenizer, template)):
+        return []
+    named = ", ".join(marks[:3]) + (", ..." if len(marks) > 3 else "")
+    return [f"the chat template writes {named}, which the model has no token for: they are words to it"]
 
 
 def _watched(

@@ -13,6 +13,8 @@ from .config import EngineConfig
 _VALUES = 8 << 20
 """Bytes for the values of a step, besides the weights."""
 
+_reserved = 0
+
 _LARGEST = 1 << 29
 """Bytes: larger models take so long to read that pages are no matter, and may become smaller in memory."""
 
@@ -29,4 +31,13 @@ def reserve_memory(config: EngineConfig) -> None:
     except (OSError, ValueError):  # ValueError: a path with a null character
         return  # loading it will say what is wrong
     if stat.S_ISREG(status.st_mode) and chosen(config.device, config.dtype):
-        reserve(min(status.st_size + _VALUES, _LARGEST))
+        global _reserved
+        _reserved = min(status.st_size + _VALUES, _LARGEST)
+        reserve(_reserved)
+
+
+def take_reserved() -> int:
+    """Bytes that were made ready for the model that is loaded now: no longer free, but for it."""
+    global _reserved
+    taken, _reserved = _reserved, 0
+    return taken

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from .interface import Float32
 from .least_squares import better_lines
-from .weights import FORMATS, Kept, Packed, Plain, WeightFormat, dequantize
+from .nf4 import BLOCK, nearest_levels
+from .weights import FORMATS, Kept, Packed, Plain, WeightFormat, dequantize, group_count
 
 ReadRows = Callable[[slice], Plain]
 Float16 = NDArray[np.float16]
@@ -88,6 +89,18 @@ def _spanning(groups: Float32, top: int, tail: int, start: int) -> tuple[Float32
     return steps, scale, minimum
 
 
+def _by_table(values: Float32, start: int, out: Packed) -> tuple[Float32, NDArray[np.bool_]]:
+    """Pack rows to the nearest values of nf4's table; float32 scales are never too coarse."""
+    rows, columns = values.shape
+    blocks = np.pad(values, ((0, 0), (0, -columns % BLOCK))).reshape(rows, -1, BLOCK)
+    _check_finite(blocks, start)
+    codes, peaks = nearest_levels(blocks)
+    out.scales[:] = peaks / np.float32(127)
+    whole = group_count(columns)
+    out.codes[:] = FORMATS[out.format].pack(codes.reshape(rows, -1, BLOCK // 2)[:, :whole])
+    return peaks.max(axis=1), np.zeros(rows, np.bool_)
+
+
 def _too_coarse(groups: Float32, scales: Float16, form: WeightFormat) -> NDArray[np.bool_]:
     """Rows [rows] whose step, the largest of their groups', is much larger than their values ask for."""
     top = np.float32(form.top)
@@ -142,6 +155,8 @@ class NumpyPacker:
         form = FORMATS[out.format]
         values = dequantize(piece)
         count = out.scales.shape[1]
+        if out.format == "nf4":
+            return _by_table(values, start, out)
         tail = count * form.group - values.shape[1]
         mode: Literal["edge", "constant"] = "edge" if form.minima else "constant"  # widens no range
         with np.errstate(over="ignore", under="ignore"):
@@ -171,9 +186,9 @@ def quantize_rows(
     out = Packed(
         format,
         shape,
-        np.empty((rows, count, form.code_bytes), form.dtype),
-        np.empty((rows, count), np.float16),
-        np.empty((rows, count), np.float16) if form.minima else None,
+        np.empty((rows, group_count(columns), form.code_bytes), form.dtype),
+        np.empty((rows, count), form.scale_type),
+        np.empty((rows, count), form.scale_type) if form.minima else None,
     )
     kept_rows: list[NDArray[np.int64]] = []
     kept_values: list[Float32] = []

@@ -31,13 +31,14 @@ def mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
 
 
 def release(data: NDArray[np.uint8]) -> None:
-    """Let go of the mapped file's pages that hold nothing but this; reading it brings them back."""
+    """Let go of the mapped file's pages from its first to its last byte; reading them brings them back."""
     mapped = mapping_of(data)
-    if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
+    if mapped is None or not hasattr(mmap, "MADV_DONTNEED") or data.size == 0:
         return
+    nbytes = 1 + sum((n - 1) * stride for n, stride in zip(data.shape, data.strides, strict=True))
     offset = data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
     start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
-    stop = (offset + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    stop = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if start < stop:
         mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 

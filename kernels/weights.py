@@ -47,8 +47,8 @@ SCALES = {
     "s6": ScaleKind(6, -32, 256),
     "s8": ScaleKind(8, -128, 256),
 }
-"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP MX says,
-as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
+"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP MX
+says, as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
 
 TABLES = {
     "iq4": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
@@ -155,6 +155,7 @@ FORMATS = {
         WeightFormat("mxfp4", 4, np.int8, 32, "e8m0", low=-16, table="e2m1"),
         WeightFormat("nvfp4", 4, np.int8, 16, "ue4m3", low=-16, table="e2m1"),
         WeightFormat("nf4", 4, np.uint8, 64, "f32", low=-128, table="nf4"),
+        WeightFormat("q8_64", 8, np.int8, 64, "f32", low=-128),
         WeightFormat("f32", 32, np.float32),
         WeightFormat("f16", 16, np.float16),
         WeightFormat("bf16", 16, np.uint16),
@@ -163,8 +164,11 @@ FORMATS = {
 """Every format, by name. The tables of cpp/formats.hpp are the same, or the library is not loaded."""
 
 MADE = ("q4", "q8", "nf4")
-"""Packed formats that float values are quantized to: a backend takes them as arrays. The others stand in
-files only, and a backend takes them as blocks."""
+"""Packed formats that float values are quantized to."""
+
+ARRAYS = (*MADE, "q8_64")
+"""Formats that a backend takes as arrays: q8_64 holds what others have quantized with float32 scales.
+The rest of the packed ones stand in files only, and are taken as blocks."""
 
 
 class BlockType(NamedTuple):

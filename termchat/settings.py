@@ -56,7 +56,7 @@ ENGINE: Mapping[str, str] = {
     "device": "where to compute: auto, cpu, cuda, cuda:N or mps",
     "backend": "how to compute: auto, native (C++, for the CPU) or reference (torch)",
     "dtype": "arithmetic of the reference backend",
-    "quantization": "weights in memory: auto is as stored, none makes them floats, int8 and int4 pack them",
+    "quantization": "weights in memory: auto (as stored, fewer if memory is short), none, int8, int4 or nf4",
     "kv_dtype": "how keys and values are kept: auto is float16; int8 takes half its memory and traffic",
     "block_size": "tokens of a block of the KV cache",
     "kv_memory": "bytes for the KV cache (options: 512MB, 2GiB); by default a quarter of the free memory",

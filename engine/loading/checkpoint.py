@@ -17,8 +17,7 @@ from .folder import Folder
 from .generation import Generation, read_generation
 from .gguf import GGUFFile, first_part, read_gguf_model
 from .gguf_spec import read_metadata
-from .stored import StoredTensor
-from .tensors import CheckpointTensors, bind
+from .tensors import CheckpointTensors, Tensor, bind
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _NO_PICKLES = "pickle files are not loaded, they can run code; convert the model to safetensors or GGUF"
@@ -36,6 +35,10 @@ class Checkpoint(NamedTuple):
     tensors: CheckpointTensors
     generation: Generation
     notes: tuple[str, ...] = ()
+
+    def noting(self, note: str) -> Checkpoint:
+        """The same with another note."""
+        return self._replace(notes=(*self.notes, note))
 
     @property
     def path(self) -> Path:
@@ -89,6 +92,7 @@ def _of_gguf(path: Path, quantization: Quantization) -> Checkpoint:
 def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
     from .folder_spec import read_config  # a GGUF file starts without
     from .multimodal import text_tensors
+    from .quantized import join_quantized
     from .safetensors import INDEX, SINGLE, read_folder
 
     stored = read_folder(folder)
@@ -96,7 +100,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
         return _of_gguf(only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
     config = folder.fields("config.json", required=True)
     declared = read_config(config)
-    text, left_out = text_tensors(config, declared.family, stored)
+    text, left_out = text_tensors(config, declared.family, join_quantized(config, stored))
     checkpoint = _bound(folder, declared, text, "huggingface", quantization)
     if not left_out:
         return checkpoint
@@ -107,7 +111,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
 def _bound(
     source: Folder | GGUFFile,
     declared: Declared,
-    stored: Mapping[str, StoredTensor],
+    stored: Mapping[str, Tensor],
     naming: Naming,
     quantization: Quantization,
 ) -> Checkpoint:

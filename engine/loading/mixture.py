@@ -11,17 +11,19 @@ from .fields import Fields, shown
 
 _COUNT = (1, 1 << 12)
 _COUNTS = ("num_local_experts", "num_experts")
-"""Names in config.json of how many there are."""
+"""Names in config.json of how many there are, of which files may have either."""
 _SOFTMAX = (0, 1, 3)
 """Kinds of gating in GGUF files: not said, softmax, softmax of those chosen."""
 
 
 def folder_experts(config: Fields, mixture: Mixture | None, layers: int) -> list[ExpertsSpec | None]:
     """Of each layer, as a config.json says."""
-    key = next((name for name in _COUNTS if config.has(name)), _COUNTS[0])
-    if mixture is None or (mixture.optional and not config.has(key)):
+    given = [name for name in _COUNTS if config.get(name) is not None]
+    if mixture is None or (mixture.optional and not given):
         return [None] * layers
-    count = config.integer(key, *_COUNT)
+    count = config.integer((given or _COUNTS)[0], *_COUNT)
+    if given and config.integer(given[-1], *_COUNT) != count:
+        config.fail(given[-1], f"is not {given[0]} ({count})")
     used = config.integer("num_experts_per_tok", 1, count)
     hidden = config.integer(mixture.hidden or "intermediate_size", *declared.FEED_FORWARD)
     normalised = mixture.normalised is None or config.boolean(*mixture.normalised)

@@ -8,7 +8,7 @@ from ..models import families
 from ..models.family import Family
 from . import declared
 from .fields import Fields, invalid, shown
-from .stored import StoredTensor
+from .tensors import Tensor
 
 _TEXT = "language_model."
 _OTHER_PARTS = (
@@ -51,15 +51,15 @@ def _with_defaults(config: Fields, family: Family) -> Fields:
 
 
 def text_tensors(
-    config: Fields, family: Family, stored: Mapping[str, StoredTensor]
-) -> tuple[Mapping[str, StoredTensor], tuple[str, ...]]:
+    config: Fields, family: Family, stored: Mapping[str, Tensor]
+) -> tuple[Mapping[str, Tensor], tuple[str, ...]]:
     """A folder's tensors under the names they have in a model of text alone, and the parts that are left out.
 
     Files have the text's part below `language_model`, before or behind `model`, or at the top.
     """
     if config.string("model_type") not in family.multimodal:
         return stored, ()
-    text: dict[str, StoredTensor] = {}
+    text: dict[str, Tensor] = {}
     left_out: dict[str, None] = {}
     for name, tensor in stored.items():
         part = name.removeprefix("model.").partition(".")[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import mmap
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
-from kernels.stored import plain_view, quantized, read_rows, release, view
+from kernels.stored import mapping_of, plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
 
 from ..models.family import TensorSpec
@@ -27,31 +28,71 @@ class StoredTensor(NamedTuple):
     type: str
     data: NDArray[np.uint8]
 
+    @property
+    def format(self) -> str:
+        """The format of its type."""
+        return BLOCKS[self.type].format
 
-def part_of(tensor: StoredTensor, spec: TensorSpec, turned: bool) -> StoredTensor:
-    """The rows of a stored tensor that are one of the tensors the decoder takes, still where they are.
+    @property
+    def label(self) -> str:
+        """What people call its type."""
+        return self.type if FORMATS[self.format].packed else self.type.lower()
 
-    turned: what is stored as a row is a column.
-    """
-    if tensor.shape == spec.shape:
-        return tensor
-    count = spec.shape[0] * spec.row_step
-    if turned:
-        experts, inputs, outputs = tensor.shape
-        expert, first = divmod(spec.first_row, outputs)
-        values = tensor.data.reshape(experts, inputs, outputs, -1)[expert].swapaxes(0, 1)
-        return tensor._replace(shape=spec.shape, data=values[first : first + count : spec.row_step])
-    rows = tensor.data.reshape(
-        math.prod(spec.stored_shape[: len(spec.stored_shape) + 1 - len(spec.shape)]), -1
-    )
-    return tensor._replace(
-        shape=spec.shape, data=rows[spec.first_row : spec.first_row + count : spec.row_step]
-    )
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        return int(self.data.nbytes)
+
+    def mappings(self) -> Iterator[mmap.mmap]:
+        """The mapped file, if it lies in one."""
+        mapped = mapping_of(self.data)
+        if mapped is not None:
+            yield mapped
+
+    def part(self, spec: TensorSpec, turned: bool = False) -> StoredTensor:
+        """The rows that are one of the tensors the decoder takes, still where they are.
+
+        turned: what is stored as a row is a column.
+        """
+        if self.shape == spec.shape:
+            return self
+        count = spec.shape[0] * spec.row_step
+        if turned:
+            experts, inputs, outputs = self.shape
+            expert, first = divmod(spec.first_row, outputs)
+            values = self.data.reshape(experts, inputs, outputs, -1)[expert].swapaxes(0, 1)
+            return self._replace(shape=spec.shape, data=values[first : first + count : spec.row_step])
+        flat = math.prod(spec.stored_shape[: len(spec.stored_shape) + 1 - len(spec.shape)])
+        rows = self.data.reshape(flat, -1)[spec.first_row : spec.first_row + count : spec.row_step]
+        return self._replace(shape=spec.shape, data=rows)
+
+    def to_weight(
+        self, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
+    ) -> Weight:
+        """A matrix in a format of `kernels.weights`. In its own it is a view of the file, or its blocks.
+
+        Other packed formats are made here, on all threads or so many; f32 holds the values that are meant.
+        after: told the bytes that are read, piece by piece. ValueError, naming the tensor: values that can't
+        be held.
+        """
+        stored = _matrix(self)
+        if FORMATS[format].packed and format != self.format:
+            return quantized(stored, format, fastest_packer(threads), after)
+        if after is not None:
+            after(self.nbytes)
+        if format == self.format:
+            return view(stored) or stored
+        weight = Plain(_values(stored), "f32")
+        release(self.data)  # or the file would stay in memory beside what was made of it
+        return weight
 
 
 def _matrix(tensor: StoredTensor) -> Stored:
     rows, columns = tensor.shape
-    return Stored(tensor.type, (rows, columns), tensor.data.reshape(rows, -1), f"tensor {shown(tensor.name)}")
+    data = tensor.data.reshape(rows, -1)
+    if not np.may_share_memory(data, tensor.data):  # its columns stood in rows
+        release(tensor.data)
+    return Stored(tensor.type, (rows, columns), data, f"tensor {shown(tensor.name)}")
 
 
 def _values(stored: Stored) -> Float32:
@@ -59,26 +100,6 @@ def _values(stored: Stored) -> Float32:
     for rows in row_pieces(*stored.shape):
         values[rows] = read_rows(stored, rows)
     return values
-
-
-def to_weight(
-    tensor: StoredTensor, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
-) -> Weight:
-    """A matrix in a format of `kernels.weights`. In its type's own it is a view of the file, or its blocks as
-    they are.
-
-    Other packed formats are made here, on all threads or so many; f32 holds the values that are meant. after:
-    told the bytes of each piece that is read for one. ValueError, naming the tensor: values that can't be
-    held.
-    """
-    stored = _matrix(tensor)
-    if format == BLOCKS[tensor.type].format:
-        return view(stored) or stored
-    if FORMATS[format].packed:
-        return quantized(stored, format, fastest_packer(threads), after)
-    weight = Plain(_values(stored), "f32")
-    release(tensor.data)  # or the file would stay in memory beside what was made of it
-    return weight
 
 
 def to_vector(tensor: StoredTensor) -> Plain:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.stored import mapping_of
 from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
 from ..config import Quantization
@@ -19,11 +18,14 @@ from ..models.family import Naming, TensorSpec, tensor_specs
 from .declared import Declared
 from .fields import invalid, shown
 from .gguf_rope import FACTOR_TENSORS
-from .stored import StoredTensor, part_of, to_vector, to_weight
+from .grouped import JoinedTensor
+from .saved import SavedTensor
+from .stored import StoredTensor, to_vector
 
-Bound = Mapping[str, tuple[TensorSpec, StoredTensor]]
+Tensor = StoredTensor | JoinedTensor
+Bound = Mapping[str, tuple[TensorSpec, Tensor]]
 
-ASKED = {"int8": "q8", "int4": "q4"}
+ASKED = {"int8": "q8", "int4": "q4", "nf4": "nf4"}
 """Formats by the words that ask for them."""
 
 _SENSITIVE = ("embedding", "head")
@@ -31,21 +33,22 @@ _SENSITIVE = ("embedding", "head")
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
 
-def planned_format(spec: TensorSpec, tensor: StoredTensor, quantization: Quantization) -> str:
+def planned_format(spec: TensorSpec, tensor: Tensor, quantization: Quantization) -> str:
     """The canonical format a tensor is loaded in; vectors (norms, biases) are always float32.
 
     auto: as stored, or the nearest format to it. none: quantized matrices as the float32 values they stand
-    for. int8, int4: matrices of more bits are quantized to so many; embedding and head never below 8, because
-    they touch every token and lose most.
+    for. int8, int4, nf4: matrices of more bits are quantized to so many; embedding and head never below 8,
+    because they touch every token and lose most.
     """
     if not spec.is_matrix:
         return "f32"
-    stored = BLOCKS[tensor.type].format
+    stored = tensor.format
     if quantization == "none":
         return "f32" if FORMATS[stored].packed else stored
-    if quantization == "auto" or FORMATS[stored].bits == 4 or not spec.may_be_quantized:
+    if quantization == "auto" or not spec.may_be_quantized:
         return stored
-    return ASKED["int8" if spec.role in _SENSITIVE else quantization]
+    asked = ASKED["int8" if spec.role in _SENSITIVE else quantization]
+    return stored if FORMATS[stored].bits <= FORMATS[asked].bits else asked
 
 
 class CheckpointTensors(NamedTuple):
@@ -68,8 +71,8 @@ class CheckpointTensors(NamedTuple):
 
     def mappings(self) -> list[mmap.mmap]:
         """The mapped files."""
-        mappings = [mapping_of(tensor.data) for _, tensor in self.bound.values()]
-        return list({id(mapping): mapping for mapping in mappings if mapping}.values())
+        mappings = [mapping for _, tensor in self.bound.values() for mapping in tensor.mappings()]
+        return list({id(mapping): mapping for mapping in mappings}.values())
 
     def get(self, name: str) -> Weight | None:
         """The tensor, or None if the file has none. Raises EngineError(model_invalid) naming it."""
@@ -77,12 +80,10 @@ class CheckpointTensors(NamedTuple):
             return None
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
-        quantizes = FORMATS[format].packed and format != BLOCKS[tensor.type].format
-        if self.after is not None and not quantizes:
-            self.after(tensor.data.nbytes)
         try:
             if spec.is_matrix:
-                return to_weight(tensor, format, self.threads, self.after)
+                return tensor.to_weight(format, self.threads, self.after)
+            assert isinstance(tensor, StoredTensor), "only matrices are grouped"
             vector = to_vector(tensor)
             return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
         except ValueError as error:
@@ -91,7 +92,7 @@ class CheckpointTensors(NamedTuple):
     @property
     def stored_bytes(self) -> int:
         """Bytes of all tensors in the files."""
-        return sum(tensor.data.nbytes for _, tensor in self.bound.values())
+        return sum(tensor.nbytes for _, tensor in self.bound.values())
 
     def nbytes(self, *, experts: bool = False) -> int:
         """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone."""
@@ -101,25 +102,31 @@ class CheckpointTensors(NamedTuple):
             if spec.of_expert or not experts
         )
 
+    def changed(self) -> bool:
+        """Whether any matrix is loaded in another format than its own."""
+        return any(
+            spec.is_matrix and planned_format(spec, tensor, self.quantization) != tensor.format
+            for spec, tensor in self.bound.values()
+        )
+
     def label(self) -> str:
         """The format of most layer weights, for people: the file's own word, or the one asked for."""
         sizes: Counter[str] = Counter()
         for spec, tensor in self.bound.values():
             if spec.is_matrix and spec.role not in _SENSITIVE:
                 format = planned_format(spec, tensor, self.quantization)
-                kept = format == BLOCKS[tensor.type].format
-                own = tensor.type if FORMATS[format].packed else tensor.type.lower()
                 asked = {format: word for word, format in ASKED.items()}
-                sizes[own if kept else asked.get(format, format)] += math.prod(spec.shape)
+                word = tensor.label if format == tensor.format else asked.get(format, format)
+                sizes[word] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
 
 
-def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], naming: Naming) -> Bound:
+def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: Naming) -> Bound:
     """Match a file's tensors with those the decoder takes: none may be missing, misshapen or left over.
 
     A head beside tied embeddings is left out, as the libraries that write such files do.
     """
-    bound: dict[str, tuple[TensorSpec, StoredTensor]] = {}
+    bound: dict[str, tuple[TensorSpec, Tensor]] = {}
     leftover = set(stored) - FACTOR_TENSORS
     for spec in tensor_specs(declared.family, declared.spec, naming):
         leftover.discard(spec.stored_name)
@@ -131,14 +138,16 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, StoredTensor], nam
             if not _may_lack(spec, declared):
                 raise invalid(path, f"tensor {name} is missing")
             continue
-        if tensor.type not in BLOCKS:
+        if isinstance(tensor, StoredTensor) and tensor.type not in BLOCKS:
             raise invalid(path, f"tensor {name} has the type {tensor.type}, which is not supported")
         whole = spec.stored_shape
-        if turned := spec.inputs_first and not FORMATS[BLOCKS[tensor.type].format].packed:
+        if turned := spec.inputs_first and not FORMATS[tensor.format].packed:
             whole = (*whole[:-2], whole[-1], whole[-2])
-        if tensor.shape != whole:
+        # What `models quantize` saves of all experts is one matrix.
+        flat = (math.prod(whole[:-1]), whole[-1])
+        if tensor.shape != whole and not (isinstance(tensor, SavedTensor) and tensor.shape == flat):
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
-        bound[spec.name] = (spec, part_of(tensor, spec, turned))
+        bound[spec.name] = (spec, tensor.part(spec, turned))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""

@@ -1,4 +1,4 @@
-"""Weight formats: quantizing to q8 and q4, and back."""
+"""Weight formats: quantizing to q8, q4 and nf4, and back."""
 
 from typing import Any
 

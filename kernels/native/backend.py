@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
 from ..stored import canonical, check_finite, mapping_of
-from ..weights import FORMATS, GROUP, MADE, Plain, Stored, Weight, blocks_of_rows
+from ..weights import ARRAYS, FORMATS, GROUP, Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
 from .library import (
     CACHE_FORMAT_NUMBERS,
@@ -48,7 +48,7 @@ def _source(part: Weight) -> Source:
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
         return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values))
-    assert part.format in MADE, f"{part.format} is taken as blocks of a file"
+    assert part.format in ARRAYS, f"{part.format} is taken as blocks of a file"
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:

@@ -89,21 +89,27 @@ def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
         exact: Float32 = (x[:, g, columns] @ integers[:, g, columns].T).astype(np.float32)
         return exact
 
+    # The first formats came without fused products, and keep their bits.
+    plus = _rounded if weight.format in ("q4", "q8") else fma
     for g in range(integers.shape[1]):
-        row_scales = rows.scales[:, g, None]
+        row_scales, run = rows.scales[:, g, None], g * GROUP // group
         if group >= GROUP:
-            run = g * GROUP // group
-            acc += dot(g, slice(None)) * scales[:, run] * row_scales
+            acc = plus(dot(g, slice(None)) * scales[:, run], row_scales, acc)
             if minima is not None:
-                acc += minima[:, run] * rows.sums[:, g, None]
+                acc = plus(minima[:, run], rows.sums[:, g, None], acc)
         else:
-            first, second = 2 * g, 2 * g + 1
-            both = dot(g, slice(16)) * scales[:, first] + dot(g, slice(16, None)) * scales[:, second]
-            acc += both * row_scales
+            first = dot(g, slice(16)) * scales[:, run]
+            both = plus(dot(g, slice(16, None)), scales[:, run + 1], first)
+            acc = plus(both, row_scales, acc)
             if minima is not None:
-                halves = rows.halves[:, g]
-                acc += minima[:, first] * halves[:, :1] + minima[:, second] * halves[:, 1:]
+                for half in range(2):
+                    acc = plus(minima[:, run + half], rows.halves[:, g, half, None], acc)
     return acc
+
+
+def _rounded(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:
+    result: Float32 = c + a * b
+    return result
 
 
 def _plain_product(x: Float32, matrix: Float32) -> Float32:

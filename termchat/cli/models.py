@@ -12,6 +12,7 @@ from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
 from .console import Console
 from .errors import FAILED, OK, CliError
+from .models_quantize import quantize_model
 from .options import CommandGroup, complete_model, json_option, option
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def models() -> None:
-    """List, download, show, add, check and remove models."""
+    """List, download, show, add, check, quantize and remove models."""
+
+
+models.add_command(quantize_model)
 
 
 def load_registry(console: Console) -> Registry:

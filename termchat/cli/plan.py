@@ -47,6 +47,8 @@ def plan(console: Console, /, **values: Any) -> None:
         found = plan_memory(choice.config)
     except EngineError as error:
         raise CliError(error.code, error.message) from error
+    for note in found.notes:
+        console.messages.note(note)
     tokens = min(values["tokens"], found.context_length)
     conversations = found.conversations(tokens)
     if values["as_json"]:

@@ -26,6 +26,11 @@ from .errors import CliError, engine_failure
 if TYPE_CHECKING:
     from engine import Engine
 
+PATIENCE_SECONDS = 1.0
+"""After so long a load says how far it is."""
+
+REDRAW_SECONDS = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -118,6 +123,33 @@ def warn_if_slow(console: Console, served: Serving) -> None:
 
 
 @asynccontextmanager
+async def _showing_progress(console: Console, engine: Engine, name: str) -> AsyncIterator[None]:
+    """On a terminal, a line that says how much of the model is loaded, if that takes long."""
+    import asyncio  # by now the engine has it
+
+    shown = False
+
+    async def show() -> None:
+        nonlocal shown
+        await asyncio.sleep(PATIENCE_SECONDS)
+        while True:
+            shown = True
+            console.messages.progress(f"loading {name}: {engine.snapshot().loaded:.0%}")
+            await asyncio.sleep(REDRAW_SECONDS)
+
+    if not console.messages.is_terminal:
+        yield
+        return
+    task = asyncio.create_task(show())
+    try:
+        yield
+    finally:
+        task.cancel()
+        if shown:
+            console.messages.progress("")
+
+
+@asynccontextmanager
 async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
     """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
 
@@ -132,7 +164,9 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
         stack.enter_context(console.signals.calling(console.signals.leave_at_once))
         try:
-            engine = await stack.enter_async_context(AsyncEngine(choice.config, chat=chat))
+            engine = AsyncEngine(choice.config, chat=chat)
+            async with _showing_progress(console, engine, choice.model.name):
+                await stack.enter_async_context(engine)
             load_ms = (time.perf_counter() - started) * 1e3
             variables = choice.model.template_vars
             thinking = await thinking_style(engine, variables) if chat else ThinkingStyle()

@@ -6,7 +6,6 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.loading import stored as loading
 from engine.loading.gguf import read_gguf
 from engine.loading.stored import StoredTensor, to_vector
 from engine.quantization import dequantize
@@ -20,11 +19,11 @@ ROWS, COLUMNS = 6, 512
 
 def to_weight(tensor: StoredTensor) -> Canonical:
     """In its own format, as a backend without a way of its own makes it."""
-    return canonical(loading.to_weight(tensor, BLOCKS[tensor.type].format))
+    return canonical(tensor.to_weight(BLOCKS[tensor.type].format))
 
 
 def to_float32(tensor: StoredTensor) -> Plain:
-    weight = loading.to_weight(tensor, "f32")
+    weight = tensor.to_weight("f32")
     assert isinstance(weight, Plain)
     return weight
 
@@ -147,10 +146,10 @@ def test_wide_matrices_are_converted_in_pieces_like_whole_ones() -> None:
     values = rng.standard_normal((40, 8192)).astype(np.float32)
     tensor = StoredTensor("w", values.shape, "F32", values.reshape(-1).view(np.uint8))
     for format in ("q8", "q4"):
-        whole = loading.to_weight(tensor, format)
+        whole = tensor.to_weight(format)
         for row in (0, 15, 16, 39):
             one = StoredTensor("w", (1, 8192), "F32", values[row].view(np.uint8))
-            piece = loading.to_weight(one, format)
+            piece = one.to_weight(format)
             assert np.array_equal(piece.codes[0], whole.codes[row])
             assert np.array_equal(piece.scales[0], whole.scales[row])
 

@@ -120,7 +120,6 @@ def test_what_is_not_supported_is_refused_by_name() -> None:
     assert "hidden_act 'gelu' is not supported" in refuse(hidden_act="gelu")
     for kind in ("mistral", "qwen2", "qwen3"):
         assert "mlp_bias" in refuse(model_type=kind, mlp_bias=True)
-    assert "quantization_config" in refuse(quantization_config={"quant_method": "gptq"})
     assert "partial_rotary_factor" in refuse(partial_rotary_factor=0.5)
     assert "rms_norm_eps" in refuse(rms_norm_eps="small")
 

@@ -9,7 +9,7 @@ import numpy as np
 from engine.models.families import llama
 from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
-from kernels.weights import BLOCKS, FORMATS, MADE, Packed, Plain, Weight, group_count
+from kernels.weights import ARRAYS, BLOCKS, FORMATS, Packed, Plain, Weight, group_count
 from stored_blocks import random_blocks
 
 
@@ -33,13 +33,13 @@ def type_of(form: str) -> str:
 
 def fitting(form: str, columns: int) -> int:
     """The least number of columns from this one on that a matrix in a format can have."""
-    unit = 1 if form in MADE else BLOCKS[type_of(form)].values
+    unit = 1 if form in ARRAYS else BLOCKS[type_of(form)].values
     return -(-columns // unit) * unit
 
 
 def random_weight(rng: np.random.Generator, form: str, rows: int, columns: int, scale: float = 0.1) -> Weight:
     """A matrix in a format; scale: standard deviation of plain values."""
-    if form in MADE:
+    if form in ARRAYS:
         return random_packed(rng, form, rows, columns)
     if FORMATS[form].packed:
         return random_blocks(rng, type_of(form), rows, columns)

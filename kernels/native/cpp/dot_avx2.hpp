@@ -10,6 +10,7 @@ INLINE Part load_part(const uint16_t* halves, int part) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(halves + 8 * part)));
 }
 INLINE Part load_part(const float* p, int part) { return _mm256_loadu_ps(p + 8 * part); }
+INLINE Part fma_part(Part a, Part b, Part c) { return _mm256_fmadd_ps(a, b, c); }
 
 INLINE __m256i broadcast4(const int8_t* p) {
     int32_t four;

@@ -8,6 +8,7 @@ INLINE Part& part_of(Vec& acc, int) { return acc; }
 INLINE Part splat_part(float x) { return splat(x); }
 INLINE Part load_part(const uint16_t* halves, int) { return load_f16(halves); }
 INLINE Part load_part(const float* p, int) { return load(p); }
+INLINE Part fma_part(Part a, Part b, Part c) { return fma(a, b, c); }
 
 INLINE __m512i broadcast4(const int8_t* p) {
     int32_t four;
@@ -52,16 +53,13 @@ INLINE Codes unpack(const Tile& w, int group, int) {
     return c;
 }
 
-// Of the vectors First to First + Count.
+// Of the vectors First to First + Count. One chain: other rows and groups fill the time until its next step.
 template <int First, int Count>
-INLINE __m512i dot_plane(__m512i start, const Codes& codes, const int8_t* x) {
-    __m512i even = start, odd = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (int i = First; i < First + Count; i += 2) {
-        even = _mm512_dpbusd_epi32(even, codes.v[i], broadcast4(x + 4 * i));
-        odd = _mm512_dpbusd_epi32(odd, codes.v[i + 1], broadcast4(x + 4 * i + 4));
-    }
-    return _mm512_add_epi32(even, odd);
+INLINE __m512i dot_plane(__m512i total, const Codes& codes, const int8_t* x) {
+#pragma GCC unroll 8
+    for (int i = First; i < First + Count; i++)
+        total = _mm512_dpbusd_epi32(total, codes.v[i], broadcast4(x + 4 * i));
+    return total;
 }
 
 template <class Tile, int First, int Count, int Planes>

@@ -12,6 +12,7 @@ INLINE Part& part_of(Vec& acc, int) { return acc; }
 INLINE Part splat_part(float x) { return splat(x); }
 INLINE Part load_part(const uint16_t* halves, int) { return load_f16(halves); }
 INLINE Part load_part(const float* p, int) { return load(p); }
+INLINE Part fma_part(Part a, Part b, Part c) { return fma(a, b, c); }
 
 // What the codes of a group stand for, in their order.
 struct Codes {

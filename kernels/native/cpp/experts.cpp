@@ -114,6 +114,7 @@ int Experts::cut(const Op& op, bool down) {
     size_t each = std::max(kTaskBytes, total / (size_t)(kTasksPerThread * threads_));
     tasks_.clear();
     for (int e = 0; e < op.experts; e++) {
+        if (!pairs(e)) continue;
         int units = !down && is_fused(op, e) ? down_of(op, e).columns() / kGroup : matrix_of(e).tiles();
         for (int row = 0; row < pairs(e); row += kLinearRows) {
             size_t cost = cost_of(e, std::min(kLinearRows, pairs(e) - row));

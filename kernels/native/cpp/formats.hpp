@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace native {
 
@@ -101,7 +102,8 @@ static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_
     F(iq4_xs, 4, 32, s6, false, -128, iq4)      \
     F(mxfp4, 4, 32, e8m0, false, -16, e2m1)     \
     F(nvfp4, 4, 16, ue4m3, false, -16, e2m1)    \
-    F(nf4, 4, 64, f32, false, -128, nf4)
+    F(nf4, 4, 64, f32, false, -128, nf4)        \
+    F(q8_64, 8, 64, f32, false, -128, none)
 //    name, type of a value
 #define PLAIN_FORMATS(F) \
     F(f32, float)        \
@@ -152,6 +154,7 @@ struct PackedTile {
     static constexpr int kLowBits = Bits >= 8 ? 8 : Bits >= 4 ? 4 : 2, kHighBits = Bits - kLowBits;
     static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes of a group
     static constexpr int kNumbers = Minima ? 2 : 1;      // scales, then minima
+    static constexpr bool kFused = F != Format::q4 && F != Format::q8;  // whether products are added without rounding
     static constexpr int kScaleBytes = kKind.bits * kRuns * kLanes / 8;
     static constexpr int kHalfBytes = kKind.block ? 2 * kLanes : 0;
     static_assert(Run == kGroup / 2 || Run % kGroup == 0, "products go by groups or their halves");
@@ -218,17 +221,32 @@ struct PackedTile {
         if constexpr (kHighBits > 0) put<kHighBits>(codes[group] + 64 * kLowBits + 4 * lane, values, kLowBits);
     }
 
+    // The same from bytes that are already those of the plane.
+    void set_packed(int group, int lane, const uint8_t* bytes) { put_units<kLowBits>(codes[group] + 4 * lane, bytes); }
+
 private:
     template <int B>
     static int field(const uint8_t* plane, int number) {
         return plane[number % (64 * B)] >> number / (64 * B) * B & ((1 << B) - 1);
     }
+    // Byte k of the plane's 4 B has the fields of the values k, k + 4 B, ... from its lowest bit on: a word at a time.
     template <int B>
     static void put(uint8_t* plane, const uint8_t* values, int shift) {
-        uint8_t bytes[4 * B] = {};
-        for (int s = 0; s < 8 / B; s++)
-            for (int k = 0; k < 4 * B; k++)
-                bytes[k] |= (uint8_t)((values[4 * B * s + k] >> shift & ((1 << B) - 1)) << B * s);
+        using Word = std::conditional_t<B == 1, uint32_t, uint64_t>;
+        constexpr Word mask = (Word)0x0101010101010101 * ((1 << B) - 1);
+        uint8_t bytes[4 * B];
+        for (int at = 0; at < 4 * B; at += (int)sizeof(Word)) {
+            Word all = 0, word;
+            for (int s = 0; s < 8 / B; s++) {
+                memcpy(&word, values + 4 * B * s + at, sizeof word);
+                all |= (word >> shift & mask) << B * s;
+            }
+            memcpy(bytes + at, &all, sizeof all);
+        }
+        put_units<B>(plane, bytes);
+    }
+    template <int B>
+    static void put_units(uint8_t* plane, const uint8_t* bytes) {
         for (int unit = 0; unit < B; unit++) memcpy(plane + 64 * unit, bytes + 4 * unit, 4);
     }
 };

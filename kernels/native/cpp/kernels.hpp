@@ -119,6 +119,7 @@ struct Kernels {
     // Whole groups of float values to codes, scales and minima.
     void (*pack_q8)(const float* values, int groups, const PackedArrays& out);
     void (*pack_q4)(const float* values, int groups, const PackedArrays& out);
+    float (*pack_nf4)(const float* values, int groups, uint8_t* codes, float* scales);
 };
 
 const Kernels* amx_kernels();     // null where the compiler cannot build them

@@ -42,6 +42,7 @@ static const Kernels kKernels = {
     widen,
     pack_q8,
     pack_q4,
+    pack_nf4,
 };
 
 #undef LINEAR

@@ -110,6 +110,12 @@ struct TileScales {
     }
 };
 
+template <class Tile>
+INLINE Part add_product(Part a, Part b, Part c) {
+    if constexpr (Tile::kFused) return fma_part(a, b, c);
+    else return c + a * b;
+}
+
 // Adds a group's products with some rows. How codes become integers, and integers products, is the matter of dot_*.hpp,
 // which may work on parts of the outputs.
 template <class Tile, int Planes>
@@ -128,13 +134,15 @@ INLINE void multiply_group(const Tile& w, int group, const TileScales<Tile>& kep
         for (int j = 0; j < rows; j++) {
             Part total = part_of(acc[j], part);
             if constexpr (runs == 1) {
-                total = total + dot<Tile, 0, 8>(codes, x[j]) * scales[0] * splat_part(x[j].scale);
-                if (Tile::kMinima) total = total + minima[0] * splat_part(x[j].sum);
+                total = add_product<Tile>(dot<Tile, 0, 8>(codes, x[j]) * scales[0], splat_part(x[j].scale), total);
+                if (Tile::kMinima) total = add_product<Tile>(minima[0], splat_part(x[j].sum), total);
             } else {
-                Part both = dot<Tile, 0, 4>(codes, x[j]) * scales[0] + dot<Tile, 4, 4>(codes, x[j]) * scales[1];
-                total = total + both * splat_part(x[j].scale);
+                Part first = dot<Tile, 0, 4>(codes, x[j]) * scales[0];
+                Part both = add_product<Tile>(dot<Tile, 4, 4>(codes, x[j]), scales[1], first);
+                total = add_product<Tile>(both, splat_part(x[j].scale), total);
                 if (Tile::kMinima)
-                    total = total + (minima[0] * splat_part(x[j].sums[0]) + minima[1] * splat_part(x[j].sums[1]));
+                    for (int half = 0; half < 2; half++)
+                        total = add_product<Tile>(minima[half], splat_part(x[j].sums[half]), total);
             }
             part_of(acc[j], part) = total;
         }

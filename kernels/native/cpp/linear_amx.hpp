@@ -86,8 +86,8 @@ __attribute__((noinline)) static void add_groups(const Tile* w, const int8_t* co
         for (int j = 0; j < Rows; j++) {
             Int dot = load_int(dots[k % 2][0][j]);
             if (Planes == 2) dot = shift_left<8>(dot) + load_int(dots[k % 2][Planes - 1][j]);
-            acc[j] = acc[j] + to_float(dot) * scales * splat(x[j].scale);
-            if (Tile::kMinima) acc[j] = acc[j] + minima * splat(x[j].sum);
+            acc[j] = add_product<Tile>(to_float(dot) * scales, splat(x[j].scale), acc[j]);
+            if (Tile::kMinima) acc[j] = add_product<Tile>(minima, splat(x[j].sum), acc[j]);
         }
     }
 #pragma GCC unroll 16

@@ -1,5 +1,6 @@
 #include "matrix.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <type_traits>
@@ -21,10 +22,14 @@ bool fill_lane(Tile* tiles, const Source& source, int64_t row, int lane, int col
     const uint8_t* codes = source.codes + row * source.codes_row;
     if constexpr (Tile::kPacked) {
         for (int k = 0; k < groups_of(columns); k++, codes += source.codes_group) {
-            uint8_t values[kGroup];
-            for (int i = 0; i < kGroup; i++)
-                values[i] = Tile::kBits == 8 ? codes[i] ^ 0x80 : i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
-            tiles[k / Tile::kGroups].set_codes(k % Tile::kGroups, lane, values);
+            Tile& tile = tiles[k / Tile::kGroups];
+            if constexpr (Tile::kBits == 8) {
+                uint8_t values[kGroup];
+                for (int i = 0; i < kGroup; i++) values[i] = codes[i] ^ 0x80;
+                tile.set_codes(k % Tile::kGroups, lane, values);
+            } else {
+                tile.set_packed(k % Tile::kGroups, lane, codes);
+            }
         }
         bool finite = true;
         const uint8_t* numbers[] = {source.scales + row * source.scales_row, source.minima + row * source.minima_row};
@@ -74,51 +79,72 @@ void give_back_codes(const Source& source, int columns) {
     give_back(source.codes, source.codes + (source.rows - 1) * source.codes_row + behind);
 }
 
-// One task fills a few tiles; rows past the end of the segment stay zero.
+}  // namespace
+
+// One task fills a few tiles; rows past the end of the segment stay zero. All matrices are one stage: threads that the
+// system puts aside hold up its end, not that of every matrix, of which experts are thousands.
 class Repack : public Job {
 public:
-    Repack(const std::vector<Source>& sources, const std::vector<Segment>& segments, int tiles, int columns)
-        : sources_(sources), segments_(segments), tiles_(tiles), columns_(columns) {}
-
-    bool held() const { return held_; }
+    explicit Repack(const std::vector<Matrix*>& matrices) : matrices_(matrices), states_(matrices.size()) {
+        for (size_t i = 0; i < matrices_.size(); i++) {
+            first_.push_back(tasks_);
+            states_[i].left = (matrices_[i]->tiles_ + kTilesPerTask - 1) / kTilesPerTask;
+            tasks_ += states_[i].left;
+        }
+    }
 
     int stages() const override { return 1; }
-    int tasks(int) override { return (tiles_ + kTilesPerTask - 1) / kTilesPerTask; }
+    int tasks(int) override { return tasks_; }
 
     void run(int, int task, int) override {
-        int end = (task + 1) * kTilesPerTask < tiles_ ? (task + 1) * kTilesPerTask : tiles_;
+        size_t i = (size_t)(std::upper_bound(first_.begin(), first_.end(), task) - first_.begin()) - 1;
+        Matrix& matrix = *matrices_[i];
+        int begin = (task - first_[i]) * kTilesPerTask, end = std::min(begin + kTilesPerTask, matrix.tiles_);
         size_t s = 0;
-        for (int tile = task * kTilesPerTask; tile < end; tile++) {
-            while (tile >= segments_[s].tile_first + segments_[s].tiles) s++;
-            fill(segments_[s], sources_[s], tile - segments_[s].tile_first);
+        bool held = true;
+        for (int tile = begin; tile < end; tile++) {
+            while (tile >= matrix.segments_[s].tile_first + matrix.segments_[s].tiles) s++;
+            held &= fill(matrix, s, tile - matrix.segments_[s].tile_first);
         }
+        if (!held) states_[i].held = false;
+        if (--states_[i].left > 0) return;
+        for (const Source& source : matrix.sources_)
+            if (source.mapped) give_back_codes(source, matrix.columns_);
+        matrix.held_ = states_[i].held;
     }
 
 private:
     static constexpr int kTilesPerTask = 4;
 
-    void fill(const Segment& segment, const Source& source, int tile) {
+    struct State {
+        std::atomic<int> left{0};
+        std::atomic<bool> held{true};
+    };
+
+    bool fill(const Matrix& matrix, size_t s, int tile) {
+        const Segment& segment = matrix.segments_[s];
+        const Source& source = matrix.sources_[s];
+        int columns = matrix.columns_;
         uint8_t* data = const_cast<uint8_t*>(segment.data) + tile * segment.tile_bytes;
+        bool held = true;
         for (int lane = 0; lane < kLanes && tile * kLanes + lane < segment.rows; lane++) {
             int64_t row = (int64_t)tile * kLanes + lane;
-            bool held = source.stored < 0
-                            ? with_tile(segment.format,
-                                        [&](auto* tiles) {
-                                            return fill_lane((decltype(tiles))data, source, row, lane, columns_);
-                                        })
-                            : fill_from_blocks((Stored)source.stored, source.codes + row * source.codes_row, columns_,
-                                               data, lane);
-            if (!held) held_ = false;
+            held &= source.stored < 0
+                        ? with_tile(segment.format,
+                                    [&](auto* tiles) {
+                                        return fill_lane((decltype(tiles))data, source, row, lane, columns);
+                                    })
+                        : fill_from_blocks((Stored)source.stored, source.codes + row * source.codes_row, columns, data,
+                                           lane);
         }
+        return held;
     }
 
-    const std::vector<Source>& sources_;
-    const std::vector<Segment>& segments_;
-    int tiles_, columns_;
-    std::atomic<bool> held_{true};
+    std::vector<Matrix*> matrices_;
+    std::vector<State> states_;
+    std::vector<int> first_;  // task of each matrix
+    int tasks_ = 0;
 };
-
-}  // namespace
 
 Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
     : columns_(columns), sources_(sources, sources + count) {
@@ -139,14 +165,14 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
     }
 }
 
-void Matrix::fill(int threads) {
-    if (sources_.empty()) return;
-    Repack job(sources_, segments_, tiles_, columns_);
+void Matrix::fill(const std::vector<std::unique_ptr<Matrix>>& matrices, int threads) {
+    std::vector<Matrix*> waiting;
+    for (const auto& matrix : matrices)
+        if (!matrix->sources_.empty()) waiting.push_back(matrix.get());
+    if (waiting.empty()) return;
+    Repack job(waiting);
     Team::instance().run(job, threads);
-    for (const Source& source : sources_)
-        if (source.mapped) give_back_codes(source, columns_);
-    sources_.clear();
-    held_ = job.held();
+    for (Matrix* matrix : waiting) matrix->sources_.clear();
 }
 
 void Matrix::row(int index, float* out) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "formats.hpp"
@@ -36,7 +37,8 @@ public:
     // Room for `count` sources, one below the other, in tiles. They have to stay where they are until `fill`.
     Matrix(const Source* sources, int count, int columns, Arena& arena);
 
-    void fill(int threads);                    // copies the sources, on the team; the first call alone
+    // Copies the sources that wait for it, of all of these, on the team. Pages of files are given back as they are done.
+    static void fill(const std::vector<std::unique_ptr<Matrix>>& matrices, int threads);
     bool held() const { return held_; }        // false: a row could not be held in the format
 
     int columns() const { return columns_; }
@@ -45,6 +47,8 @@ public:
     void row(int index, float* out) const;     // one row as float32
 
 private:
+    friend class Repack;
+
     int rows_ = 0, columns_, tiles_ = 0;
     std::vector<Segment> segments_;
     std::vector<Source> sources_;  // not copied yet

@@ -156,6 +156,32 @@ static void pack_lines(const float* values, int count, uint8_t* codes, uint16_t*
     }
 }
 
+// The codes of a row of nf4, in groups of 32, and the scales that 64 values share (arXiv 2305.14314): the nearest of
+// sixteen values between -1 and 1, the smaller one of two that are as near. Returns the largest magnitude.
+static float pack_nf4(const float* values, int groups, uint8_t* codes, float* scales) {
+    // Halfway from each of the sixteen values to the next.
+    constexpr float kBounds[] = {NF4_BOUNDS};
+    float most = 0;
+    for (int first = 0; first < groups; first += 2, values += 2 * kGroup) {
+        float peak = largest_magnitude(values), second = largest_magnitude(values + kGroup);
+        peak = second > peak || second != second ? second : peak;
+        if (!(peak <= 3.4028235e38f)) return float_of_bits(0x7f800000);
+        most = most < peak ? peak : most;
+        scales[first / 2] = peak / 127.0f;
+        const Vec whole = splat(peak > 0 ? peak : 1.0f), zero = splat(0.0f), one = splat(1.0f);
+        for (int group = first; group < first + 2 && group < groups; group++, codes += kGroup / 2) {
+            int32_t found[kGroup];
+            for (int i = 0; i < kGroup; i += kLanes) {
+                Vec share = load(values + (group - first) * kGroup + i) / whole, code = zero;
+                for (float bound : kBounds) code = code + select(share > splat(bound), one, zero);
+                store_int(found + i, round_to_int(code));
+            }
+            for (int i = 0; i < kGroup / 2; i++) codes[i] = (uint8_t)(found[i] | found[i + kGroup / 2] << 4);
+        }
+    }
+    return most;
+}
+
 static void pack_q8(const float* values, int groups, const PackedArrays& out) {
     for (int g = 0; g < groups; g++, values += kGroup)
         if (!pack_symmetric(values, out.codes + g * kGroup, out.scales + g, out.facts[g]))

@@ -12,16 +12,16 @@ namespace {
 
 constexpr int kValuesPerTask = 1 << 15;  // they fit into a core's cache, widened
 
-int code_bytes(Format format) { return format == Format::q4 ? kGroup / 2 : kGroup; }
+size_t code_bytes(Format format) { return format == Format::q8 ? kGroup : kGroup / 2; }
 
 class Quantize : public Job {
 public:
     Quantize(const Kernels& kernels, const Quantizing& matrix, int threads)
         : matrix_(matrix), to_((Format)matrix.to), columns_((int)matrix.columns), groups_(groups_of(columns_)),
-          height_(std::max(1, kValuesPerTask / columns_)), widen_(kernels.widen),
-          pack_(to_ == Format::q4 ? kernels.pack_q4 : kernels.pack_q8), scratch_((size_t)threads) {
+          padded_(native::padded(columns_, to_ == Format::nf4 ? 2 * kGroup : kGroup)),
+          height_(std::max(1, kValuesPerTask / columns_)), kernels_(kernels), scratch_((size_t)threads) {
         for (Scratch& scratch : scratch_) {
-            scratch.values.resize((size_t)height_ * groups_ * kGroup);
+            scratch.values.resize((size_t)height_ * padded_);
             scratch.facts.resize((size_t)height_ * groups_);
         }
     }
@@ -33,11 +33,12 @@ public:
         Scratch& scratch = scratch_[(size_t)worker];
         int64_t first = (int64_t)task * height_;
         int rows = (int)std::min<int64_t>(height_, matrix_.rows - first);
-        for (int r = 0; r < rows; r++) read(first + r, &scratch.values[(size_t)r * groups_ * kGroup], scratch.aligned);
+        for (int r = 0; r < rows; r++) read(first + r, &scratch.values[(size_t)r * padded_], scratch.aligned);
+        if (to_ == Format::nf4) return by_rows(first, rows, scratch.values.data());
         size_t group = (size_t)first * groups_;
         PackedArrays out = {matrix_.codes + group * code_bytes(to_), (uint16_t*)matrix_.scales + group,
                             matrix_.minima ? (uint16_t*)matrix_.minima + group : nullptr, scratch.facts.data()};
-        pack_(scratch.values.data(), rows * groups_, out);
+        (to_ == Format::q4 ? kernels_.pack_q4 : kernels_.pack_q8)(scratch.values.data(), rows * groups_, out);
         for (int r = 0; r < rows; r++) {
             if (to_ == Format::q4) clear_filling(out.codes + ((size_t)(r + 1) * groups_ - 1) * (kGroup / 2));
             judge(first + r, out.scales + (size_t)r * groups_, &scratch.facts[(size_t)r * groups_]);
@@ -51,6 +52,15 @@ private:
         std::vector<uint8_t> aligned;
     };
 
+    void by_rows(int64_t first, int rows, const float* values) const {
+        size_t scales = (size_t)(padded_ / (2 * kGroup)), codes = (size_t)groups_ * code_bytes(to_);
+        for (int64_t row = first; row < first + rows; row++, values += padded_) {
+            matrix_.coarse[row] = 0;  // float32 scales never are
+            matrix_.peaks[row] =
+                kernels_.pack_nf4(values, groups_, matrix_.codes + row * codes, (float*)matrix_.scales + row * scales);
+        }
+    }
+
     // A row of the matrix, its last group filled up.
     void read(int64_t row, float* out, std::vector<uint8_t>& aligned) const {
         const uint8_t* values = matrix_.values + row * matrix_.stride;
@@ -59,9 +69,9 @@ private:
             aligned.assign(values, values + columns_ * unit);
             values = aligned.data();
         }
-        widen_((Format)matrix_.from, values, columns_, out);
+        kernels_.widen((Format)matrix_.from, values, columns_, out);
         // Filling counts for nothing: zero has no magnitude, and a value of the group widens no range.
-        std::fill(out + columns_, out + groups_ * kGroup, to_ == Format::q4 ? out[columns_ - 1] : 0.0f);
+        std::fill(out + columns_, out + padded_, to_ == Format::q4 ? out[columns_ - 1] : 0.0f);
     }
 
     void clear_filling(uint8_t* codes) const {
@@ -84,9 +94,8 @@ private:
 
     const Quantizing& matrix_;
     Format to_;
-    int columns_, groups_, height_;
-    void (*widen_)(Format, const void*, int, float*);
-    void (*pack_)(const float*, int, const PackedArrays&);
+    int columns_, groups_, padded_, height_;
+    const Kernels& kernels_;
     std::vector<Scratch> scratch_;  // one a worker
 };
 
@@ -95,7 +104,7 @@ private:
 bool quantize(const Kernels& kernels, const Quantizing& matrix, int threads) {
     Format from = (Format)matrix.from, to = (Format)matrix.to;
     if (from != Format::f32 && from != Format::f16 && from != Format::bf16) return false;
-    if (to != Format::q4 && to != Format::q8) return false;
+    if (to != Format::q4 && to != Format::q8 && to != Format::nf4) return false;
     Quantize job(kernels, matrix, threads);
     Team::instance().run(job, threads);
     return true;

@@ -10,6 +10,13 @@ namespace native {
 
 struct Kernels;
 
+// Halfway from each of the sixteen values of nf4 to the next (kernels/nf4.py).
+#define NF4_BOUNDS \
+    -0.8480963706970215f, -0.6106328964233398f, -0.4599952697753906f, -0.33967941999435425f, \
+    -0.23460739850997925f, -0.13791173696517944f, -0.045525018125772476f, 0.03979014977812767f, \
+    0.120255246758461f, 0.2035212516784668f, 0.2920137643814087f, 0.3893125355243683f, 0.5016634464263916f, \
+    0.6427869200706482f, 0.8614784479141235f
+
 constexpr float kLargestHalf = 65504.0f;
 constexpr float kCoarse = 1.25f;  // times the step that a row's values ask for, its float16 scale may be
 

@@ -26,8 +26,12 @@ struct FifthBits {
     uint8_t v[32];
 
     explicit FifthBits(const uint8_t* p) {
-        for (int byte = 0; byte < 4; byte++)
-            for (int i = 0; i < 8; i++) v[8 * byte + i] = p[byte] & 1 << i ? 16 : 0;
+        for (int byte = 0; byte < 4; byte++) {
+            // Bit i of eight copies goes to the top of copy i: what is added there carries exactly where it is set.
+            uint64_t eight = (p[byte] * 0x0101010101010101u) & 0x8040201008040201u;
+            eight = ((eight + 0x00406070787c7e7fu) & 0x8080808080808080u) >> 3;
+            memcpy(v + 8 * byte, &eight, 8);
+        }
     }
 };
 

@@ -71,6 +71,7 @@ class ModelSlot:
         self.thinking = ThinkingStyle()
         self.load_seconds: float | None = None
         self.loading = False
+        self._opening: Engine | None = None
         self.loader = loader
         self._changed = changed
         self._settled = asyncio.Event()
@@ -99,6 +100,11 @@ class ModelSlot:
         """How much of a download is here; None while that is not known."""
         progress = self.progress
         return progress.done / progress.total if progress is not None and progress.total else None
+
+    @property
+    def loaded_share(self) -> float | None:
+        """How much of the model is loaded; None while it is not being loaded, or has not begun."""
+        return (self._opening.snapshot().loaded or None) if self._opening is not None else None
 
     @property
     def idle(self) -> bool:
@@ -230,11 +236,11 @@ class ModelSlot:
         started = time.perf_counter()
         engine = await in_background(lambda: self.loader.make(model))
         async with AsyncExitStack() as stack:  # whatever happens before it is ours leaves it again
-            self.loading = True
+            self.loading, self._opening = True, engine
             try:
                 await stack.enter_async_context(engine)
             finally:
-                self.loading = False
+                self.loading, self._opening = False, None
             thinking = await thinking_style(engine, self.template_vars())
             if self.state == "closed":
                 return

@@ -137,6 +137,8 @@ def _absent(slot: ModelSlot, width: int, glyphs: Glyphs) -> list[Content]:
         share = progress.done / progress.total
         lines.append(bar(share, width, glyphs))
         lines.append(pair(f"{size(progress.done)} of {size(progress.total)}", percent(share), width, MUTED))
+    if slot.loaded_share is not None:
+        lines.append(bar(slot.loaded_share, width, glyphs))
     if slot.state == "failed":
         lines += [Content(""), *Content.styled(slot.error, "$error").wrap(width)]
     return lines

@@ -54,7 +54,7 @@ def check_same(got: Packed, want: Packed) -> None:
         assert got.kept.values.tobytes() == want.kept.values.tobytes()
 
 
-@pytest.mark.parametrize("format", ["q4", "q8"])
+@pytest.mark.parametrize("format", ["q4", "q8", "nf4"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_library_packs_the_bits_of_numpy(format, kind):
     for shape in ((17, 200), (3, 100), (5, 1), (5, 33), (300, 576)):
@@ -100,6 +100,27 @@ def test_the_search_leaves_a_fifth_less_of_the_squared_error():
         plain = np.clip(np.rint((groups - minimum) / scale), 0, 15) * scale + minimum
         found = dequantize(packed(Plain(w, "f32"), "q4", fastest_packer()))
         assert np.square(found - w).sum() < 0.8 * np.square(plain - groups).sum()
+
+
+def test_nf4_is_what_its_paper_says():
+    """Against a statement of the method, value by value: Dettmers et al. 2023, section 3 and appendix E."""
+    levels = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
+    levels += [-0.18477343022833334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
+    levels += [0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941]
+    levels += [0.7229568362236023, 1.0]
+    w = normal((3, 192)).astype(np.float32)
+    w[1, 64:128] = 0
+    found = packed(Plain(w, "f32"), "nf4", fastest_packer())
+    halves = np.stack([found.codes & 15, found.codes >> 4], axis=2).reshape(3, 192)
+    for row in range(3):
+        for block in range(3):
+            values = [float(value) for value in w[row, 64 * block : 64 * block + 64]]
+            peak = max(map(abs, values))
+            assert found.scales[row, block] == np.float32(peak) / np.float32(127)
+            for i, value in enumerate(values):
+                share = value / peak if peak else 0.0
+                nearest = min(range(16), key=lambda level: abs(levels[level] - share))
+                assert halves[row, 64 * block + i] == nearest
 
 
 def test_three_values_are_met_exactly():

@@ -531,7 +531,7 @@ PRODUCERS = {
         "both models are loaded at once and take {n} and {m}, but only {free} are free; "
         "--against a smaller file takes less",
     ): both_too_large,
-    ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
+    ("template", "{model}: {problem} (--template gives it one, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",
@@ -701,6 +701,9 @@ NOTE_PRODUCERS = {
     ),
     "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,
+    "the chat template writes {marks}, which the model has no token for: they are words to it": (
+        lambda s: (s.scripted("x", template="llama3"), s.termchat("--template", "llama3", "Hi"))[1]
+    ),
     "reading standard input": idle_pipe,
     "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(
         s, "--patient"
