@@ -74,10 +74,14 @@ class Situation:
 
 
 def other_vocabulary(s):
-    s.scripted("x")  # for both
     ids = iter([[1, 2, 3], [1, 4, 3]])
     s.patch("engine.client.AsyncEngine.tokenize", coroutine(lambda *_: next(ids)))
     return s.quality(s.file("t", b"abc"))
+
+
+def both_too_large(s):
+    s.patch("kernels.backends.free_memory", lambda: 500 << 20)  # of which 540 MB as floats are more
+    return s.quality(s.file("t", b"some text"))
 
 
 def coroutine(function):
@@ -522,6 +526,11 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
+    (
+        "out_of_memory",
+        "both models are loaded at once and take {n} and {m}, but only {free} are free; "
+        "--against a smaller file takes less",
+    ): both_too_large,
     ("template", "{model}: {problem} (--template gives it one, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
