@@ -1,9 +1,30 @@
 """The packages and the optional C++ library; everything else stands in pyproject.toml."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from itertools import chain
+from typing import Any
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+
+
+class BuildLibrary(build_ext):
+    """Compiles the files side by side, the longest first."""
+
+    def build_extensions(self) -> None:
+        """A process a core: each is a run of the compiler."""
+        one_by_one = self.compiler.compile
+
+        def compile_all(sources: list[str], **options: Any) -> list[str]:
+            by_size = sorted(sources, key=lambda source: "isa_" not in source)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                return list(chain(*pool.map(lambda source: one_by_one([source], **options), by_size)))
+
+        self.compiler.compile = compile_all
+        super().build_extensions()
 
 
 class BuildPython(build_py):
@@ -15,7 +36,7 @@ class BuildPython(build_py):
 
 
 setup(
-    cmdclass={"build_py": BuildPython},
+    cmdclass={"build_py": BuildPython, "build_ext": BuildLibrary},
     # termchat._data is this folder (models.toml, themes): see package-dir in pyproject.toml.
     packages=[*find_packages(include=["termchat*", "engine*", "kernels*"]), "termchat._data"],
     ext_modules=[

@@ -77,8 +77,8 @@ def load_model(
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
-        template = read_template(config.template)
-        checkpoint = checkpoint._replace(generation=checkpoint.generation._replace(chat_template=template))
+        generation = checkpoint.generation._replace(chat_template=read_template(config.template))
+        checkpoint = checkpoint._replace(generation=generation)
     elif chat and checkpoint.generation.chat_template is None:
         _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
@@ -129,6 +129,7 @@ def load_model(
     except BaseException:
         backend.close()
         raise
+    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
@@ -139,9 +140,9 @@ def load_model(
         blocks=shape.blocks,
         block_size=config.block_size,
         end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
-        chat_template=checkpoint.generation.chat_template,
+        chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(*checkpoint.notes, *selection.notes),
+        notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
         place=_place(backend, traffic),
     )
 
@@ -152,6 +153,16 @@ def _check_form(checkpoint: Checkpoint) -> None:
 
     if template_of(tokenizer_of(checkpoint.source, checkpoint.generation), None) is None:
         raise EngineError("template", NO_TEMPLATE)
+
+
+def template_notes(config: EngineConfig, template: str | None, tokenizer: Tokenizer) -> list[str]:
+    """What is odd about the chat template that was asked for: it is one for other models."""
+    from .tokenization import foreign_marks
+
+    if config.template is None or template is None or not (marks := foreign_marks(tokenizer, template)):
+        return []
+    named = ", ".join(marks[:3]) + (", ..." if len(marks) > 3 else "")
+    return [f"the chat template writes {named}, which the model has no token for: they are words to it"]
 
 
 def _watched(

@@ -14,7 +14,7 @@ import numpy as np
 from kernels.sampling import sample as draw
 
 from .config import EngineConfig
-from .model import LoadedModel
+from .model import LoadedModel, template_notes
 from .named_templates import read_template
 from .roofline import Traffic
 from .runner import StepResult
@@ -64,6 +64,7 @@ class ScriptedModel:
         runner = ScriptedRunner(self, tokenizer.vocab_size, ends[0] if ends else 0, config.block_size)
         context = min(config.context_length or self.context_length, self.context_length)
         blocks = config.kv_blocks or 4 * -(-context // config.block_size)
+        template = read_template(config.template) if config.template else tokenizer.chat_template
         return LoadedModel(
             name="scripted",
             runner=runner,
@@ -73,8 +74,9 @@ class ScriptedModel:
             blocks=blocks,
             block_size=config.block_size,
             end_ids=frozenset(ends),
-            chat_template=read_template(config.template) if config.template else tokenizer.chat_template,
+            chat_template=template,
             defaults={},
+            notes=tuple(template_notes(config, template, tokenizer)),
         )
 
 

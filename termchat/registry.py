@@ -54,7 +54,7 @@ class Registry:
             from .hub.kept import kept, matching, open_entry
 
             wanted = hub_name(name)
-            found = matching(wanted, kept(self.models, wanted.repo)) or [open_entry(wanted)]
+            found = matching(wanted, kept(self.models)) or [open_entry(wanted)]
             return next((each for each in found if self.path_of(each) is not None), found[0])
         raise UnknownModelError(f"no model is called {name[:100]!r}; {self._hint(name)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .thinking_marks import ANSWER, MARKS, THINK, THINKING, Marks
@@ -197,12 +197,21 @@ async def thinking_style(engine: Engine, variables: Mapping[str, Any]) -> Thinki
     A template knows of it if it opens the thinking part, or leaves out the one of an earlier reply.
     EngineError(template): the model has no template, or a broken one.
     """
-    from engine import EngineError, Message  # the splitter is used without an engine
+    import asyncio  # whoever only splits a reply does without these
+
+    from engine import EngineError, Message
 
     question = Message("user", "?")
-    marks = await _own_marks(engine)
-    prompt = await engine.tokenize([question], template_vars=variables)
-    endings = await _tokenized(engine, [marks.opening, f"{marks.opening}\n"])
+    certain = [marks for marks in MARKS if marks.certain]
+    raw = ["a", "b", *(marks.token for marks in certain)]
+    prompt, first, second, *found = await asyncio.gather(
+        engine.tokenize([question], template_vars=variables), *map(engine.tokenize, raw)
+    )
+    start = first[:1] if first[:1] == second[:1] else []  # a start token, where the tokenizer adds one
+    sizes = [len(tokens) - len(start) for tokens in found]
+    marks = next((marks for marks, size in zip(certain, sizes, strict=True) if size == 1), THINK)
+    opened = await asyncio.gather(*(engine.tokenize(marks.opening + more) for more in ("", "\n")))
+    endings = [tokens[len(start) :] for tokens in opened]
     if any(prompt[-len(ending) :] == ending for ending in endings):
         return ThinkingStyle(inside=True, marks=marks)
     if marks.certain:
@@ -216,18 +225,3 @@ async def thinking_style(engine: Engine, variables: Mapping[str, Any]) -> Thinki
     except EngineError:  # a template for one question alone
         return ThinkingStyle(known=False)
     return ThinkingStyle(known=with_thought == without)
-
-
-async def _own_marks(engine: Engine) -> Marks:
-    """The marks that the vocabulary has a token for; those of most models if it has none."""
-    ids = await _tokenized(engine, [marks.token for marks in MARKS])
-    return next((marks for marks, tokens in zip(MARKS, ids, strict=True) if len(tokens) == 1), THINK)
-
-
-async def _tokenized(engine: Engine, texts: Sequence[str]) -> list[list[int]]:
-    """Raw texts as token ids, without the start token that some tokenizers put in front of each."""
-    import asyncio  # whoever only splits a reply does without
-
-    first, second, *ids = await asyncio.gather(*(engine.tokenize(text) for text in ("a", "b", *texts)))
-    start = first[:1] if first[:1] == second[:1] else None
-    return [tokens[1:] if tokens[:1] == start else tokens for tokens in ids]

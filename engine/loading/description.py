@@ -25,7 +25,7 @@ _FILE_TYPES = {
 
 _GUESSED = 1024
 _FIRST_KEYS = 500
-_THINKING = ("<think>", "enable_thinking", "reasoning_content", "<|channel|>analysis")
+_THINKING = ("<think>", "enable_thinking", "reasoning_content", "<|channel|>analysis", "[THINK]")
 _WEIGHTS = (".safetensors",)
 
 
@@ -66,9 +66,11 @@ def describe_model(path: str | Path, *, thoroughly: bool = False) -> Description
 def _of_gguf(path: Path) -> Description:
     cursor, _, _, count = open_header(path)
     metadata: dict[str, Any] = {}
-    for key, value in read_keys(cursor, min(count, _FIRST_KEYS)):
-        if key.startswith("tokenizer.") and "general.architecture" in metadata:
-            break
+
+    def enough(key: str) -> bool:
+        return key.startswith("tokenizer.") and "general.architecture" in metadata
+
+    for key, value in read_keys(cursor, min(count, _FIRST_KEYS), enough):
         metadata.setdefault(key, value)
     general = Fields(path, metadata, "general.")
     architecture = general.string("architecture", "")

@@ -25,6 +25,7 @@ def _head_dim(config: Fields, width: int, heads: int) -> int:
 
 def _windows(config: Fields, windows: Windows | None, layers: int) -> list[int | None]:
     """The sliding window of each layer: all layers of Mistral have it, some of Qwen's, none of Llama's."""
+    _refuse_other_layers(config)
     if windows is None or (windows.switch and not config.boolean(windows.switch, default=False)):
         return [None] * layers
     window: int | None = config.integer("sliding_window", *declared.WINDOW, default=None)
@@ -41,14 +42,22 @@ def _windows(config: Fields, windows: Windows | None, layers: int) -> list[int |
         return [None if i < first or every[i] else window for i in range(layers)]
     if not isinstance(types, list) or len(types) != layers:
         config.fail("layer_types", f"must list one entry for each of the {layers} layers")
-    for entry in types:
-        if entry not in ("full_attention", "sliding_attention"):
-            config.fail("layer_types", f"holds {shown(entry)}, which is not supported")
     return [window if entry == "sliding_attention" else None for entry in types]
 
 
-def _rotating(config: Fields, still: tuple[str, str, int] | None, layers: int) -> list[bool]:
+def _refuse_other_layers(config: Fields) -> None:
+    """Refuse layers that do not attend."""
+    types = config.get("layer_types")
+    for entry in types if isinstance(types, list) else ():
+        if entry not in ("full_attention", "attention", "sliding_attention"):
+            config.fail("layer_types", f"holds {shown(entry)}, which is not supported")
+
+
+def _rotating(config: Fields, family: Family, layers: int) -> list[bool]:
     """Which layers rotate."""
+    if family.rotates is not None and config.get(family.rotates[0]) != family.rotates[1]:
+        return [False] * layers
+    still = family.still
     if still is None:
         return [True] * layers
     listed = config.get(still[0])
@@ -88,7 +97,7 @@ def read_config(config: Fields) -> Declared:
     context = config.integer("max_position_embeddings", *declared.CONTEXT)
     head_dim = _head_dim(config, width, heads)
     windows = _windows(config, family.windows, layers)
-    rotating = _rotating(config, family.still, layers)
+    rotating = _rotating(config, family, layers)
     experts = folder_experts(config, family.mixture, layers)
     full, local = read_ropes(config, family, head_dim, context)
     spec = ModelSpec(
@@ -101,7 +110,7 @@ def read_config(config: Fields) -> Declared:
         heads=heads,
         kv_heads=config.integer("num_key_value_heads", *declared.HEADS, default=heads),
         head_dim=head_dim,
-        feed_forward=config.integer("intermediate_size", *declared.FEED_FORWARD),
+        feed_forward=config.integer(family.feed_forward, *declared.FEED_FORWARD),
         vocabulary=config.integer("vocab_size", *declared.VOCABULARY),
         context_length=declared.usable_context(context, full),
         norm_eps=config.number("rms_norm_eps", *declared.NORM_EPS, default=1e-6),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,10 +104,14 @@ def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
     return metadata
 
 
-def read_keys(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
-    """The metadata, key by key as it stands in the file: whoever has seen enough may stop."""
+def read_keys(
+    cursor: Cursor, count: int, enough: Callable[[str], bool] = lambda key: False
+) -> Iterator[tuple[str, Any]]:
+    """The metadata, key by key as it stands in the file; it ends before a key for which that is `enough`."""
     for index in range(count):
         key = cursor.name(f"metadata key {index}")
+        if enough(key):
+            return
         yield key, cursor.value(cursor.number("<I", f"the type of {shown(key)}"), shown(key))
 
 

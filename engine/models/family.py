@@ -108,9 +108,10 @@ class Family:
     rotation's part of config.json, where it must be, and in GGUF files. sections: tokens of images rotate by
     several positions, which are one position in text. rope_kinds: scalings by other names than usual. still:
     option that lists which layers rotate (0 or 1 each), option that says that the last of so many does not,
-    and its default; None: all do.
+    and its default; None: all do. rotates: option of config.json and what it must be, or no layer rotates.
     turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
-    otherwise is refused. gates: kinds by their names in config.json's `gate_key`; the first is that
+    otherwise is refused. feed_forward: option of config.json that says how wide the feed-forward network is
+    inside. gates: kinds by their names in config.json's `gate_key`; the first is that
     of GGUF files. rope_base: of the rotation, where config.json does not say. yarn_truncated: whether YaRN's
     ramp ends on whole dimensions where the file does not say. options: field of the specification -> where
     its value comes from. refused: options of config.json that must not be true. fixed: options that must
@@ -134,7 +135,9 @@ class Family:
     sections: bool = False
     rope_kinds: Mapping[str, str] = field(default_factory=dict)
     still: tuple[str, str, int] | None = None
+    rotates: tuple[str, str] | None = None
     turning: float | None = None
+    feed_forward: str = "intermediate_size"
     gate_key: str = "hidden_act"
     gates: Mapping[str, Gate] = field(default_factory=lambda: {"silu": "silu", "swish": "silu"})
     rope_base: float = 10000.0

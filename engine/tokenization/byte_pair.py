@@ -54,17 +54,19 @@ def scored_merges(vocabulary: Vocabulary, scores: list[float]) -> list[tuple[str
     pieces = vocabulary.ids(Kind.NORMAL)
     if sum(len(text) ** 2 for text in pieces) > _MAX_WORK:
         raise ValueError("its pieces are too long")
-    ranked, room = [], _MAX_MERGES
-    for text, token in pieces.items():
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in pieces and right in pieces:
-                ranked.append((-scores[token], token, cut, left, right))
-                room -= len(text)
+    merges: list[tuple[str, str]] = []
+    room = _MAX_MERGES
+    for text in sorted(pieces, key=lambda text: (-scores[pieces[text]], pieces[text])):
+        made = [
+            (left, right)
+            for cut in range(1, len(text))
+            if (left := text[:cut]) in pieces and (right := text[cut:]) in pieces
+        ]
+        merges += made
+        room -= len(text) * len(made)
         if room < 0:
             raise ValueError("its pieces are made of each other in too many ways")
-    ranked.sort()
-    return [(left, right) for *_, left, right in ranked]
+    return merges
 
 
 def with_byte_fallback(

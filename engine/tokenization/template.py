@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -21,6 +22,7 @@ DEFAULT_TEMPLATE = named_template("chatml")
 """For a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
 
 NO_TEMPLATE = "the model has no chat template; as it is, it only goes on with raw text"
+_MARK = re.compile(r"<[|｜][\w▁]{1,50}[|｜]>|<\w{1,20}_of_turn>")
 _MAX_REASON = 200
 _MAX_DEPTH = 64
 
@@ -108,6 +110,12 @@ def template_of(tokenizer: Tokenizer, template: str | None) -> str | None:
     if template is None and {"<|im_start|>", "<|im_end|>"} <= tokenizer.control.ids.keys():
         return DEFAULT_TEMPLATE
     return template
+
+
+def foreign_marks(tokenizer: Tokenizer, template: str) -> list[str]:
+    """The markers in a template, such as <|user|>, for which the model has no token: they are words to it."""
+    marks = sorted(set(_MARK.findall(template)) - tokenizer.control.ids.keys())
+    return [mark for mark in marks if len(tokenizer.encode(mark, special=False)) > 1]
 
 
 def encode_chat(

@@ -88,7 +88,9 @@ def rows(facts: Mapping[str, Any]) -> list[list[str]]:
         "size": units.size(facts["size"]) if facts["size"] is not None else "",
         "parameters": f"{facts['parameters']:,}" if facts["parameters"] else "",
         "context_length": f"{facts['context_length']:,}" if facts["context_length"] else "",
-        "chat_template": yes[facts["chat_template"]],
+        "chat_template": "no (--template gives it one)"
+        if facts["chat_template"] is False
+        else yes[facts["chat_template"]],
         "thinking": yes[facts["thinking"]],
         "sampling": _pairs(facts.get("sampling", {})),
         "template_vars": _pairs(facts.get("template_vars", {})),
@@ -114,6 +116,7 @@ _ORDER = (
     "thinking",
     "sampling",
     "template_vars",
+    "template",
     "quantization",
     "sources",
     "sha256",

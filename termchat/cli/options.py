@@ -262,7 +262,6 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "backend": {"metavar": "NAME"},
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
-    "template": {"metavar": "NAME|FILE"},
     "context_length": {"type": int, "metavar": "N"},
     "kv_dtype": {"type": KVType(), "metavar": "f16|int8"},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
@@ -275,6 +274,9 @@ sampling_options = options(
 engine_options = options(
     *(setting("Engine", name, ENGINE[name], **form) for name, form in ENGINE_OPTIONS.items())
 )
+
+template_option = setting("Prompt", "template", ENGINE["template"], metavar="NAME|FILE")
+"""For commands that give a model messages."""
 
 json_option = option("Output", "--json", "as_json", is_flag=True, help="JSON on standard output.")
 

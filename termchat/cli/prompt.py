@@ -24,6 +24,7 @@ from .options import (
     raw_option,
     sampling_options,
     system_option,
+    template_option,
 )
 
 LINE_TERMINALS = ("", "dumb", "unknown")
@@ -105,6 +106,7 @@ conversation_options = options(
 @model_options
 @system_option
 @raw_option
+@template_option
 @sampling_options
 @output_options
 @conversation_options
@@ -130,7 +132,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         system=values["system"],
         raw=values["raw"],
         sampling=given(values, SAMPLING_OPTIONS),
-        engine=given(values, ENGINE_OPTIONS),
+        engine=given(values, (*ENGINE_OPTIONS, "template")),
         form="json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         stream=not values["no_stream"],
         stats=values["stats"],

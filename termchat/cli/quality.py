@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..settings import ENGINE
+from ..units import size
 from .console import Console
-from .errors import OK, engine_failure
+from .errors import OK, CliError, engine_failure
 from .options import (
     ENGINE_OPTIONS,
     SectionedCommand,
@@ -83,6 +84,7 @@ def quality(console: Console, /, **values: Any) -> int:
     else:
         other = _for_windows(choose(console, setup, name, yes=yes, flags=given(values, OF_BOTH)))
         against = other.model.name
+    _check_memory(choice, other)
     parts = asyncio.run(_compare(console, choice, other, texts))
     found = {text: positions.summary() for text, positions in parts.items()}
     whole = joined(list(parts.values())).summary()
@@ -114,6 +116,24 @@ def _for_windows(choice: Choice) -> Choice:
     return replace(choice, config=config)
 
 
+def _check_memory(*choices: Choice) -> None:
+    """CliError: both do not fit at once. As floats a model can be eight times as large as its file."""
+    from engine import EngineError, plan_memory
+
+    try:
+        plans = [plan_memory(choice.config) for choice in choices]
+    except EngineError as error:
+        raise CliError(error.code, error.message) from error
+    needed, free = sum(plan.weight_bytes + plan.kv_bytes for plan in plans), plans[0].free_bytes
+    if needed > free:
+        sizes = " and ".join(size(plan.weight_bytes + plan.kv_bytes) for plan in plans)
+        raise CliError(
+            "out_of_memory",
+            f"both models are loaded at once and take {sizes}, but only {size(free)} are free; "
+            "--against a smaller file takes less",
+        )
+
+
 async def _compare(
     console: Console, choice: Choice, other: Choice, texts: Sequence[Text]
 ) -> dict[str, Positions]:
@@ -128,14 +148,16 @@ async def _compare(
             console.messages.progress(text)
 
     async with serving(console, choice) as one, serving(console, other) as two:
-        try:
-            found = await windows(texts, one.engine, two.engine)
-            total = f"of {len(found)} parts of the text are compared"
-            return await measure(found, one.engine, two.engine, lambda done: progress(f"{done} {total}"))
-        except EngineError as error:
-            raise engine_failure(error, choice.model.name) from error
-        finally:
-            progress("")
+        # A signal leaves at once, and the line of the progress goes first.
+        with console.signals.calling(console.signals.leave_at_once, last=lambda: progress("")):
+            try:
+                found = await windows(texts, one.engine, two.engine)
+                total = f"of {len(found)} parts of the text are compared"
+                return await measure(found, one.engine, two.engine, lambda done: progress(f"{done} {total}"))
+            except EngineError as error:
+                raise engine_failure(error, choice.model.name) from error
+            finally:
+                progress("")
 
 
 def _precision(config: EngineConfig) -> str:

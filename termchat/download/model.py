@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .. import units
 from ..files import locked, private_folder
 from ..hub import PREFIX
 from ..hub.choice import ChoiceError, choose
@@ -58,11 +59,23 @@ def ensure(
     with _alone(entry, folder, meter):
         path = registry.path_of(entry)
         if path is None:
+            _check_room(entry, folder)
             if entry.name.startswith(PREFIX):
                 write_note(folder, entry)
             _download(entry, folder, meter, retries)
             path = target
     return path
+
+
+def _check_room(entry: ModelEntry, folder: Path) -> None:
+    """Refuse what does not fit the disk before the first of its files comes. DownloadError."""
+    if entry.size is None or len(entry.parts) < 2:
+        return  # one file is asked for its size when it comes
+    missing, free = entry.size - bytes_here(folder), shutil.disk_usage(folder).free
+    if missing > free:
+        raise DownloadError(
+            f"not enough space in {folder}: {units.size(missing)} are needed, {units.size(free)} are free"
+        )
 
 
 def look_up(registry: Registry, name: str, meter: Meter) -> ModelEntry:

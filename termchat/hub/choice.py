@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -18,6 +18,9 @@ SMALLEST_ROOM = 512 << 20
 """Bytes beside the weights for a conversation of some thousand tokens; an eighth of large weights."""
 
 _LISTED = 12
+_COMPARED = 100
+"""Names that are compared with one that does not exist."""
+
 _NO_MODEL = re.compile(
     r"(^|[-._])(mmproj|imatrix|draft|drafter|eagle3?|mtp|vocab|lora|adapter)([-._]|$)", re.I
 )
@@ -101,11 +104,11 @@ def variants(listing: Listing) -> list[Variant]:
     whole = []
     for (_, count), numbered in groups.items():
         numbered.sort()
-        if [number for number, _ in numbered] == list(range(1, count + 1)):
+        if len(numbered) == count and [number for number, _ in numbered] == list(range(1, count + 1)):
             files = tuple(file for _, file in numbered)
             whole.append(Variant(files[0].path, label_of(files[0].path), files))
-    labels = [variant.label for variant in whole]
-    named = [each._replace(which=each.label) if each.label and labels.count(each.label) == 1 else each
+    labels = Counter(variant.label for variant in whole)
+    named = [each._replace(which=each.label) if each.label and labels[each.label] == 1 else each
              for each in whole]  # fmt: skip
     folder = _folder(listing)
     return [*sorted(named, key=lambda each: (rank(each.label), each.which)), *([folder] if folder else [])]
@@ -130,7 +133,7 @@ def _folder(listing: Listing) -> Variant | None:
         weights = [index, *(shards[name] for name in names)]
     else:
         return None
-    beside = [file for name in _BESIDE if (file := listing.file(name)) is not None]
+    beside = [file for name in _BESIDE if (file := listing.file(name)) is not None and file.size != 0]
     if listing.file("config.json") is None:
         return None
     return Variant(SAFETENSORS, "", (*beside, *weights))
@@ -150,8 +153,8 @@ def _by_file(found: list[Variant], listing: Listing, name: HubName) -> Variant:
         return Variant(file.path, label_of(file.path), (file,))
     if file is not None:
         raise ChoiceError(f"{name.repo} does not have all the parts of {shown(wanted)}")
-    paths = [each.files[0].path for each in found if not each.is_folder]
-    meant = did_you_mean(wanted, paths, "{}", like=0.6)
+    paths = [each.files[0].path[-100:] for each in found if not each.is_folder]
+    meant = did_you_mean(wanted, paths[:_COMPARED], "{}", like=0.6)
     raise ChoiceError(f"{name.repo} has no file {shown(wanted)}; {meant or _have(found)}")
 
 
@@ -166,7 +169,7 @@ def _by_label(found: list[Variant], name: HubName) -> Variant:
             f"{name.repo} has several models in {name.which}; name a file: "
             + _listed(each.files[0].path for each in alike)
         )
-    meant = did_you_mean(name.which.upper(), [each.label for each in gguf], "{}", like=0.5)
+    meant = did_you_mean(name.which.upper(), [each.label for each in gguf[:_COMPARED]], "{}", like=0.5)
     raise ChoiceError(
         f"{name.repo} has nothing in {shown(name.which)}{'; ' + meant if meant else ''}; {_have(found)}"
     )

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import TextError, read_text, write_private
+from ..errors import UserError
+from ..files import read_text, write_private
 from ..model_entry import HuggingFaceSource, ModelEntry
 from . import PREFIX
 from .listing import HubFile, Listing, read_file
@@ -31,7 +32,7 @@ _LARGEST_NOTE = 4 << 20
 def entry_of(name: HubName, listing: Listing, variant: Variant) -> ModelEntry:
     """The entry of a model that was chosen."""
     return _entry(
-        HubName(name.repo, variant.which, name.revision), listing.commit, listing.licence, variant.files
+        HubName(listing.repo, variant.which, name.revision), listing.commit, listing.licence, variant.files
     )
 
 
@@ -62,14 +63,14 @@ def write_note(folder: Path, entry: ModelEntry) -> None:
     write_private(folder / _NOTE, json.dumps(note, indent=1) + "\n")
 
 
-def kept(models: Path, repo: str = "*/*") -> list[ModelEntry]:
-    """The models of the Hub in our folder, of one repository or of all; the one that came last first.
+def kept(models: Path) -> list[ModelEntry]:
+    """The models of the Hub in our folder, the one that came last first.
 
     Of those that came for the same name an older one is called by its commit.
     """
     found: list[tuple[float, ModelEntry]] = []
-    for note in _notes(models / FOLDER, repo):
-        with suppress(OSError, TextError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+    for note in _notes(models / FOLDER):
+        with suppress(OSError, UserError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
             entry = _read(json.loads(read_text(note, _LARGEST_NOTE).text))
             if folder_of(models, entry) == note.parent:  # else it is a copy from elsewhere
                 found.append((note.stat().st_mtime, entry))
@@ -83,9 +84,9 @@ def kept(models: Path, repo: str = "*/*") -> list[ModelEntry]:
     return list(entries.values())
 
 
-def _notes(folder: Path, repo: str) -> list[Path]:
+def _notes(folder: Path) -> list[Path]:
     try:
-        return list(folder.glob(f"{repo}/*/*/{_NOTE}"))
+        return list(folder.glob(f"*/*/*/*/{_NOTE}"))
     except OSError:  # a folder that may not be looked into
         return []
 

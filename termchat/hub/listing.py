@@ -57,6 +57,9 @@ def read_listing(repo: str, answer: object) -> Listing:
     if not isinstance(siblings, list) or len(siblings) > _MOST_FILES:
         raise ListingError("it lists no files, or too many")
     files = tuple(file for file in map(_file, siblings) if file is not None)
+    named = answer.get("id")
+    if isinstance(named, str) and named.lower() == repo.lower():  # as its owner writes it
+        repo = named
     return Listing(repo, commit, _licence(answer), answer.get("gated") not in (None, False), files)
 
 
@@ -66,7 +69,7 @@ def _file(entry: object) -> HubFile | None:
         return None
     path = entry["rfilename"]
     parts = PurePosixPath(path).parts
-    wrong = not path.isprintable() or path.startswith("/") or "\\" in path or ".." in parts
+    wrong = not path.isprintable() or path.startswith("/") or "\\" in path or ":" in path or ".." in parts
     if not parts or wrong or len(path) > 500:
         return None
     stored = entry["lfs"] if isinstance(entry.get("lfs"), dict) else {}

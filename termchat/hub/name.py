@@ -74,7 +74,8 @@ class HubName(NamedTuple):
 
 def is_which(part: str) -> bool:
     """Whether a part of a name says which of the files; else it is a revision."""
-    file = part.lower().endswith(".gguf") and part.isprintable() and ".." not in part and part[0] != "/"
+    folders = part.split("/")
+    file = part.lower().endswith(".gguf") and part.isprintable() and "" not in folders and ".." not in folders
     return file or part.lower() == SAFETENSORS or (is_quantization(part) and not is_commit(part))
 
 

@@ -9,7 +9,7 @@ from .divergence import Positions, joined
 from .texts import Text, TextError
 
 if TYPE_CHECKING:
-    from engine import Engine
+    from engine import Engine, Message
 
 WINDOW = 256
 """Most tokens that are scored at once, each of them with those of its window before it."""
@@ -39,9 +39,12 @@ async def windows(texts: Iterable[Text], engine: Engine, other: Engine) -> list[
     found: list[Window] = []
     for text in texts:
         for piece in text.pieces:
-            ids = await engine.tokenize(piece)
-            if isinstance(piece, str):  # templates may differ
-                _check_same_vocabulary(engine, other, ids, await other.tokenize(piece))
+            prompt: str | tuple[Message, ...] = piece
+            if not isinstance(piece, str) and not engine.info.has_chat_template:
+                prompt = "\n\n".join(message.content for message in piece)
+            ids = await engine.tokenize(prompt)
+            if isinstance(prompt, str):  # templates may differ
+                _check_same_vocabulary(engine, other, ids, await other.tokenize(prompt))
             found += [Window(text.name, ids[start : start + size]) for start in range(0, len(ids), size)]
     if max((len(window.ids) for window in found), default=0) < 2:
         raise TextError("the text has fewer than two tokens: there is nothing to predict")

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
+from converted import write_gguf
+from engine import AsyncEngine, EngineConfig, SamplingParams
 from engine.loading.checkpoint import open_checkpoint
 from engine.types import EngineError
 from sessions import Session, alone
-from tiny_models import make
+from tiny_models import make, write_tokenizer
 
-TEXT = list(range(60))
+TEXT = list(range(20, 80))  # none of them is an image, padding, or an end
 
 
 def as_saved(name: str) -> str:
@@ -69,6 +72,17 @@ def test_every_layout_of_names_is_the_same_model(tmp_path: Path) -> None:
         assert note.startswith(f"only the text part of {layout.__name__} is used; left out: ")
         assert "vision_tower" in note
         assert "multi_modal_projector" in note
+
+
+async def test_the_engine_says_what_is_left_out_and_answers_as_the_library(tmp_path: Path) -> None:
+    model = make("mistral3-ministral3", tmp_path)
+    write_tokenizer(tmp_path)
+    settings = {"device": "cpu", "backend": "reference", "dtype": "float32", "kv_dtype": "float32"}
+    async with AsyncEngine(EngineConfig(model=tmp_path, context_length=256, **settings)) as engine:
+        assert any("left out: multi_modal_projector, vision_tower" in note for note in engine.info.notes)
+        reply = await engine.generate(TEXT, SamplingParams(temperature=0, max_tokens=16)).result()
+    expected = model.generate(torch.tensor([TEXT]), max_new_tokens=16, do_sample=False)
+    assert list(reply.token_ids) == expected[0, len(TEXT) :].tolist()
 
 
 def test_a_model_of_text_has_no_note_and_no_other_parts(tmp_path: Path) -> None:
@@ -126,6 +140,16 @@ def test_end_tokens_of_the_text_part_end_a_turn(tmp_path: Path) -> None:
     text = json.loads((tmp_path / "config.json").read_text())["text_config"]
     edit(tmp_path, text_config={**text, "eos_token_id": [7, 9]}, eos_token_id=8)
     assert open_checkpoint(tmp_path).generation.eos_ids[-3:] == (8, 7, 9)
+
+
+def test_the_file_with_the_other_part_is_passed_over_beside_a_model(tmp_path: Path) -> None:
+    model = make("gemma3-multimodal", tmp_path / "folder")
+    (tmp_path / "files").mkdir()
+    file = write_gguf(tmp_path / "files" / "model.gguf", model, "gemma3")
+    (tmp_path / "files" / "mmproj-model-f16.gguf").write_bytes(b"GGUF")
+    assert open_checkpoint(tmp_path / "files").path == file
+    file.unlink()
+    assert "mmproj-model-f16.gguf" in refuse(tmp_path / "files"), "alone it is the model that was meant"
 
 
 def test_what_is_not_supported_is_refused_by_name(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from engine import AsyncEngine, EngineConfig, EngineError, Message, SamplingParams
 from engine.model import load_model
 from engine.named_templates import MAX_TEMPLATE, named_template, read_template, template_names
-from engine.tokenization import DEFAULT_TEMPLATE, render_chat
+from engine.tokenization import DEFAULT_TEMPLATE, foreign_marks, load_tokenizer, render_chat
 from engine.tokenization.vocabulary import BYTE_ALPHABET
 
 SYSTEM, USER, ANSWER, AGAIN = "Be brief.", "Hi", "Hello", "Bye"
@@ -191,6 +191,7 @@ async def test_a_template_that_was_given_is_the_models(bare: Path, tmp_path: Pat
         config = EngineConfig(model=bare, template=template, kv_blocks=4, backend="reference")
         async with AsyncEngine(config, chat=True) as engine:
             assert engine.info.has_chat_template
+            assert engine.info.notes == ()
             ids = await engine.tokenize([Message("user", "Hi")])
             assert bytes(ids).decode() == expected
             assert await engine.tokenize("Hi") == [*b"Hi"]  # raw text goes without
@@ -206,3 +207,20 @@ async def test_raw_text_needs_no_template(bare: Path) -> None:
             error = (await stream.result()).error
     assert error is not None
     assert error.code == "template"
+
+
+async def test_markers_that_the_model_has_no_token_for_are_noted(bare: Path, default_model: Path) -> None:
+    config = EngineConfig(model=bare, template="gemma", kv_blocks=4, backend="reference")
+    async with AsyncEngine(config) as engine:
+        assert engine.info.notes == (
+            "the chat template writes <end_of_turn>, <start_of_turn>, which the model has no token for: "
+            "they are words to it",
+        )
+    tokenizer = load_tokenizer(default_model)
+    assert foreign_marks(tokenizer, named_template("chatml")) == []
+    assert foreign_marks(tokenizer, "{{ '<|' + role + '|>' + '<b>' }}<|im_start|>") == []
+    assert foreign_marks(tokenizer, named_template("deepseek")) == [
+        "<｜Assistant｜>",
+        "<｜User｜>",
+        "<｜end▁of▁sentence｜>",
+    ]

@@ -39,6 +39,7 @@ class FakeHub(ThreadingHTTPServer):
     def __init__(self, storage: FakeHub | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.repositories: dict[str, Repository] = {}
+        self.canonical: dict[str, str] = {}
         self.token: str | None = None
         self.asked: list[tuple[str, str | None, str | None]] = []
         self.faults: list[Callable[[Any], None]] = []
@@ -124,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         if commit is None:
             self.reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif api:
-            self.reply(200, json.dumps(_listing(repo, found, commit)).encode())
+            self.reply(200, json.dumps(_listing(hub.canonical.get(repo, repo), found, commit)).encode())
         else:
             self._file(found, "/".join(words[4:]), known)
 

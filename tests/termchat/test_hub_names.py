@@ -148,6 +148,13 @@ def test_all_parts_or_none() -> None:
         chosen(listing(*parts[1:]), f"hf:o/r:{parts[1]}")
 
 
+def test_a_listing_that_is_made_to_keep_one_busy() -> None:
+    parts = [f"m{i}-Q4_0-00001-of-99999.gguf" for i in range(4000)]
+    assert variants(listing(*parts)) == []
+    with pytest.raises(ChoiceError, match="has no file"):
+        chosen(listing(*(f"{'x' * 400}{i}.gguf" for i in range(1000))), f"hf:o/r:{'x' * 400}.gguf")
+
+
 def test_what_is_ambiguous_is_listed() -> None:
     two = listing("a-Q4_0.gguf", "b-Q4_0.gguf", "a-Q8_0.gguf")
     with pytest.raises(ChoiceError, match=r"several models in q4_0; name a file: a-Q4_0\.gguf, b-Q4_0\.gguf"):
@@ -170,6 +177,9 @@ def test_safetensors_only_where_there_is_no_gguf_or_it_is_asked_for() -> None:
     assert sorted(chosen(listing(*folder, "m-Q8_0.gguf"), "hf:o/r:safetensors")) == sorted(folder)
     with pytest.raises(ChoiceError, match=r"config\.json or a part is missing"):
         chosen(listing(*folder[:-1]))
+    empty = HubFile("added_tokens.json", 0)
+    with_empty = listing(*folder)._replace(files=(*listing(*folder).files, empty))
+    assert sorted(chosen(with_empty)) == sorted(folder)
     with pytest.raises(ChoiceError, match="pickles only"):
         chosen(listing("pytorch_model.bin"))
     with pytest.raises(ChoiceError, match="holds no model in safetensors; it has Q8_0"):

@@ -94,7 +94,9 @@ class Stub:
     def __init__(
         self, name: str, vocabulary: int = 300, context: int = 8192, begin: int | None = None
     ) -> None:
-        self.info = SimpleNamespace(name=name, vocabulary=vocabulary, context_length=context)
+        self.info = SimpleNamespace(
+            name=name, vocabulary=vocabulary, context_length=context, has_chat_template=False
+        )
         self._begin = [] if begin is None else [begin]
         self.scored: list[int] = []
 
@@ -119,6 +121,14 @@ async def test_windows_are_bounded_by_context_and_by_the_size_of_the_tables(tmp_
     parts = await measure(found, one, two, told.append)
     assert parts["t"].summary().tokens == 1200 == sum(one.scored)
     assert told == [0, 1, 2, 3, 4]
+
+
+async def test_a_model_without_a_template_reads_a_chat_as_plain_text():
+    chat = bundled()[-1]
+    (messages,) = chat.pieces
+    found = await windows([chat], Stub("a"), Stub("b"))
+    said = "\n\n".join(message.content for message in messages)
+    assert [id for window in found for id in window.ids] == [ord(c) % 300 for c in said]
 
 
 async def test_models_of_other_vocabularies_and_texts_of_one_token_are_refused(tmp_path: Path):

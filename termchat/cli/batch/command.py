@@ -18,6 +18,7 @@ from ..options import (
     raw_option,
     sampling_options,
     system_option,
+    template_option,
 )
 
 
@@ -42,6 +43,7 @@ from ..options import (
 @model_options
 @system_option
 @raw_option
+@template_option
 @sampling_options
 @engine_options
 @click.pass_obj
@@ -67,6 +69,6 @@ def batch(console: Console, /, **values: Any) -> int:
         system=values["system"] or "",
         raw=values["raw"],
         sampling=given(values, SAMPLING_OPTIONS),
-        engine=given(values, ENGINE_OPTIONS),
+        engine=given(values, (*ENGINE_OPTIONS, "template")),
     )
     return run_batch(console, request)

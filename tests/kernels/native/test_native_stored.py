@@ -8,7 +8,7 @@ import pytest
 from kernels.native.library import STORED_NUMBERS
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.stored import canonical
-from kernels.weights import BLOCKS, FORMATS, Packed, Stored, blocks_of_rows, dequantize
+from kernels.weights import BLOCKS, FORMATS, MADE, Packed, Stored, blocks_of_rows, dequantize
 from stored_blocks import FLOATS, put, random_blocks
 
 PACKED = sorted(type for type, block in BLOCKS.items() if FORMATS[block.format].packed)
@@ -169,3 +169,43 @@ def test_parts_of_different_types_form_one_matrix(native, helpers):
     expected = values_and_products(QuantizedBackend(), helpers, *parts)
     for got, want in zip(values_and_products(native(), helpers, *parts), expected, strict=True):
         assert helpers.same_bits(got, want)
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+@pytest.mark.parametrize("type", sorted(STORED_NUMBERS))
+def test_the_largest_integers_do_not_saturate(native, isas, helpers, type, planes):
+    """Codes and scales of all ones or none, against rows of the largest magnitude and both signs."""
+    rng = np.random.default_rng(30)
+    data = random_blocks(rng, type, 16, COLUMNS).data.reshape(16, -1, BLOCKS[type].nbytes)
+    data[:] = rng.choice(np.array([0, 255], np.uint8), data.shape)
+    data[0], data[1] = 0, 255
+    for at in FLOATS.get(type, ()):
+        put(data, at, np.ones(data.shape[:2]))
+    if type == "MXFP4":
+        data[..., 0] = 128
+    stored = Stored(type, (16, COLUMNS), data.reshape(16, -1), "tensor 'w'")
+    x = rng.choice(np.array([-1, 1], np.float32), (9, COLUMNS))
+    x[0], x[1] = -1, 1
+
+    def make(backend):
+        matrix = backend.place_matrix(stored)
+        return lambda ops, value, _: ops.linear(value, matrix, planes=planes)
+
+    twin = QuantizedBackend()
+    expected = helpers.compute(twin, x, make(twin))
+    exact = x.astype(np.float64) @ dequantize(canonical(stored)).astype(np.float64).T
+    assert np.allclose(expected, exact, rtol=1e-4, atol=1e-3 * np.abs(exact).max())
+    for isa in isas:
+        backend = native(isa)
+        assert helpers.same_bits(helpers.compute(backend, x, make(backend)), expected), isa
+
+
+@pytest.mark.parametrize("form", MADE)
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_arrays_with_scales_that_are_not_finite_are_refused(native, helpers, form, number):
+    weight = helpers.packed(np.random.default_rng(31), form, 24, 128)
+    weight.scales[9, 1] = number
+    backend = native()
+    backend.place_matrix(weight)
+    with pytest.raises(ValueError, match="row 9 holds a value that is not finite"):
+        backend.fill()

@@ -101,10 +101,11 @@ def scripted(
         step_seconds: float = 0.0,
         context: int = 8192,
         blocks: int | None = None,
+        template: str | None = None,
     ) -> list[list[int]]:
         ids = [tokenizer.encode(reply) if isinstance(reply, str) else list(reply) for reply in replies]
         model = ScriptedModel(ids, default_model, context_length=context, step_seconds=step_seconds)
-        config = EngineConfig(model=model, kv_blocks=blocks)
+        config = EngineConfig(model=model, kv_blocks=blocks, template=template)
         monkeypatch.setattr("termchat.cli.serving.engine_config", lambda *_: config)
         return ids
 

@@ -93,6 +93,7 @@ def test_options_become_fields(termchat, requests):
             "cpu",
         ],
         *["--threads", "2", "--context-length", "100", "--kv-memory", "1.5MiB", "--kv-dtype", "f16"],
+        *["--template", "chatml"],
         "Hi",
     )
     assert outcome.code == 0, outcome.err
@@ -116,6 +117,7 @@ def test_options_become_fields(termchat, requests):
         "context_length": 100,
         "kv_memory": 1536 * 1024,
         "kv_dtype": "float16",
+        "template": "chatml",
     }
     assert requests == [
         Request(
@@ -149,10 +151,13 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["-c", "--no-save", "Hi"], "-c and --no-save exclude each other"),
         (["--cid", "x", "-c", "Hi"], "exclude each other"),
         (["--raw", "-s", "x", "Hi"], "--raw and --system exclude each other"),
+        (["--raw", "--template", "chatml", "Hi"], "--raw and --template exclude each other"),
+        (["batch", "x", "--raw", "--template", "chatml"], "--raw and --template exclude each other"),
+        (["plan", "--template", "chatml"], "No such option"),
         (["--kv-memory", "much", "Hi"], "is no size"),
         (["models", "nonsense"], "No such command"),
         (["batch"], "Missing argument 'IN.jsonl' (termchat batch --help lists everything)"),
-        (["models"], "models needs a command: list, pull, show, rm, verify (termchat models --help"),
+        (["models"], "models needs a command: list, pull, show, add, rm, verify (termchat models --help"),
         (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
         (["models", "x" * 5000], "No such command"),

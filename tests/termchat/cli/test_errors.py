@@ -74,10 +74,14 @@ class Situation:
 
 
 def other_vocabulary(s):
-    s.scripted("x")  # for both
     ids = iter([[1, 2, 3], [1, 4, 3]])
     s.patch("engine.client.AsyncEngine.tokenize", coroutine(lambda *_: next(ids)))
     return s.quality(s.file("t", b"abc"))
+
+
+def both_too_large(s):
+    s.patch("kernels.backends.free_memory", lambda: 500 << 20)  # of which 540 MB as floats are more
+    return s.quality(s.file("t", b"some text"))
 
 
 def coroutine(function):
@@ -522,7 +526,12 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
-    ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
+    (
+        "out_of_memory",
+        "both models are loaded at once and take {n} and {m}, but only {free} are free; "
+        "--against a smaller file takes less",
+    ): both_too_large,
+    ("template", "{model}: {problem} (--template gives it one, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",
@@ -692,6 +701,9 @@ NOTE_PRODUCERS = {
     ),
     "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,
+    "the chat template writes {marks}, which the model has no token for: they are words to it": (
+        lambda s: (s.scripted("x", template="llama3"), s.termchat("--template", "llama3", "Hi"))[1]
+    ),
     "reading standard input": idle_pipe,
     "waiting: another termchat is still answering in the conversation '{id}'": lambda s: answered_elsewhere(
         s, "--patient"

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -420,3 +421,59 @@ def test_the_shell_completes_names_of_every_kind(hub, home, stranger):
     assert names == ["ollama:smol:latest"]
     assert "qwen3-8b" in [item.value for item in complete_model(None, None, "qwen3")]
     assert [item.type for item in complete_model(None, None, "./x")] == ["file"]
+
+
+def test_a_repository_is_called_as_its_owner_writes_it(termchat, hub, home):
+    hub.add("Own/Repo", {"m-Q4_0.gguf": data(1)})
+    hub.repositories["own/repo"] = hub.repositories["Own/Repo"]
+    hub.canonical["own/repo"] = "Own/Repo"
+    assert termchat("models", "pull", "hf:own/repo", "-y").code == 0
+    assert folder(home, "Own/Repo", "Q4_0").exists()
+    shown = termchat("models", "show", "hf:own/repo:q4_0", "--json")
+    assert json.loads(shown.out)["name"] == "hf:Own/Repo:Q4_0"
+
+
+def test_what_does_not_fit_the_disk_is_refused_before_it_comes(termchat, hub, monkeypatch):
+    hub.add("o/r", {f"m-Q8_0-{i:05}-of-00002.gguf": data(i, 300_000) for i in (1, 2)})
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=400_000))
+    full = termchat("models", "pull", "hf:o/r", "-y")
+    assert full.code == 1
+    assert "600.0 kB are needed, 400.0 kB are free" in full.err
+    assert hub.storage.asked == []
+
+
+def test_notes_that_are_broken_or_copied_are_no_models(termchat, hub, home):
+    hub.add("o/r", {"m-Q4_0.gguf": data(1)})
+    assert termchat("models", "pull", "hf:o/r", "-y").code == 0
+    here = folder(home, "o/r", "Q4_0")
+    good = (here / ".model.json").read_text()
+    copied = folder(home, "o/r", "Q5_0")
+    copied.mkdir()
+    (copied / ".model.json").write_text(good)
+    broken = ["", "[]", "3", "[" * 100_000, "{}", good.replace("hf:o/r:Q4_0", "hf:../.."),
+              good.replace("hf:o/r:Q4_0", "smollm2-135m"), good.replace("m-Q4_0.gguf", "../../x.gguf"),
+              good.replace('"files"', '"fils"'), good.replace("o/r", "o/s")]  # fmt: skip
+    for text in broken:
+        (here / ".model.json").write_text(text)
+        listed = termchat("models", "list", "--json")
+        assert listed.code == 0, text
+        assert not [row for row in json.loads(listed.out) if row["name"].startswith("hf:")], text
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("arguments", [("models", "pull", "hf:o/r"), ("-m", "hf:o/r", "Hi")])
+def test_on_a_terminal_size_and_licence_are_shown_and_asked_about(
+    termchat, hub, monkeypatch, arguments, answer
+):
+    hub.add("o/r", {"m-Q4_0.gguf": data(1)}, licence="llama3.2")
+    asked: list[str] = []
+    monkeypatch.setattr("termchat.cli.console.Console.stdin_kind", "terminal")
+    always = property(lambda _: True, lambda *_: None)
+    monkeypatch.setattr("termchat.cli.output.Messages.is_terminal", always, raising=False)
+    monkeypatch.setattr("termchat.cli.console.Console.ask", lambda _, text: asked.append(text) or answer)
+    outcome = termchat(*arguments)
+    assert len(asked) == 1
+    assert "the model hf:o/r:Q4_0 (5.0 kB, llama3.2)" in asked[0]
+    assert bool(hub.storage.asked) == answer
+    assert outcome.code == (3 if not answer else 0 if "pull" in arguments else 1)  # it is no GGUF file

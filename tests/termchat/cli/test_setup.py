@@ -53,7 +53,6 @@ def test_every_engine_option_reaches_the_engine():
         "backend": "reference",
         "device": "cpu",
         "threads": 1,
-        "template": "chatml",
         "context_length": 99,
         "kv_memory": 12345,
     }
@@ -63,6 +62,17 @@ def test_every_engine_option_reaches_the_engine():
     assert found.model == Path("m.gguf")
     default = engine_config(model(), config(), {})
     assert all(getattr(default, name) != value for name, value in flags.items())
+
+
+def test_the_template_of_the_flags_of_the_settings_and_of_the_registry():
+    def template(flags, user, registry):
+        entry = ModelEntry("m", (), template=registry)
+        return engine_config(ResolvedModel("m", Path("m.gguf"), entry), config(engine=user), flags).template
+
+    assert template({}, {}, None) is None
+    assert template({}, {}, "gemma") == "gemma"
+    assert template({}, {"template": "phi3"}, "gemma") == "phi3"
+    assert template({"template": "chatml"}, {"template": "phi3"}, "gemma") == "chatml"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,9 @@ import re
 
 import pytest
 
+from engine.loading.generation import read_generation
+from engine.loading.gguf import GGUFFile, read_gguf
+from engine.tokenization import tokenizer_of
 from engine.tokenization.vocabulary import THOUGHTS, VISIBLE
 from termchat.store import Store
 from termchat.thinking import ThinkingSplitter, ThinkingStyle, split_thinking, thinking_style
@@ -235,3 +238,30 @@ class Templates:
 )
 def test_a_template_that_opens_the_thinking_part_is_noticed(start, ending, inside):
     assert asyncio.run(thinking_style(Templates(ending, start), {})).inside is inside
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--jsonl",)])
+def test_the_channels_of_a_reply(termchat, scripted, monkeypatch, default_model, form):
+    """gpt-oss: <|end|> ends the thinking and not the turn, which <|return|> does."""
+    metadata = read_gguf(default_model).metadata
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    tokens[3:9] = ["<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>", "<|message|>"]
+    file = GGUFFile(default_model, 3, metadata | {"tokenizer.ggml.tokens": tokens}, {})
+    harmony = tokenizer_of(file, read_generation(file))
+    ids = harmony.encode(f"{ANALYSIS}Let me see.<|end|>{NEXT}{FINAL}Yes, <b>.<|return|>and more")
+    scripted(ids)
+    monkeypatch.setattr("engine.testing.load_tokenizer", lambda path: harmony)
+    outcome = termchat(*form, "--no-save", "Hi")
+    assert outcome.code == 0
+    if not form:
+        assert outcome.out == "Yes, <b>.\n"
+        assert "Let me see." in outcome.err
+    else:
+        events = [json.loads(line) for line in outcome.out.splitlines()]
+        assert (events[-1]["text"], events[-1]["thinking"]) == ("Yes, <b>.", "Let me see.")
+        assert events[-1]["finish_reason"] == "stop"
+        assert events[-1]["usage"]["completion_tokens"] == ids.index(4) + 1
+        assert "".join(event["text"] for event in events if event.get("event") == "delta") in (
+            "",
+            "Yes, <b>.",
+        )

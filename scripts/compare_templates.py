@@ -1,6 +1,6 @@
 """Chat templates rendered here and by transformers, over conversations and what templates may be told.
 
-    python scripts/templates.py FOLDER|FILE.jinja ...     # all files *.jinja of a folder
+    python scripts/compare_templates.py FOLDER|FILE.jinja ...     # all files *.jinja of a folder
 
 Prints a line for every template that is not the same throughout, and the counts; exits with 1 if a text
 differs, or if a template fails here that transformers renders. Where a template refuses a conversation
