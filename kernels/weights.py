@@ -47,7 +47,7 @@ SCALES = {
     "s6": ScaleKind(6, -32, 256),
     "s8": ScaleKind(8, -128, 256),
 }
-"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP MX
+"""e8m0: 2^(number - 128); ue4m3: four bits of exponent, three of fraction, no sign; both half of what OCP
 says, as tables hold doubled values. k and s: integers, those that are multiplied with a float16."""
 
 TABLES = {

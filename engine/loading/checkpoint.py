@@ -27,7 +27,7 @@ class Checkpoint(NamedTuple):
     """An opened model. Nothing but headers has been read; the files stay mapped while `tensors` lives.
 
     source: the files, for whoever else needs something of them; they are not opened again. generation: what
-    they say about generating. notes: sentences about what of them is not used.
+    they say about generating. notes: sentences about what of them is not used, or not as it is.
     """
 
     source: Folder | GGUFFile
@@ -105,7 +105,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
     if not left_out:
         return checkpoint
     note = f"only the text part of {checkpoint.name} is used; left out: {', '.join(left_out)}"
-    return checkpoint._replace(notes=(note,))
+    return checkpoint._replace(notes=(*checkpoint.notes, note))
 
 
 def _bound(
@@ -116,7 +116,7 @@ def _bound(
     quantization: Quantization,
 ) -> Checkpoint:
     tensors = CheckpointTensors(source.path, quantization, bind(source.path, declared, stored, naming))
-    return Checkpoint(source, declared.spec, tensors, read_generation(source))
+    return Checkpoint(source, declared.spec, tensors, read_generation(source), tensors.notes())
 
 
 def only_gguf(folder: Folder, others: str) -> Path:

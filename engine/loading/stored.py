@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
-from kernels.stored import mapping_of, plain_view, quantized, read_rows, release, view
+from kernels.stored import QUANTIZED_ANEW, mapping_of, plain_view, quantized, read_rows, release, view
 from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
 
 from ..models.family import TensorSpec
@@ -36,6 +36,8 @@ class StoredTensor(NamedTuple):
     @property
     def label(self) -> str:
         """What people call its type."""
+        if self.type in QUANTIZED_ANEW:
+            return f"{self.type} as int8"
         return self.type if FORMATS[self.format].packed else self.type.lower()
 
     @property

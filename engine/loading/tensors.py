@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels.stored import QUANTIZED_ANEW
 from kernels.weights import BLOCKS, FORMATS, Plain, Weight
 
 from ..config import Quantization
@@ -119,6 +120,25 @@ class CheckpointTensors(NamedTuple):
                 word = tensor.label if format == tensor.format else asked.get(format, format)
                 sizes[word] += math.prod(spec.shape)
         return sizes.most_common(1)[0][0]
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about types that have no format of their own, and take more memory than the file."""
+        larger = [
+            (tensor, FORMATS[tensor.format])
+            for spec, tensor in self.bound.values()
+            if isinstance(tensor, StoredTensor)
+            and tensor.type in QUANTIZED_ANEW
+            and planned_format(spec, tensor, self.quantization) == tensor.format
+        ]
+        if not larger:
+            return ()
+        types = ", ".join(sorted({tensor.type for tensor, _ in larger}))
+        file = sum(tensor.nbytes for tensor, _ in larger)
+        here = sum(form.nbytes(tensor.shape) for tensor, form in larger)
+        return (
+            f"what the file holds as {types} is computed with 8 bits a weight, "
+            f"{here / 1e6:.0f} MB instead of {file / 1e6:.0f}",
+        )
 
 
 def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: Naming) -> Bound:

@@ -29,9 +29,6 @@ def models() -> None:
     """List, download, show, add, check, quantize and remove models."""
 
 
-models.add_command(quantize_model)
-
-
 def load_registry(console: Console) -> Registry:
     """The known models; what is wrong in their files is said on standard error."""
     from ..paths import Paths
@@ -263,3 +260,6 @@ def _mend(registry: Registry, name: str, path: Path) -> str:
         if name in registry.entries:
             return "it is your own file: replace it, or correct models.toml"
     return "it is another program's: have that bring it again"
+
+
+models.add_command(quantize_model)

@@ -20,7 +20,8 @@ import safetensors.numpy
 from engine.config import EngineConfig, KVDtype, Quantization
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.loading.gguf import read_gguf
-from engine.loading.tensors import ASKED
+from engine.loading.stored import StoredTensor
+from engine.loading.tensors import ASKED, CheckpointTensors
 from engine.model import load_model
 from engine.models.families import llama
 from engine.models.family import tensor_specs
@@ -29,6 +30,7 @@ from engine.quantization import dequantize, quantize
 from engine.types import EngineError
 from kernels.interface import CACHE_FORMATS
 from kernels.weights import FORMATS, Packed, Plain, Weight
+from stored_blocks import random_blocks
 
 SPEC = ModelSpec(
     architecture="llama",
@@ -279,6 +281,18 @@ def test_labels(tmp_path: Path) -> None:
     for (type, quantization), label in labels.items():
         file = write_gguf(tmp_path / f"{type}.gguf", type)
         assert open_checkpoint(file, quantization).tensors.label() == label  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("type", "label"), [("IQ2_S", "IQ2_S as int8"), ("Q2_K", "Q2_K")])
+def test_a_type_that_takes_more_memory_than_the_file_is_said(type: str, label: str) -> None:
+    spec = next(spec for spec in tensor_specs(llama.FAMILY, SPEC, "gguf") if spec.name == "0.q")
+    blocks = random_blocks(np.random.default_rng(8), type, 2000, 1024)
+    tensor = StoredTensor("blk.0.attn_q.weight", blocks.shape, type, blocks.data.reshape(-1))
+    tensors = CheckpointTensors(Path("m.gguf"), "auto", {"0.q": (spec, tensor)})
+    assert tensors.label() == label
+    sentence = f"what the file holds as {type} is computed with 8 bits a weight, 2 MB instead of 1"
+    assert tensors.notes() == ((sentence,) if type == "IQ2_S" else ())
+    assert tensors._replace(quantization="int4").notes() == ()
 
 
 def test_weights_that_can_not_be_held_name_file_and_tensor(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_loading_tells_how_far_it_is_and_can_be_ended(folder):
             raise EndedError
 
     with pytest.raises(EndedError):
-        load_model(EngineConfig(model=folder, quantization="int4", backend="native"), watch)
+        load_model(EngineConfig(model=folder, quantization="int4", backend="native"), watch=watch)
     assert len(shares) == 9
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] < 1
