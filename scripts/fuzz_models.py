@@ -221,7 +221,7 @@ PATTERNS += [b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x7f", b"\xff\x7b"]
 
 
 def mutate_tensors(rng: random.Random, data: bytes) -> bytes:
-    """A safetensors file with a few of its tensors renamed, left out, doubled, of another type, shape or other
+    """A safetensors file with some of its tensors renamed, left out, doubled, of another type, shape or other
     values; what its header says of their places is right.
     """
     size = int.from_bytes(data[:8], "little")
