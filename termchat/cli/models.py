@@ -29,9 +29,6 @@ def models() -> None:
     """List, download, show, add, check, quantize and remove models."""
 
 
-models.add_command(quantize_model)
-
-
 def load_registry(console: Console) -> Registry:
     """The known models; what is wrong in their files is said on standard error."""
     from ..paths import Paths
@@ -254,6 +251,9 @@ def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> in
     else:
         console.output.write("no model is on this machine\n")
     return FAILED if any(row["state"] == "damaged" for row in found) else OK
+
+
+models.add_command(quantize_model)
 
 
 def _mend(registry: Registry, name: str, path: Path) -> str:
