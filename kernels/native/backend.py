@@ -141,17 +141,20 @@ class NativeBackend:
     def fill(self, spare: int = 0) -> None:
         """Repack all matrices that wait for it: one call, so that other threads run meanwhile.
 
-        spare: CPUs that are left to them. ValueError, naming the part: its values can't be held.
+        spare: CPUs that are left to them. ValueError, naming the part: its values can't be held. MemoryError:
+        they go on waiting.
         """
-        waiting, threads = [*self._pending], max(1, self.threads - spare)
-        self._pending.clear()
-        self._pending_bytes = 0
+        waiting, threads, held = [*self._pending], max(1, self.threads - spare), True
         try:
             self._message.call("the weights can't be repacked", load().native_fill, self.address, threads)
         except ValueError:
+            held = False
+        self._pending.clear()
+        self._pending_bytes = 0
+        if not held:
             for weight in waiting:
                 check_finite(weight)
-            raise AssertionError("the library refused weights in which nothing is wrong") from None
+            raise AssertionError("the library refused weights in which nothing is wrong")
 
     def place_vector(self, values: Float32) -> Float32:
         """The values, contiguous; whoever records with them keeps them alive."""

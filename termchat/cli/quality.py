@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..settings import ENGINE
-from ..units import size
+from ..units import number, size
 from .console import Console
 from .errors import OK, CliError, engine_failure
 from .options import (
@@ -173,7 +173,7 @@ def _row(text: str, found: Divergence) -> list[str]:
     return [
         text,
         f"{found.tokens}",
-        *(f"{value:.5f}" for value in (found.kl_mean, found.kl_p99, found.kl_max)),
+        *(number(value, 5) for value in (found.kl_mean, found.kl_p99, found.kl_max)),
         f"{found.same_best:.1%}",
-        *("" if value is None else f"{value:.3f}" for value in perplexities),
+        *(number(value, 3) for value in perplexities),
     ]

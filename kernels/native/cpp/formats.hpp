@@ -185,9 +185,9 @@ struct PackedTile {
         const uint8_t* p = scales(which);
         int at = run * kLanes + lane;
         if constexpr (Kind == Scales::f16) {
-            return float_of_half(((const uint16_t*)p)[at]);
+            return float_of_half(number_at<uint16_t>(p, at));
         } else if constexpr (Kind == Scales::f32) {
-            return ((const float*)p)[at];
+            return number_at<float>(p, at);
         } else if constexpr (Kind == Scales::e8m0) {
             return float_of_e8m0(p[at]);
         } else if constexpr (Kind == Scales::ue4m3) {
@@ -197,7 +197,7 @@ struct PackedTile {
             if constexpr (kKind.bits < 8) number = p[run / 2 * kLanes + lane] >> run % 2 * 4 & 15;
             if constexpr (kKind.bits == 6)
                 number |= (p[kRuns * kLanes / 2 + run / 4 * kLanes + lane] >> run % 4 * 2 & 3) << 4;
-            return float_of_half(halves(which)[lane]) * (float)(number + kKind.low);
+            return float_of_half(number_at<uint16_t>(numbers + which * kHalfBytes, lane)) * (float)(number + kKind.low);
         }
     }
 
@@ -225,6 +225,12 @@ struct PackedTile {
     void set_packed(int group, int lane, const uint8_t* bytes) { put_units<kLowBits>(codes[group] + 4 * lane, bytes); }
 
 private:
+    template <class Number>
+    static Number number_at(const uint8_t* p, int index) {
+        Number number;
+        memcpy(&number, p + (size_t)index * sizeof number, sizeof number);
+        return number;
+    }
     template <int B>
     static int field(const uint8_t* plane, int number) {
         return plane[number % (64 * B)] >> number / (64 * B) * B & ((1 << B) - 1);

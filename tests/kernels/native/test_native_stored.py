@@ -8,7 +8,7 @@ import pytest
 from kernels.native.library import STORED_NUMBERS
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.stored import canonical
-from kernels.weights import BLOCKS, FORMATS, MADE, Packed, Stored, blocks_of_rows, dequantize
+from kernels.weights import ARRAYS, BLOCKS, FORMATS, Packed, Stored, blocks_of_rows, dequantize
 from stored_blocks import FLOATS, put, random_blocks
 
 PACKED = sorted(type for type, block in BLOCKS.items() if FORMATS[block.format].packed)
@@ -200,7 +200,7 @@ def test_the_largest_integers_do_not_saturate(native, isas, helpers, type, plane
         assert helpers.same_bits(helpers.compute(backend, x, make(backend)), expected), isa
 
 
-@pytest.mark.parametrize("form", MADE)
+@pytest.mark.parametrize("form", ARRAYS)
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_arrays_with_scales_that_are_not_finite_are_refused(native, helpers, form, number):
     weight = helpers.packed(np.random.default_rng(31), form, 24, 128)

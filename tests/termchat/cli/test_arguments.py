@@ -157,10 +157,7 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["--kv-memory", "much", "Hi"], "is no size"),
         (["models", "nonsense"], "No such command"),
         (["batch"], "Missing argument 'IN.jsonl' (termchat batch --help lists everything)"),
-        (
-            ["models"],
-            "models needs a command: list, pull, show, add, rm, verify, quantize (termchat models --help",
-        ),
+        (["models"], "models needs a command: list, pull, show, add, rm, verify, quantize (termchat models"),
         (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
         (["models", "x" * 5000], "No such command"),

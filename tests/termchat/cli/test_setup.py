@@ -54,6 +54,7 @@ def test_every_engine_option_reaches_the_engine():
         "device": "cpu",
         "threads": 1,
         "context_length": 99,
+        "kv_dtype": "int8",
         "kv_memory": 12345,
     }
     assert set(flags) == set(ENGINE_OPTIONS)
