@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import units
-from ..elsewhere import PROGRAMS
 
 if TYPE_CHECKING:
     from ..elsewhere.found import Found
     from ..registry import Registry
-    from ..resolved_model import ModelStatus
+    from ..resolved_model import ModelStatus, ResolvedModel
 
 OWN = "termchat"
 LONGEST_REASON = 100
@@ -137,16 +136,10 @@ def _unknown(thoroughly: bool) -> dict[str, Any]:
 
 def shown(registry: Registry, name: str) -> dict[str, Any]:
     """All that is known of a model, of whatever kind its name is. UnknownModelError."""
-    if name in registry.entries or name.partition(":")[0] not in ("hf", *PROGRAMS):
-        status = registry.show(name)
-    else:
-        found = _elsewhere(registry, name)
-        if found is not None:
-            return of_found(found, thoroughly=True)
-        status = registry.show(name)
-    facts = status.as_dict()
-    told = declared(status.path, thoroughly=True)
-    return _over(facts, told)
+    if (model := registry.of_another(name)) is not None:
+        return of_found(_found(model), thoroughly=True)
+    status = registry.show(name)
+    return _over(status.as_dict(), declared(status.path, thoroughly=True))
 
 
 def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
@@ -156,21 +149,13 @@ def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     return {**facts, **told, "context_length": context, "licence": licence, "from": OWN}
 
 
-def _elsewhere(registry: Registry, name: str) -> Found | None:
-    """Another program's model; None if it is in our own folder, or nowhere."""
-    from ..elsewhere.found import Found
-    from ..registry_errors import NotDownloadedError
-
-    try:
-        model = registry.resolve(name)
-    except NotDownloadedError:
-        return None
-    if model.entry is not None:
-        return None
+def _found(model: ResolvedModel) -> Found:
+    """What its program has noted of another program's model."""
     from ..elsewhere.everywhere import everywhere
+    from ..elsewhere.found import Found
 
-    found = next((each for each in everywhere() if each.name == model.name), None)
-    return found or Found(model.name, "", model.path)
+    known = next((each for each in everywhere() if each.name == model.name), None)
+    return known or Found(model.name, "", model.path)
 
 
 def columns(facts: Mapping[str, Any]) -> list[str]:
