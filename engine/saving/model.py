@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -109,9 +110,9 @@ class _Counting:
 def _check_room(target: Path, nbytes: int) -> None:
     free = shutil.disk_usage(target.parent).free
     if nbytes > free:
-        raise EngineError(
-            "invalid_request",
-            f"{target}: some {nbytes / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free on its disk",
+        raise OSError(
+            errno.ENOSPC,
+            f"some {nbytes / 1e6:,.0f} MB are needed and {free / 1e6:,.0f} MB are free on its disk",
         )
 
 
