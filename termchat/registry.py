@@ -137,7 +137,7 @@ class Registry:
 
             return ResolvedModel(model_name(path), path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
-            reason = f": {absent}" if absent else ""
+            reason = f": {absent}" if absent else _page_hint(name)
             raise UnknownModelError(f"there is no model file or folder {name}{reason}")
         from .elsewhere.everywhere import short_for
 
@@ -220,6 +220,14 @@ def hub_name(name: str) -> HubName:
         return HubName.parse(name)
     except HubNameError as error:
         raise UnknownModelError(str(error)) from error
+
+
+def _page_hint(name: str) -> str:
+    """What a name is called that looks like one of the Hub's pages, for the end of a sentence."""
+    from .hub.name import name_of_page
+
+    page = name_of_page(name)
+    return "" if page is None else f"; one of the Hugging Face Hub is {page}"
 
 
 def _one_of(name: str, found: list[Found]) -> ResolvedModel | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import units
-from ..elsewhere import PROGRAMS
 
 if TYPE_CHECKING:
     from ..elsewhere.found import Found
@@ -133,14 +132,11 @@ def _unknown(thoroughly: bool) -> dict[str, Any]:
 
 
 def shown(registry: Registry, name: str) -> dict[str, Any]:
-    """All that is known of a model, of whatever kind its name is. UnknownModelError."""
-    if name in registry.entries or name.partition(":")[0] not in ("hf", *PROGRAMS):
-        status = registry.show(name)
-    else:
-        found = _elsewhere(registry, name)
-        if found is not None:
-            return of_found(found, thoroughly=True)
-        status = registry.show(name)
+    """All that is known of a model, whatever --model takes. UnknownModelError."""
+    found = None if name in registry.entries else _elsewhere(registry, name)
+    if found is not None:
+        return of_found(found, thoroughly=True)
+    status = registry.show(name)
     facts = status.as_dict()
     told = declared(status.path, thoroughly=True)
     return _over(facts, told)
@@ -154,7 +150,7 @@ def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _elsewhere(registry: Registry, name: str) -> Found | None:
-    """Another program's model; None if it is in our own folder, or nowhere."""
+    """Another program's model, or a file of the user's; None if it is in our own folder, or not here."""
     from ..elsewhere.found import Found
     from ..registry_errors import NotDownloadedError
 
@@ -165,9 +161,13 @@ def _elsewhere(registry: Registry, name: str) -> Found | None:
     if model.entry is not None:
         return None
     from ..elsewhere.everywhere import everywhere
+    from ..files import size_of
 
-    found = next((each for each in everywhere() if each.name == model.name), None)
-    return found or Found(model.name, "", model.path)
+    found = (
+        next((each for each in everywhere() if each.name == model.name), None) if model.elsewhere else None
+    )
+    size = size_of(model.path) if os.path.isfile(model.path) else None
+    return found or Found(model.name, "", model.path, size)
 
 
 def columns(facts: Mapping[str, Any]) -> list[str]:
