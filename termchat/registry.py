@@ -137,24 +137,24 @@ class Registry:
 
             return ResolvedModel(model_name(path), path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
-            reason = f": {absent}" if absent else ""
+            reason = f": {absent}" if absent else _page_hint(name)
             raise UnknownModelError(f"there is no model file or folder {name}{reason}")
         from .elsewhere.everywhere import short_for
 
         return _one_of(name, short_for(name) if name else []) or self._unknown(name)
 
-    def of_another(self, name: str) -> ResolvedModel | None:
-        """Another program's model, by its name; None for one of ours, and for one that is nowhere.
+    def without_entry(self, name: str) -> ResolvedModel | None:
+        """Another program's model, or a file of the user's; None for one of ours, and what is not here.
 
         UnknownModelError.
         """
-        if name in self.entries or name.partition(":")[0] not in (PREFIX[:-1], *PROGRAMS):
+        if name in self.entries:
             return None
         try:
             model = self.resolve(name)
         except NotDownloadedError:
             return None
-        return model if model.elsewhere else None
+        return model if model.entry is None else None
 
     def _registered(self, entry: ModelEntry) -> ResolvedModel:
         path = self.path_of(entry)
@@ -233,6 +233,14 @@ def hub_name(name: str) -> HubName:
         return HubName.parse(name)
     except HubNameError as error:
         raise UnknownModelError(str(error)) from error
+
+
+def _page_hint(name: str) -> str:
+    """What a name is called that looks like one of the Hub's pages, for the end of a sentence."""
+    from .hub.name import name_of_page
+
+    page = name_of_page(name)
+    return "" if page is None else f"; one of the Hugging Face Hub is {page}"
 
 
 def _one_of(name: str, found: list[Found]) -> ResolvedModel | None:

@@ -51,7 +51,7 @@ def _kept_by(registry: Registry, entry: ModelEntry) -> str:
     """Why nothing of a model is removed."""
     own = next((source for source in entry.sources if isinstance(source, LocalSource)), None)
     if own is not None:
-        return f"it is your own file, {own.path}"
+        return f"it is your own file, {own.path}; its name stands in your models.toml"
     try:
         path = registry.resolve(entry.name).path
     except RegistryError:

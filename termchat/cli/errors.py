@@ -91,7 +91,7 @@ def engine_failure(error: EngineError, model: str, mend: str | None = None) -> C
     if error.code == "template":
         return CliError(
             error.code,
-            f"{model}: {error.message} (--template gives it one, --raw does without)",
+            f"{model}: {error.message} (--template gives it another, --raw does without)",
         )
     return CliError(error.code, f"{error.message}; {mend}" if mend is not None else error.message)
 

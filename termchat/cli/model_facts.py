@@ -135,8 +135,8 @@ def _unknown(thoroughly: bool) -> dict[str, Any]:
 
 
 def shown(registry: Registry, name: str) -> dict[str, Any]:
-    """All that is known of a model, of whatever kind its name is. UnknownModelError."""
-    if (model := registry.of_another(name)) is not None:
+    """All that is known of a model, whatever --model takes. UnknownModelError."""
+    if (model := registry.without_entry(name)) is not None:
         return of_found(_found(model), thoroughly=True)
     status = registry.show(name)
     return _over(status.as_dict(), declared(status.path, thoroughly=True))
@@ -150,12 +150,17 @@ def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _found(model: ResolvedModel) -> Found:
-    """What its program has noted of another program's model."""
+    """A model without an entry, with what its program has noted of it."""
     from ..elsewhere.everywhere import everywhere
     from ..elsewhere.found import Found
+    from ..files import size_of
 
-    known = next((each for each in everywhere() if each.name == model.name), None)
-    return known or Found(model.name, "", model.path)
+    if model.elsewhere:
+        for found in everywhere():
+            if found.name == model.name:
+                return found
+    size = size_of(model.path) if os.path.isfile(model.path) else None
+    return Found(model.name, "", model.path, size)
 
 
 def columns(facts: Mapping[str, Any]) -> list[str]:

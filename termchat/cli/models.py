@@ -128,13 +128,13 @@ def _agreed(console: Console, entry: ModelEntry) -> None:
 
 
 @models.command("show")
-@click.argument("name", shell_complete=complete_model)
+@click.argument("name", metavar="NAME|PATH", shell_complete=complete_model)
 @json_option
 @click.pass_obj
 def show_model(console: Console, name: str, as_json: bool) -> None:
     """Show all that is known of a model: what it is, where it comes from, how it thinks, its settings.
 
-    NAME may be one of another program's too (termchat models list --all).
+    NAME may be one of another program's too (termchat models list --all), a file or a folder.
     """
     facts = model_facts.shown(load_registry(console), name)
     if as_json:

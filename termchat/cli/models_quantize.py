@@ -12,7 +12,7 @@ from ..files import expanded
 from .console import Console
 from .download import LINE_SECONDS, downloaded, load_registry
 from .errors import CliError
-from .options import complete_model, json_option, option
+from .options import SectionedCommand, complete_model, json_option, option
 
 REDRAW_SECONDS = 0.1
 
@@ -37,7 +37,7 @@ class _Progress:
             self._messages.progress("")
 
 
-@click.command("quantize")
+@click.command("quantize", cls=SectionedCommand)
 @click.argument("name", metavar="NAME|PATH", shell_complete=complete_model)
 @option(
     "Output",

@@ -72,7 +72,8 @@ def kept(models: Path) -> list[ModelEntry]:
     for note in _notes(models / FOLDER):
         with suppress(OSError, UserError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
             entry = _read(json.loads(read_text(note, _LARGEST_NOTE).text))
-            if folder_of(models, entry) == note.parent:  # else it is a copy from elsewhere
+            # Else it is a copy from elsewhere, or a download that was refused before anything came.
+            if folder_of(models, entry) == note.parent and bytes_here(note.parent):
                 found.append((note.stat().st_mtime, entry))
     entries: dict[str, ModelEntry] = {}
     for _, entry in sorted(found, key=lambda pair: (-pair[0], pair[1].name)):

@@ -21,6 +21,11 @@ _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FORM = "hf:OWNER/REPOSITORY[:QUANTIZATION or FILE.gguf][:REVISION]"
+_PAGE = re.compile(
+    rf"(?:(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)?(?P<repo>{_REPO.pattern})"
+    r"(?:/(?:blob|resolve|tree)/(?P<revision>[\w.-]+)(?:/(?P<file>[^?#:]+))?)?/?(?:[?#].*)?",
+    re.ASCII,
+)
 _OTHER_FILES = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json")
 
 
@@ -87,3 +92,13 @@ def is_revision(text: str) -> bool:
 def is_commit(revision: str) -> bool:
     """Whether a revision is a commit, which never changes."""
     return _COMMIT.fullmatch(revision) is not None
+
+
+def name_of_page(text: str) -> str | None:
+    """The name of what an address of the Hub's pages or a bare OWNER/REPOSITORY is for; None: neither."""
+    found = _PAGE.fullmatch(text.removeprefix("HF:"))
+    if found is None or ".." in text or found["repo"].lower().endswith((".gguf", *_OTHER_FILES)):
+        return None
+    file = found["file"] if is_which(found["file"] or "") else None
+    revision = found["revision"] if found["revision"] != MAIN else None
+    return PREFIX + ":".join(part for part in (found["repo"], file, revision) if part)

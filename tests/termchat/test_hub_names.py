@@ -10,11 +10,41 @@ import pytest
 
 from termchat.hub.choice import ChoiceError, choose, needed, variants
 from termchat.hub.listing import HubFile, Listing, ListingError, read_listing
-from termchat.hub.name import HubName, HubNameError
+from termchat.hub.name import HubName, HubNameError, name_of_page
 from termchat.hub.quantization import ORDER, answers, is_quantization, label_of
 
 GB = 10**9
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("o/r", "hf:o/r"),
+        ("HF:o/r", "hf:o/r"),
+        ("https://huggingface.co/o/r", "hf:o/r"),
+        ("huggingface.co/o/r/", "hf:o/r"),
+        ("https://hf.co/o/r?library=x#top", "hf:o/r"),
+        ("https://huggingface.co/o/r/tree/main", "hf:o/r"),
+        ("https://huggingface.co/o/r/tree/v2", "hf:o/r:v2"),
+        ("https://huggingface.co/o/r/blob/main/a/m-Q4_0.gguf", "hf:o/r:a/m-Q4_0.gguf"),
+        ("https://huggingface.co/o/r/resolve/v2/m-Q4_0.gguf?download=true", "hf:o/r:m-Q4_0.gguf:v2"),
+        ("https://huggingface.co/o/r/blob/main/README.md", "hf:o/r"),
+        ("https://example.org/o/r", None),
+        ("models/m.gguf", None),
+        ("./r", None),
+        ("../r", None),
+        ("/o/r", None),
+        ("~/r", None),
+        ("a/b/c", None),
+        ("o/r ", None),
+        ("ö/r", None),
+    ],
+)
+def test_pages_of_the_hub_have_names(text: str, name: str | None) -> None:
+    assert name_of_page(text) == name
+    if name is not None:
+        assert str(HubName.parse(name)) == name
 
 
 def listing(*paths: str, size: int = 1000, **sizes: int) -> Listing:

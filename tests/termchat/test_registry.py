@@ -207,8 +207,12 @@ def test_unknown_names_are_answered_with_the_nearest(paths: Paths) -> None:
         registry.resolve("smolm2-135")
     with pytest.raises(UnknownModelError, match="known are smollm2-135m"):
         registry.resolve("zzz")
-    with pytest.raises(UnknownModelError, match=r"there is no model file or folder /no/such\.gguf"):
+    with pytest.raises(UnknownModelError, match=r"there is no model file or folder /no/such\.gguf$"):
         registry.resolve("/no/such.gguf")
+    with pytest.raises(
+        UnknownModelError, match=r"folder Qwen/Qwen3; one of the Hugging Face Hub is hf:Qwen/Qwen3$"
+    ):
+        registry.resolve("Qwen/Qwen3")
     for odd in ("", "\0", "a\nb", "x" * 5000):
         with pytest.raises(UnknownModelError):
             registry.resolve(odd)
@@ -223,7 +227,9 @@ def test_a_file_of_the_users_own(paths: Paths, tmp_path: Path) -> None:
         registry.resolve("mine")
     (paths.config / "own.gguf").write_bytes(b"x")
     assert registry.resolve("mine").path == paths.config / "own.gguf"
-    with pytest.raises(RegistryError, match="it is your own file"):
+    with pytest.raises(
+        RegistryError, match=r"it is your own file, .*own\.gguf; its name stands in your models\.toml"
+    ):
         remove(registry, "mine")
     assert (paths.config / "own.gguf").exists()
 

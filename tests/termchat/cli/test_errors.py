@@ -439,10 +439,14 @@ PRODUCERS = {
     ("model_unknown", "no model is called '{name}', and there is no such file or folder; {hint}"): lambda s: (
         s.termchat("-m", "smollm", "Hi")
     ),
-    ("model_unknown", "no model is called '{name}'; {hint}"): lambda s: s.termchat("models", "show", "/x"),
+    ("model_unknown", "no model is called '{name}'; {hint}"): lambda s: s.termchat("models", "rm", "/x"),
     ("model_unknown", "there is no model file or folder {path}"): lambda s: s.termchat(
         "-m", "/no/x.gguf", "Hi"
     ),
+    (
+        "model_unknown",
+        "there is no model file or folder {name}; one of the Hugging Face Hub is {name_there}",
+    ): lambda s: s.termchat("-m", "https://huggingface.co/o/r", "Hi"),
     (
         "model_unknown",
         "'{name}' is not of the form hf:OWNER/REPOSITORY[:QUANTIZATION or FILE.gguf][:REVISION]",
@@ -531,7 +535,7 @@ PRODUCERS = {
         "both models are loaded at once and take {n} and {m}, but only {free} are free; "
         "--against a smaller file takes less",
     ): both_too_large,
-    ("template", "{model}: {problem} (--template gives it one, --raw does without)"): bad_template,
+    ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",

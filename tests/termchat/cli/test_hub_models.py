@@ -108,6 +108,7 @@ def test_gated_and_private_ones_say_what_to_do(termchat, hub, monkeypatch):
     assert "the Hub does not know your token; make a new one: run hf auth login" in wrong.err
     assert "hf_wrong" not in wrong.err
     assert [each.code for each in (private, wrong)] == [1, 1]
+    assert "hf:" not in termchat("models", "list").out  # nothing has come
 
 
 def test_what_does_not_exist_is_answered_with_what_does(termchat, hub):
@@ -320,6 +321,9 @@ def test_another_programs_model_is_shown_checked_and_never_removed(termchat, hub
     shown = json.loads(termchat("models", "show", "ollama:smol", "--json").out)
     assert (shown["parameters"], shown["chat_template"], shown["thinking"]) == (134515008, True, False)
     assert "parameters:      134,515,008" in termchat("models", "show", "ollama:smol").out
+    assert json.loads(termchat("models", "show", "smol:latest", "--json").out) == shown  # as --model takes it
+    of_file = json.loads(termchat("models", "show", str(stranger), "--json").out)
+    assert of_file == {**shown, "name": stranger.name, "from": ""}
     verified = termchat("models", "verify", "ollama:smol")
     assert verified.code == 0
     assert "ollama:smol  verified  its sha256 is right" in verified.out
