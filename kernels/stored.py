@@ -233,12 +233,11 @@ QUANTIZED_ANEW = frozenset(BLOCKS) - {*_VIEWS, *_READERS, "F32", "F16", "BF16"}
 
 def check_finite(weight: Weight) -> None:
     """ValueError, naming it: scales or minima that are not finite."""
-    name = "a matrix"
-    if isinstance(weight, Stored):
-        name = weight.name
-        weight = _packed(weight)
-    if not isinstance(weight, Packed):
+    if isinstance(weight, Plain):
         return
+    name = weight.name
+    if isinstance(weight, Stored):
+        weight = _packed(weight)
     for numbers in (weight.scales, weight.minima):
         if numbers is not None and not np.isfinite(numbers).all():
             row = int(np.argmin(np.isfinite(numbers).all(axis=1)))

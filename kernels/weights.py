@@ -252,7 +252,7 @@ class Packed:
     """A matrix in a packed format. codes: [rows, groups of 32, bytes]; scales, minima: float16 or float32
     [rows, groups of the format], each the number that integers are multiplied with, or that is added.
 
-    kept: rows that hold instead of what the codes say.
+    kept: rows that hold instead of what the codes say. name: what a refusal calls it.
     """
 
     format: str
@@ -261,6 +261,7 @@ class Packed:
     scales: NDArray[Any]
     minima: NDArray[Any] | None = None
     kept: Kept | None = None
+    name: str = "a matrix"
 
     def __post_init__(self) -> None:
         form = FORMATS[self.format]
@@ -288,7 +289,9 @@ class Packed:
         """Some of its rows, by their codes."""
         minima = None if self.minima is None else self.minima[start:stop]
         shape = (stop - start, self.shape[1])
-        return Packed(self.format, shape, self.codes[start:stop], self.scales[start:stop], minima)
+        return Packed(
+            self.format, shape, self.codes[start:stop], self.scales[start:stop], minima, name=self.name
+        )
 
 
 Canonical = Plain | Packed

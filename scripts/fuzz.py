@@ -2,8 +2,9 @@
 
     python scripts/fuzz.py [--model MODEL.gguf] [--models 20000] [--settings 5000] [--seed N]
 
-Models are mutations of small GGUF files and folders (headers, tokenizers, templates, weights), and of the
-header of the given model; each is opened, its tokenizer used and its weights placed. Settings are mutations
+Models are mutations of small GGUF files and folders (headers, tokenizers, templates, weights), of all kinds
+and types, and of the header of the given model; each is opened, its tokenizer used, its weights placed and
+some tokens computed. Settings are mutations
 of config.toml, models.toml and theme files. Exits with 1 and the seed of the first one that raises anything
 but the error for users, says so in more than one line, writes to standard error, takes longer than 2 s of the
 processor or 60 s, or makes the process grow by more than 500 MB.
@@ -27,7 +28,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fuzz_models import Files, folder_model, gguf_model, mutate_values, start
+from fuzz_kinds import folder_kinds, gguf_mixture
+from fuzz_models import Files, folder_model, gguf_model, mutate_tensors, mutate_values, start
 
 from termchat.config import Config
 from termchat.paths import Paths
@@ -37,6 +39,7 @@ from termchat.themes import load_themes
 SECONDS = 2.0
 PATIENCE = 60.0
 GROWTH = 500 << 20
+SHARES = {"tokenizer.json": 4, "tokenizer_config.json": 1, "config.json": 6, "model.safetensors": 6}
 ROOT = Path(__file__).resolve().parent.parent
 
 CONFIG = b"""model = "smollm2-135m"
@@ -162,11 +165,13 @@ def kind_of(refusal: str) -> str:
 
 def mutated(rng: random.Random, files: Files) -> Files:
     """A model with one of its files mutated, as bytes or as values."""
-    names = [name for name in files for _ in range(4 if name == "tokenizer.json" else 1)]
+    names = [name for name in files for _ in range(SHARES.get(name, 2))]
     name = rng.choice(names)
     if name.endswith(".json") and rng.randrange(3):
         return {**files, name: mutate_values(rng, files[name])}
-    until = 3000 if name == "model.safetensors" else len(files[name])
+    if name == "model.safetensors" and rng.randrange(3):
+        return {**files, name: mutate_tensors(rng, files[name])}
+    until = 3000 if name == "model.safetensors" else rng.choice([1500, 20000, len(files[name])])
     return {**files, name: mutate(rng, files[name], until)}
 
 
@@ -177,6 +182,7 @@ def fuzz_models(count: int, seed: int, folder: Path, header: bytes = b"") -> Jud
         for make in (gguf_model, folder_model)
         for sentencepiece in (False, True)
     ]
+    models += [*folder_kinds().values(), *(gguf_mixture(first) for first in (0, 6, 12))]
     paths: list[Path] = []
     for index, files in enumerate(models):
         paths.append(folder / f"m{index}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import tempfile
 from copy import deepcopy
@@ -11,9 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from engine import EngineConfig, EngineError, Message
+from engine import EngineConfig, EngineError, Message, SamplingParams
+from engine.blocks import BlockPool
+from engine.chunking import ChunkBudget
 from engine.loading.checkpoint import open_checkpoint
-from engine.model import load_model
+from engine.model import LoadedModel, load_model
+from engine.sampler import SamplerState
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.speculative.acceptance import accept
 from engine.tokenization import encode_chat, tokenizer_of
 from engine.tokenization.vocabulary import BYTE_ALPHABET
 
@@ -94,7 +101,8 @@ def _added(id: int, text: str) -> dict[str, Any]:
     return {"id": id, "content": text, "special": True, **flags}
 
 
-def _tokenizer(sentencepiece: bool) -> dict[str, Any]:
+def tokenizer_json(*, sentencepiece: bool) -> dict[str, Any]:
+    """A tokenizer.json that says the same as the GGUF files do."""
     bytes_too = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
     words = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -168,7 +176,7 @@ def folder_model(*, sentencepiece: bool) -> Files:
     generation = {"temperature": 0.7, "top_p": 0.9, "eos_token_id": len(tokens) - 1}
     texts = {
         "config.json": config,
-        "tokenizer.json": _tokenizer(sentencepiece),
+        "tokenizer.json": tokenizer_json(sentencepiece=sentencepiece),
         "tokenizer_config.json": settings,
         "generation_config.json": generation,
     }
@@ -205,8 +213,62 @@ def mutate_values(rng: random.Random, data: bytes) -> bytes:
     return json.dumps(whole).encode()
 
 
+_WIDTHS = {"U8": 1, "I8": 1, "F8_E4M3": 1, "BOOL": 1, "I16": 2, "F16": 2, "BF16": 2}
+_WIDTHS |= {"I32": 4, "F32": 4, "U32": 4, "I64": 8, "F64": 8}
+PATTERNS = [b"\0", b"\xff", b"\x7f", b"\x80", b"\x00\x7c", b"\x00\xfc", b"\x01\x00", b"\x00\x00\xc0\x7f"]
+PATTERNS += [b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x7f", b"\xff\x7b"]
+"""Bytes that make no numbers, infinities, the largest and the smallest ones in some type."""
+
+
+def mutate_tensors(rng: random.Random, data: bytes) -> bytes:
+    """A safetensors file with some of its tensors renamed, left out, doubled, of another type, shape or other
+    values; what its header says of their places is right.
+    """
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    tensors = {
+        name: (entry["dtype"], entry["shape"], data[8 + size + entry["data_offsets"][0] :][: _length(entry)])
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        name = rng.choice(list(tensors))
+        other = rng.choice(list(tensors))
+        dtype, shape, values = tensors[name]
+        kind = rng.randrange(7)
+        if kind == 0 and len(tensors) > 1:
+            del tensors[name]
+        elif kind == 1:
+            tensors[name] = tensors[other]
+        elif kind == 2:
+            tensors[name.rpartition(".")[0] + "." + other.rpartition(".")[2]] = tensors[name]
+        elif kind == 3:
+            same = [each for each, width in _WIDTHS.items() if width == _WIDTHS[dtype]]
+            tensors[name] = (rng.choice(same), shape, values)
+        elif kind == 4:
+            shape = rng.choice([shape[::-1], [*shape, 1], [1, *shape], [], [0], [0, *shape]])
+            tensors[name] = (dtype, shape, (values * 2)[: math.prod(shape) * _WIDTHS[dtype]])
+        else:
+            pattern = rng.choice(PATTERNS)
+            start = rng.randrange(max(1, len(values)))
+            filled = (pattern * len(values))[: rng.choice([4, 64, len(values)])]
+            tensors[name] = (dtype, shape, (values[:start] + filled + values[start:])[: len(values)])
+    lines, content = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        offsets = [len(content), len(content) + len(values)]
+        lines[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        content += values
+    text = json.dumps(lines).encode()
+    return len(text).to_bytes(8, "little") + text + content
+
+
+def _length(entry: dict[str, Any]) -> int:
+    first, last = entry["data_offsets"]
+    return int(last - first)
+
+
 def start(path: Path) -> str | None:
-    """The refusal of a model; None where it starts, takes a prompt, and gives the tokens' text back."""
+    """The refusal of a model; None where it starts, computes some tokens, and gives texts back."""
     try:
         checkpoint = open_checkpoint(path)
         tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
@@ -216,7 +278,10 @@ def start(path: Path) -> str | None:
             model=path, backend="native", threads=1, kv_blocks=4, max_batch_tokens=32, max_sequences=2
         )
         loaded = load_model(config)
-        loaded.runner.close()
+        try:
+            _answer(loaded)
+        finally:
+            loaded.runner.close()
         try:
             encode_chat(loaded.tokenizer, None, [Message("user", TEXT)])
         except EngineError as error:
@@ -225,3 +290,15 @@ def start(path: Path) -> str | None:
     except EngineError as error:
         return error.message
     return None
+
+
+def _answer(loaded: LoadedModel) -> None:
+    """Run a prompt and up to three tokens."""
+    pool = BlockPool(loaded.blocks, loaded.block_size)
+    scheduler = Scheduler(pool, ChunkBudget(None, 32), max_batch_tokens=32, max_sequences=2)
+    prompt = [token % loaded.vocabulary for token in range(min(20, loaded.context_length - 1))]
+    scheduler.add(Sequence(1, prompt, SamplerState(SamplingParams(temperature=0), 1, prompt)))
+    for _ in range(min(3, loaded.context_length - len(prompt))):
+        plan = scheduler.plan()
+        if plan.runs:
+            scheduler.commit(plan, accept(plan, loaded.runner.run(plan, logits=False).tokens))

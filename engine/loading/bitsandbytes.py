@@ -170,9 +170,14 @@ def _magnitudes(
     if outer is None or outer.type != "F32" or outer.shape != (-(-count // size),):
         fail(".nested_absmax is missing or has another number of blocks")
     wide = np.repeat(values_of(outer), size)[:count]
-    found: Float32 = values_of(table)[stored.data] * wide + np.float32(offset)
+    if type(offset) is bool or not -_LARGEST_OFFSET <= offset <= _LARGEST_OFFSET:
+        fail(f".quant_state has the nested_offset {shown(offset)}, which float32 does not hold")
+    with np.errstate(all="ignore"):  # what is not finite is refused
+        found: Float32 = values_of(table)[stored.data] * wide + np.float32(offset)
     return found
 
+
+_LARGEST_OFFSET = float(np.finfo(np.float32).max)
 
 _LARGEST_STATE = 1 << 16
 """Bytes of a description that are looked at."""

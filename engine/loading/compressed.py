@@ -124,7 +124,9 @@ def _matrix(path: Path, scheme: Scheme, base: str, tensors: Tensors) -> GroupedT
         columns = _declared_columns(
             tensors.get(base + ".weight_shape"), rows, columns * 32 // scheme.bits, fail
         )
-    group = scheme.group if scheme.group > 0 else columns
+    if not rows or not columns:
+        fail(f" has the shape {(rows, columns)}, which holds nothing")
+    group = min(scheme.group, columns) if scheme.group > 0 else columns
     scales = tensors[base + ".weight_scale"]
     shapes = [(1,), (1, 1)] if scheme.group == 0 else [(rows, -(-columns // group))]
     if scales.shape not in (*shapes, (rows,) if scheme.group == -1 else shapes[0]):

@@ -161,11 +161,19 @@ class GroupedTensor(JoinedTensor):
         return found
 
     def _values(self, rows: slice) -> Float32:
-        found = self._checked(rows)
-        return found.integers.astype(np.float32) * self._spread(found.scales)
+        return self._multiplied(*self._checked(rows), np.arange(rows.start, rows.stop))
 
-    def _spread(self, scales: Float32) -> Float32:
-        return np.repeat(scales, self.group, axis=1)[:, : self.shape[1]]
+    def _multiplied(
+        self, integers: NDArray[np.int16], scales: Float32, numbers: NDArray[np.int64]
+    ) -> Float32:
+        """The values of some rows, of these numbers."""
+        spread = np.repeat(scales, self.group, axis=1)[:, : self.shape[1]]
+        with np.errstate(over="ignore"):
+            values: Float32 = integers.astype(np.float32) * spread
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"row {numbers[np.argmin(finite)]} holds a value that is not finite")
+        return values
 
     def _as_it_is(self, after: Callable[[int], None] | None) -> Weight:
         """The integers with their scales; those of groups that are split are repeated.
@@ -187,7 +195,8 @@ class GroupedTensor(JoinedTensor):
             scales[here] = np.repeat(exact, -(-self.group // form.group), axis=1)[:, :count]
             odd = np.flatnonzero((exact != wide).any(axis=1))
             if len(odd):
-                kept.append((odd + here.start, integers[odd].astype(np.float32) * self._spread(wide[odd])))
+                numbers = odd + here.start
+                kept.append((numbers, self._multiplied(integers[odd], wide[odd], numbers)))
             self._tell(here, after)
         rest = Kept(*(np.concatenate(part) for part in zip(*kept, strict=True))) if kept else None
         if form.name in _BLOCKS and rest is None and columns % GROUP == 0:

@@ -37,7 +37,8 @@ def folder_experts(config: Fields, mixture: Mixture | None, layers: int) -> list
     dense = config.get(mixture.sparse.dense, [])
     if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
         config.fail(mixture.sparse.dense, f"must list numbers of layers, not {shown(dense)}")
-    return [spec if chosen[layer] and layer not in dense else None for layer in range(layers)]
+    without = set(dense)
+    return [spec if chosen[layer] and layer not in without else None for layer in range(layers)]
 
 
 def gguf_experts(model: Fields, mixture: Mixture | None, layers: int) -> list[ExpertsSpec | None]:

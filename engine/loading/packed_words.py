@@ -112,7 +112,9 @@ def _matrix(path: Any, words: Words, base: str, tensors: Tensors) -> GroupedTens
     each = 32 // words.bits
     inputs, outputs = codes.shape
     inputs, outputs = (inputs * each, outputs) if words.along_inputs else (inputs, outputs * each)
-    group = words.group if words.group > 0 else inputs
+    if not inputs or not outputs:
+        fail(f".qweight has the shape {codes.shape}, which holds nothing")
+    group = min(words.group, inputs) if words.group > 0 else inputs
     groups = -(-inputs // group)
     for suffix, found, wanted in (
         (".scales", scales, (groups, outputs)),
@@ -191,4 +193,4 @@ def _columns(tensor: StoredTensor, columns: slice, how: Words) -> NDArray[np.int
 def values_of(tensor: StoredTensor) -> Float32:
     """A tensor of float16, bfloat16 or float32 values as float32, in its shape."""
     format, dtype = {"F16": ("f16", "<f2"), "BF16": ("bf16", "<u2"), "F32": ("f32", "<f4")}[tensor.type]
-    return dequantize(Plain(tensor.data.view(dtype).reshape(tensor.shape), format))
+    return dequantize(Plain(tensor.data.view(dtype), format)).reshape(tensor.shape)

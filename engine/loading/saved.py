@@ -119,6 +119,7 @@ def _matrix(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> Saved
         codes.data.view(form.dtype).reshape(rows, -1, form.code_bytes),
         _numbers(scales),
         None if minima is None else _numbers(minima),
+        name=f"tensor {shown(base)}",
     )
     sources = tuple(tensor for tensor in (codes, scales, minima) if tensor is not None)
     return SavedTensor(base, packed.shape, "termchat", sources, packed)

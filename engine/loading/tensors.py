@@ -167,6 +167,8 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
         flat = (math.prod(whole[:-1]), whole[-1])
         if tensor.shape != whole and not (isinstance(tensor, SavedTensor) and tensor.shape == flat):
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
+        if not (spec.is_matrix or isinstance(tensor, StoredTensor)):
+            raise invalid(path, f"tensor {name} is stored as {tensor.type}, which only matrices can be")
         bound[spec.name] = (spec, tensor.part(spec, turned))
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
