@@ -153,7 +153,8 @@ class GroupedTensor(JoinedTensor):
         return replace(self, shape=spec.shape, read=of_part)
 
     def _checked(self, rows: slice) -> Rows:
-        found = self.read(rows)
+        with np.errstate(all="ignore"):  # what is not finite is refused
+            found = self.read(rows)
         if found.integers.min() < self.low or found.integers.max() > self.high:
             raise ValueError(f"integers beyond {self.low} and {self.high}, which its zero points make")
         finite = np.isfinite(found.scales).all(axis=1)
