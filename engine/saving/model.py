@@ -19,12 +19,14 @@ from kernels.stored import release
 from kernels.weights import FORMATS, Packed
 
 from ..loading.checkpoint import Checkpoint, open_checkpoint
+from ..loading.fields import shown
 from ..loading.files import map_file
 from ..loading.folder import Folder
 from ..loading.gguf import GGUFFile
 from ..loading.gguf_cursor import Cursor
+from ..loading.grouped import JoinedTensor
 from ..loading.safetensors import INDEX, SINGLE, read_folder
-from ..loading.saved import CODES, METHOD, MINIMA, SCALES, VERSION
+from ..loading.saved import CODES, METHOD, MINIMA, SCALES, VERSION, SavedTensor
 from ..loading.stored import StoredTensor
 from ..loading.tensors import planned_format
 from ..types import EngineError
@@ -71,6 +73,7 @@ def quantize_model(
             "invalid_request",
             f"{checkpoint.name} is stored as {tensors.label()}, which has no more bits than {quantization}",
         )
+    _check_unquantized(checkpoint)
     turned = next((spec for spec, _ in tensors.bound.values() if spec.inputs_first), None)
     if turned is not None:
         raise EngineError(
@@ -92,6 +95,20 @@ def quantize_model(
         open_checkpoint(path)  # what could not be loaded is no model
         nbytes = sum(file.stat().st_size for file in (path.iterdir() if folder else (path,)))
     return Saved(target, nbytes, kept)
+
+
+def _check_unquantized(checkpoint: Checkpoint) -> None:
+    """EngineError(invalid_request): matrices that are stored in several tensors would get another format."""
+    tensors = checkpoint.tensors
+    for spec, tensor in tensors.bound.values():
+        format = planned_format(spec, tensor, tensors.quantization)
+        stays = isinstance(tensor, SavedTensor) and format == tensor.format
+        if isinstance(tensor, JoinedTensor) and not stays:
+            raise EngineError(
+                "invalid_request",
+                f"{checkpoint.name} has been quantized already: tensor {shown(tensor.name)} is stored as "
+                f"{tensor.label}; quantize the model that it was made of",
+            )
 
 
 class _Counting:
@@ -123,12 +140,12 @@ def _stored(checkpoint: Checkpoint) -> dict[str, StoredTensor]:
 
 
 def _formats(checkpoint: Checkpoint) -> dict[str, str]:
-    """The formats of the stored tensors that get another one."""
+    """The formats of the stored tensors that get another one, by their names in the files."""
     found = {}
     for spec, tensor in checkpoint.tensors.bound.values():
         format = planned_format(spec, tensor, checkpoint.tensors.quantization)
         if spec.is_matrix and format != tensor.format:
-            found[spec.stored_name] = format
+            found[tensor.name] = format
     return found
 
 
