@@ -19,7 +19,7 @@ from kernels.stored import release
 from kernels.weights import FORMATS, Packed
 
 from ..loading.checkpoint import Checkpoint, open_checkpoint
-from ..loading.fields import shown
+from ..loading.fields import invalid, shown
 from ..loading.files import map_file
 from ..loading.folder import Folder
 from ..loading.gguf import GGUFFile
@@ -149,13 +149,19 @@ def _formats(checkpoint: Checkpoint) -> dict[str, str]:
     return found
 
 
-def _packed(tensor: StoredTensor, format: str | None, counting: _Counting) -> Packed | None:
-    """The tensor in a format that files can hold it in; None: it stays as it is."""
+def _packed(path: Path, tensor: StoredTensor, format: str | None, counting: _Counting) -> Packed | None:
+    """The tensor in a format that files can hold it in; None: it stays as it is.
+
+    path: of the model. EngineError(model_invalid), naming the tensor: its values can't be held.
+    """
     if format is None or len(tensor.shape) < 2 or tensor.shape[-1] % FORMATS[format].group:
         return None
     rows = math.prod(tensor.shape[:-1])
     matrix = tensor._replace(shape=(rows, tensor.shape[-1]))
-    packed = matrix.to_weight(format, None, counting)
+    try:
+        packed = matrix.to_weight(format, None, counting)
+    except ValueError as error:
+        raise invalid(path, str(error)) from None
     assert isinstance(packed, Packed), "another format was asked for"
     return packed if packed.kept is None else None
 
@@ -191,7 +197,7 @@ def _write_gguf(
         room = gguf_room(metadata, {name: tensor.shape for name, tensor in source.tensors.items()})
         writer = TensorWriter(file, room, alignment)
         for name, tensor in source.tensors.items():
-            packed = _packed(tensor, formats.get(name), counting)
+            packed = _packed(source.path, tensor, formats.get(name), counting)
             if packed is not None:
                 writer.add(name, _BLOCKS[packed.format], tensor.shape, _blocks(packed))
                 continue
@@ -235,7 +241,7 @@ def _write_folder(
         room = sum(3 * (len(json.dumps(name)) + 160) for name in stored) + 100
         writer = TensorWriter(file, room, 1)  # gaps are not allowed
         for name, tensor in stored.items():
-            packed = _packed(tensor, formats.get(name), counting)
+            packed = _packed(source.path, tensor, formats.get(name), counting)
             if packed is not None:
                 _add_packed(writer, name, packed)
                 continue

@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 
 from engine.loading.checkpoint import open_checkpoint
-from engine.saving.model import quantize_model
+from engine.saving.model import SavedAs, quantize_model
 from engine.types import EngineError
 from kernels.stored import canonical
 from kernels.weights import dequantize
@@ -176,3 +176,16 @@ def test_the_text_part_of_a_multimodal_model_is_quantized_by_any_names(
         assert first.format == second.format
         if spec.is_matrix:
             assert np.array_equal(dequantize(canonical(first)), dequantize(canonical(second))), name
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4", "nf4"])
+def test_values_that_are_not_finite_are_not_saved(
+    kinds: ModuleType, tmp_path: Path, quantization: SavedAs
+) -> None:
+    model = write(tmp_path / "m", kinds.folder_kinds()["longrope"])
+    stored = safetensors.numpy.load_file(model / "model.safetensors")
+    stored["model.layers.0.mlp.down_proj.weight"][3, 5] = np.nan
+    safetensors.numpy.save_file(stored, model / "model.safetensors")
+    with pytest.raises(EngineError, match=r"m: tensor '.*down_proj\.weight': row 3 holds a value"):
+        quantize_model(model, quantization, tmp_path / "saved")
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
