@@ -143,6 +143,19 @@ class Registry:
 
         return _one_of(name, short_for(name) if name else []) or self._unknown(name)
 
+    def of_another(self, name: str) -> ResolvedModel | None:
+        """Another program's model, by its name; None for one of ours, and for one that is nowhere.
+
+        UnknownModelError.
+        """
+        if name in self.entries or name.partition(":")[0] not in (PREFIX[:-1], *PROGRAMS):
+            return None
+        try:
+            model = self.resolve(name)
+        except NotDownloadedError:
+            return None
+        return model if model.elsewhere else None
+
     def _registered(self, entry: ModelEntry) -> ResolvedModel:
         path = self.path_of(entry)
         if path is not None:
