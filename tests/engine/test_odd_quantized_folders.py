@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from engine.config import EngineConfig, Quantization
 from engine.loading.checkpoint import open_checkpoint
+from engine.model import load_model
 from engine.saving.model import SavedAs, quantize_model
 from engine.types import EngineError
 from kernels.stored import canonical
@@ -133,6 +135,20 @@ def test_what_no_program_writes_is_refused_by_name(
     start: Callable[..., str | None], kind: str, change: Callable[[Tensors], None], said: str
 ) -> None:
     assert said in str(start(kind, change))
+
+
+@pytest.mark.parametrize("quantization", ["auto", "none"])
+def test_broken_scales_of_saved_models_are_refused_without_a_warning(
+    kinds: ModuleType, tmp_path: Path, quantization: Quantization
+) -> None:
+    model = write(tmp_path / "m", kinds.folder_kinds()["saved"])
+    stored = safetensors.numpy.load_file(model / "model.safetensors")
+    stored[f"{Q}.weight_scales"][5] = np.inf
+    safetensors.numpy.save_file(stored, model / "model.safetensors")
+    config = EngineConfig(model=model, backend="native", quantization=quantization)
+    with warnings.catch_warnings(), pytest.raises(EngineError, match=r"q_proj\.weight': row 5 holds a value"):
+        warnings.simplefilter("error")
+        load_model(config)
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:
