@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from engine.loading.fields import Fields
 from engine.loading.folder_spec import read_config
 from engine.models.family import TensorSpec, tensor_specs
+from kernels.formats import BLOCKS
 from kernels.nf4 import LEVELS
-from kernels.weights import BLOCKS
 
 Array = NDArray[Any]
 Tensors = dict[str, Array]

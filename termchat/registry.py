@@ -143,18 +143,18 @@ class Registry:
 
         return _one_of(name, short_for(name) if name else []) or self._unknown(name)
 
-    def of_another(self, name: str) -> ResolvedModel | None:
-        """Another program's model, by its name; None for one of ours, and for one that is nowhere.
+    def without_entry(self, name: str) -> ResolvedModel | None:
+        """Another program's model, or a file of the user's; None for one of ours, and what is not here.
 
         UnknownModelError.
         """
-        if name in self.entries or name.partition(":")[0] not in (PREFIX[:-1], *PROGRAMS):
+        if name in self.entries:
             return None
         try:
             model = self.resolve(name)
         except NotDownloadedError:
             return None
-        return model if model.elsewhere else None
+        return model if model.entry is None else None
 
     def _registered(self, entry: ModelEntry) -> ResolvedModel:
         path = self.path_of(entry)

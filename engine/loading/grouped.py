@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import ARRAYS, BLOCKS, FORMATS, GROUP, group_count
 from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows, row_pieces
 from kernels.stored import mapping_of, release
-from kernels.weights import ARRAYS, BLOCKS, FORMATS, GROUP, Kept, Packed, Plain, Stored, Weight, group_count
+from kernels.weights import Kept, Packed, Plain, Stored, Weight
 
 from ..models.family import TensorSpec
 from .fields import shown

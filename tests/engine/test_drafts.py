@@ -32,7 +32,8 @@ from engine.step_plan import Run, StepPlan
 from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Limits
 from random_weights import RandomTensors
 
 A, B, END = 65, 66, 257

@@ -27,7 +27,8 @@ from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
 from engine.types import SamplingParams
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape, Inputs, Limits, Operations, Value
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Inputs, Limits, Operations, Value
 from random_weights import RandomTensors
 
 pytestmark = pytest.mark.slow
