@@ -69,7 +69,12 @@ class SavedTensor(JoinedTensor):
         return replace(self, shape=spec.shape, packed=part)
 
     def _values(self, rows: slice) -> Float32:
-        return dequantize(self.packed, rows.start, rows.stop)
+        with np.errstate(all="ignore"):
+            values = dequantize(self.packed, rows.start, rows.stop)
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"row {rows.start + int(np.argmin(finite))} holds a value that is not finite")
+        return values
 
     def _as_it_is(self, after: Callable[[int], None] | None) -> Weight:
         self._tell(slice(0, self.shape[0]), after)
