@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,25 +35,42 @@ CACHE_FORMATS = {
 """Every format of keys and values, by name. The table of cpp/formats.hpp is the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheShape:
-    """The paged KV cache: [layers][blocks][block_size tokens][kv_heads][head_dim], keys and values, in a
-    format of `CACHE_FORMATS`.
-    """
+class CachedLayer(NamedTuple):
+    """Heads of the keys, and as many of the values, that a layer keeps of a token, and columns of each."""
 
-    layers: int
-    blocks: int
-    block_size: int
     kv_heads: int
     head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """The paged KV cache: of each layer [blocks][block_size tokens][kv_heads][head_dim], keys and values,
+    in a format of `CACHE_FORMATS`.
+    """
+
+    layers: tuple[CachedLayer, ...]
+    blocks: int
+    block_size: int
     format: str
+
+    @classmethod
+    def alike(
+        cls, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int, format: str
+    ) -> CacheShape:
+        """So many layers with the same heads."""
+        return cls((CachedLayer(kv_heads, head_dim),) * layers, blocks, block_size, format)
+
+    @property
+    def layer_bytes(self) -> tuple[int, ...]:
+        """Bytes one token takes in each layer, keys and values together."""
+        format = CACHE_FORMATS[self.format]
+        of_head = [layer.head_dim * format.value_bytes + format.scale_bytes for layer in self.layers]
+        return tuple(2 * own.kv_heads * size for own, size in zip(self.layers, of_head, strict=True))
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes one token takes in all layers, keys and values together."""
-        format = CACHE_FORMATS[self.format]
-        of_head = self.head_dim * format.value_bytes + format.scale_bytes
-        return 2 * self.layers * self.kv_heads * of_head
+        """Bytes one token takes in all layers."""
+        return sum(self.layer_bytes)
 
     @property
     def nbytes(self) -> int:

@@ -81,7 +81,7 @@ class RandomTensors(dict[str, Weight]):
 
     def __init__(self, spec: ModelSpec, forms: list[str], tied: bool, biases: bool) -> None:
         rng = np.random.default_rng(1)
-        q, kv, ff, width = spec.q_columns, spec.kv_columns, spec.feed_forward, spec.width
+        q, kv, ff, width = spec.sizes(0).q_columns, spec.sizes(0).kv_columns, spec.feed_forward, spec.width
         matrices = {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
         matrices |= {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
         vectors = {"attention_norm": width, "mlp_norm": width}
@@ -162,7 +162,7 @@ def serve(
     done = [0] * 5
     with start() as backend:
         weights = place(spec, tensors, backend)
-        shape = CacheShape(len(spec.layers), 5 * BLOCKS + 1, BLOCK, spec.kv_heads, spec.head_dim, kv)
+        shape = CacheShape(spec.cached, 5 * BLOCKS + 1, BLOCK, kv)
         backend.allocate_cache(shape)
         limits = Limits(256, 256, 5, BLOCKS)
         program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)

@@ -184,7 +184,7 @@ def fuzz_models(count: int, seed: int, folder: Path, header: bytes = b"") -> Jud
         for make in (gguf_model, folder_model)
         for sentencepiece in (False, True)
     ]
-    models += [*folder_kinds().values(), *(gguf_mixture(first) for first in (0, 6, 12))]
+    models += [*folder_kinds().values(), *(gguf_mixture(first) for first in (0, 6, 12)), gguf_mixture(0, 10)]
     paths: list[Path] = []
     for index, files in enumerate(models):
         paths.append(folder / f"m{index}")

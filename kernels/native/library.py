@@ -133,7 +133,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_fill": (c_int, [c_void_p, c_int, c_char_p, c_int]),
     "native_weight_bytes": (c_int64, [c_void_p]),
     "native_quantize": (c_int, [c_void_p, c_int, POINTER(Quantizing), c_char_p, c_int]),
-    "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
+    "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_void_p, c_void_p, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
     "native_copy_blocks": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_char_p, c_int]),
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),

@@ -363,7 +363,7 @@ class TinyModel:
         owner = open_backend(self._backend, BackendSettings(device="cpu"))
         weights = place(TINY, RandomTensors(TINY, scale=0.4, spread=0, seed=5), owner)
         assert config.kv_blocks is not None
-        owner.allocate_cache(CacheShape(2, config.kv_blocks, config.block_size, 2, 16, "float16"))
+        owner.allocate_cache(CacheShape.alike(2, config.kv_blocks, config.block_size, 2, 16, "float16"))
         limits = Limits(config.max_batch_tokens, most_samples(8, 8), 8, config.kv_blocks)
         program = owner.capture(lambda ops, batch: decoder(ops, TINY, weights, batch), limits)
         return LoadedModel(

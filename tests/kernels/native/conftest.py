@@ -93,7 +93,7 @@ class Helpers:
         head_dim: int = 16,
         dtype: str = "float16",
     ) -> CacheShape:
-        return CacheShape(layers, blocks, block_size, kv_heads, head_dim, dtype)
+        return CacheShape.alike(layers, blocks, block_size, kv_heads, head_dim, dtype)
 
 
 @pytest.fixture
