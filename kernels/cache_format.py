@@ -32,7 +32,7 @@ CACHE_FORMATS = {
         CacheFormat("int8", np.int8, scale_bytes=4),
     )
 }
-"""Every format of keys and values, by name. The table of cpp/formats.hpp is the same."""
+"""Every format of keys and values, by name. The table of cpp/cache_format.hpp is the same."""
 
 
 class CachedLayer(NamedTuple):

@@ -10,8 +10,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from kernels.formats import BLOCKS
 from kernels.native import reserve
-from kernels.weights import BLOCKS, Packed, Plain, Stored
+from kernels.weights import Packed, Plain, Stored
 from stored_blocks import random_blocks
 
 ROWS, COLUMNS = 2048, 1024
