@@ -68,6 +68,7 @@ def declared(path: Path | None, *, thoroughly: bool = False) -> dict[str, Any]:
         facts["parameters"] = found.parameters
         facts["chat_template"] = found.has_template
         facts["thinking"] = found.thinks
+        facts["notes"] = list(found.notes) if found.notes is not None else None
     return facts | ({"licence": found.licence} if found.licence else {})
 
 
@@ -91,6 +92,7 @@ def rows(facts: Mapping[str, Any]) -> list[list[str]]:
         if facts["chat_template"] is False
         else yes[facts["chat_template"]],
         "thinking": yes[facts["thinking"]],
+        "notes": "; ".join(facts["notes"] or ()),
         "sampling": _pairs(facts.get("sampling", {})),
         "template_vars": _pairs(facts.get("template_vars", {})),
         "sources": "; ".join(facts.get("sources", ())),
@@ -113,6 +115,7 @@ _ORDER = (
     "context_length",
     "chat_template",
     "thinking",
+    "notes",
     "sampling",
     "template_vars",
     "template",
@@ -127,7 +130,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _unknown(thoroughly: bool) -> dict[str, Any]:
-    more = ("parameters", "chat_template", "thinking") if thoroughly else ()
+    more = ("parameters", "chat_template", "thinking", "notes") if thoroughly else ()
     return dict.fromkeys(("architecture", "format", "context_length", "problem", *more))
 
 
