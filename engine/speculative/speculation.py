@@ -22,15 +22,18 @@ MOST_DRAFTS = 64
 PLAIN_EVERY = 64
 """Of so many steps with drafts one has none: else the cost of that would not be known for long."""
 
+LEAST = 0.1
+"""A guess with less of a chance is not weighed: nowhere is a row that cheap."""
+
 LARGEST = 512
 """Rows of a step at most that has drafts then."""
 
 GAIN = 1.04
 """Tokens a second must be expected to rise by so much: estimates are a few percent off."""
 
-_NONE_FOUND = "nothing in the conversations repeats itself"
-_UNLIKELY = "too few guesses are right"
-_COSTLY = "further rows would cost more than they bring"
+_NONE_FOUND = "nothing repeats"
+_UNLIKELY = "too few are right"
+_COSTLY = "rows cost too much"
 
 
 class DraftFigures(NamedTuple):
@@ -135,6 +138,8 @@ class Speculation:
         for index, (sequence, proposal, most) in enumerate(guessed):
             each = chance = self._chances_of(sequence).of(proposal.grade)
             for _ in range(most):
+                if chance < LEAST:
+                    break
                 likely.append((chance, index))
                 chance *= each
         likely.sort(reverse=True)
