@@ -24,16 +24,8 @@ from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import Weights, place
-from kernels.interface import (
-    BackendSettings,
-    CacheShape,
-    Forward,
-    Inputs,
-    Limits,
-    Operations,
-    Program,
-    Value,
-)
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Forward, Inputs, Limits, Operations, Program, Value
 from kernels.native.backend import NativeBackend
 from kernels.native.library import load
 from kernels.step import Step
@@ -108,7 +100,7 @@ def print_costs(checkpoint: Checkpoint, peak: float, measured: dict[str, float])
     ]
     print_table(header, rows)
     spec = checkpoint.spec
-    shape = CacheShape(len(spec.layers), 1, BLOCK, spec.kv_heads, spec.head_dim, "float16")
+    shape = CacheShape(spec.cached, 1, BLOCK, "float16")
     attention = 2 * len(spec.layers) * spec.heads * spec.head_dim
     print(
         f"KV cache: {shape.bytes_per_token:,} bytes a token; attention: {attention:,} MACs for each earlier "
@@ -163,7 +155,7 @@ def parts(checkpoint: Checkpoint, weights: Weights) -> dict[str, Forward]:
         return run
 
     def q_columns(ops: Operations, x: Value) -> Value:
-        columns = (spec.q_columns, spec.kv_columns, spec.kv_columns)
+        columns = (spec.sizes(0).q_columns, spec.sizes(0).kv_columns, spec.sizes(0).kv_columns)
         return ops.split(ops.linear(x, layers[0].qkv.matrix, planes=2), columns)
 
     def qkv(ops: Operations, x: Value, batch: Inputs) -> None:
@@ -221,9 +213,7 @@ def print_parts(checkpoint: Checkpoint, threads: int | None, context: int) -> No
     spec = checkpoint.spec
     weights = place(spec, checkpoint.tensors, backend)
     width = -(-max(context + 1, 512) // BLOCK)
-    backend.allocate_cache(
-        CacheShape(len(spec.layers), 16 * width, BLOCK, spec.kv_heads, spec.head_dim, "float16")
-    )
+    backend.allocate_cache(CacheShape(spec.cached, 16 * width, BLOCK, "float16"))
     limits = Limits(rows=max(512, context), samples=16, sequences=16, blocks_per_sequence=width)
     programs = {
         name: backend.capture(forward, limits) for name, forward in parts(checkpoint, weights).items()

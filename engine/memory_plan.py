@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.interface import CacheShape
+from kernels.cache_format import CacheShape
 
 from .config import EngineConfig
 from .models.spec import ModelSpec
@@ -51,7 +51,7 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
     fits.
     """
     dtype = "float16" if config.kv_dtype == "auto" else config.kv_dtype
-    one = CacheShape(len(spec.layers), 1, config.block_size, spec.kv_heads, spec.head_dim, dtype)
+    one = CacheShape(spec.cached, 1, config.block_size, dtype)
     blocks = config.kv_blocks
     if blocks is None:
         memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)

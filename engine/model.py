@@ -132,7 +132,7 @@ def load_model(
         backend.close()
         raise
     template = checkpoint.generation.chat_template
-    traffic = Traffic.of(spec, weights.streamed_bytes, shape.bytes_per_token, weights.expert_bytes)
+    traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
         runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),

@@ -6,6 +6,7 @@ Decode is limited by memory bandwidth, so bytes / peak is the floor of a step (r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .models.spec import ModelSpec
@@ -18,25 +19,30 @@ class Traffic(NamedTuple):
     weight_bytes: read by every step (an untied embedding table is not: only its rows are, and neither are
     experts). expert_bytes: of all experts, of which a token goes through expert_share; a step says itself
     how much it read.
-    kv_bytes_per_token: of all layers together. windows: of each layer, how many keys a query sees at most; a
-    layer that sees all of them is not listed. layers: how many there are.
+    kv_bytes_per_token: of all layers that see all keys. windows: of each other layer, how many keys a query
+    sees at most, and the bytes of one. shared_bytes: of those in both, what layers read of a token that
+    others have written.
     """
 
     weight_bytes: int
     kv_bytes_per_token: int
-    windows: tuple[int, ...] = ()
-    layers: int = 1
+    windows: tuple[tuple[int, int], ...] = ()
+    shared_bytes: int = 0
     expert_bytes: int = 0
     expert_share: float = 0.0
 
     @classmethod
-    def of(
-        cls, spec: ModelSpec, weight_bytes: int, kv_bytes_per_token: int, expert_bytes: int = 0
-    ) -> Traffic:
-        """The traffic of a model."""
-        known = tuple(layer.window for layer in spec.layers if layer.window is not None)
-        share = spec.share_of_experts
-        return cls(weight_bytes, kv_bytes_per_token, known, len(spec.layers), expert_bytes, share)
+    def of(cls, spec: ModelSpec, weight_bytes: int, cached: Sequence[int], expert_bytes: int = 0) -> Traffic:
+        """The traffic of a model. cached: `CacheShape.layer_bytes`."""
+        read = [(layer, cached[spec.cache_layer(i)]) for i, layer in enumerate(spec.layers)]
+        return cls(
+            weight_bytes,
+            sum(nbytes for layer, nbytes in read if layer.window is None),
+            tuple((layer.window, nbytes) for layer, nbytes in read if layer.window is not None),
+            sum(nbytes for layer, nbytes in read if layer.shares is not None),
+            expert_bytes,
+            spec.share_of_experts,
+        )
 
     @property
     def all_weight_bytes(self) -> int:
@@ -56,6 +62,6 @@ class Traffic(NamedTuple):
 
     def _kv_bytes(self, past: int, count: int) -> int:
         """Keys and values of `count` tokens written and read, and those of the tokens before them read."""
-        in_layers = (self.layers - len(self.windows)) * (past + 2 * count)
-        in_layers += sum(min(past, window - 1) + 2 * count for window in self.windows)
-        return in_layers * self.kv_bytes_per_token // self.layers
+        whole = self.kv_bytes_per_token * (past + 2 * count)
+        near = sum(nbytes * (min(past, window - 1) + 2 * count) for window, nbytes in self.windows)
+        return whole + near - self.shared_bytes * count

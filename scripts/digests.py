@@ -27,12 +27,14 @@ from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from engine.quantization import quantize
 from kernels import sampling as rules
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.formats import group_count
+from kernels.interface import BackendSettings, Limits
 from kernels.native.backend import NativeBackend
 from kernels.native.library import kernels
 from kernels.noise import gumbel, hash32, token_words
 from kernels.step import Step
-from kernels.weights import Packed, Plain, Weight, group_count
+from kernels.weights import Packed, Plain, Weight
 
 Open = Callable[[], Any]
 """Opens a backend with the instruction set and the threads in question, for a `with` block."""
@@ -79,7 +81,7 @@ class RandomTensors(dict[str, Weight]):
 
     def __init__(self, spec: ModelSpec, forms: list[str], tied: bool, biases: bool) -> None:
         rng = np.random.default_rng(1)
-        q, kv, ff, width = spec.q_columns, spec.kv_columns, spec.feed_forward, spec.width
+        q, kv, ff, width = spec.sizes(0).q_columns, spec.sizes(0).kv_columns, spec.feed_forward, spec.width
         matrices = {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
         matrices |= {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
         vectors = {"attention_norm": width, "mlp_norm": width}
@@ -160,7 +162,7 @@ def serve(
     done = [0] * 5
     with start() as backend:
         weights = place(spec, tensors, backend)
-        shape = CacheShape(len(spec.layers), 5 * BLOCKS + 1, BLOCK, spec.kv_heads, spec.head_dim, kv)
+        shape = CacheShape(spec.cached, 5 * BLOCKS + 1, BLOCK, kv)
         backend.allocate_cache(shape)
         limits = Limits(256, 256, 5, BLOCKS)
         program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)

@@ -143,6 +143,19 @@ class Registry:
 
         return _one_of(name, short_for(name) if name else []) or self._unknown(name)
 
+    def without_entry(self, name: str) -> ResolvedModel | None:
+        """Another program's model, or a file of the user's; None for one of ours, and what is not here.
+
+        UnknownModelError.
+        """
+        if name in self.entries:
+            return None
+        try:
+            model = self.resolve(name)
+        except NotDownloadedError:
+            return None
+        return model if model.entry is None else None
+
     def _registered(self, entry: ModelEntry) -> ResolvedModel:
         path = self.path_of(entry)
         if path is not None:

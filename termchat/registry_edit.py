@@ -53,6 +53,8 @@ def add_entry(file: Path, name: str, table: Mapping[str, Any]) -> None:
             write_private(file, before._replace(text=text))
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError, TypeError, AttributeError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        if isinstance(error, TextError):
+            reason = f"it {error}"
         raise RegistryError(f"{file} cannot be edited: {reason}; add {name} by hand") from error
     except OSError as error:
         raise RegistryError(f"cannot write {file}: {error.strerror}") from error

@@ -29,10 +29,11 @@ TEMPERATURE = (0.0, 1e3)
 
 def check_relations(spec: ModelSpec, fields: Fields) -> None:
     """Refuse sizes that contradict each other."""
-    if spec.heads % spec.kv_heads:
-        fields.refuse(f"{spec.kv_heads} key-value heads do not divide {spec.heads} query heads")
-    if spec.head_dim % 2:
-        fields.refuse(f"a head size of {spec.head_dim} is odd; rotary embedding needs an even one")
+    for sizes in dict.fromkeys(spec.sizes(layer) for layer in range(len(spec.layers))):
+        if sizes.heads % sizes.kv_heads:
+            fields.refuse(f"{sizes.kv_heads} key-value heads do not divide {sizes.heads} query heads")
+        if sizes.head_dim % 2:
+            fields.refuse(f"a head size of {sizes.head_dim} is odd; rotary embedding needs an even one")
     for rope in spec.ropes:
         if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:
             fields.refuse(f"beta_fast {rope.beta_fast:g} must be above beta_slow {rope.beta_slow:g}")

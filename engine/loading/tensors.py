@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels.formats import BLOCKS, FORMATS
 from kernels.stored import QUANTIZED_ANEW
-from kernels.weights import BLOCKS, FORMATS, Plain, Weight
+from kernels.weights import Plain, Weight
 
 from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
@@ -152,7 +153,7 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
         leftover.discard(spec.stored_name)
         name = shown(spec.stored_name)
         tensor = stored.get(spec.stored_name)
-        if spec.role == "head" and declared.tied is True:
+        if spec.unused or (spec.role == "head" and declared.tied is True):
             continue
         if tensor is None:
             if not _may_lack(spec, declared):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.interface import Handle, Inputs, Operations, Value
 
-from .spec import ModelSpec
+from .spec import ModelSpec, RopeSpec, Sizes
 from .weights import FeedForward, LayerWeights, Mixture, Weights
 
 
@@ -12,19 +12,31 @@ def attention(
     ops: Operations, spec: ModelSpec, weights: Weights, layer: LayerWeights, x: Value, batch: Inputs
 ) -> Value:
     """Attention block of one layer on x [rows, width] -> [rows, width]."""
-    own = spec.layers[layer.index]
+    own, sizes, at = spec.layers[layer.index], spec.sizes(layer.index), spec.cache_layer(layer.index)
     qkv = ops.linear(x, layer.qkv.matrix, layer.qkv.bias, planes=2)
-    q, k, v = ops.split(qkv, (spec.q_columns, spec.kv_columns, spec.kv_columns))
-    q, k = _norm(ops, spec, q, layer.q_norm), _norm(ops, spec, k, layer.k_norm)
-    if own.rope is not None:
-        q = ops.rope(q, batch.positions, weights.rotations[own.rope], head_dim=spec.head_dim)
-        k = ops.rope(k, batch.positions, weights.rotations[own.rope.of_keys], head_dim=spec.head_dim)
-    ops.kv_write(layer.index, k, v, batch.slots)
-    scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
+    # A layer that shares has queries alone; where keys are values, those come once.
+    kinds = 1 if own.shares is not None else 2 if own.keys_are_values else 3
+    q, *kv = ops.split(qkv, (sizes.q_columns, *[sizes.kv_columns] * (kinds - 1)))
+    q = _rotated(ops, weights, own.rope, sizes, _norm(ops, spec, q, layer.q_norm), batch)
+    if kv:
+        k, v = kv[0], _norm(ops, spec, kv[-1], layer.v_norm)
+        rope = None if own.rope is None else own.rope.of_keys
+        k = _rotated(ops, weights, rope, sizes, _norm(ops, spec, k, layer.k_norm), batch)
+        ops.kv_write(at, k, v, batch.slots)
+    scale = sizes.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
     mixed = ops.paged_attention(
-        layer.index, q, batch, scale=scale, window=own.window, cap=spec.score_cap, sinks=layer.sinks
+        at, q, batch, scale=scale, window=own.window, cap=spec.score_cap, sinks=layer.sinks
     )
     return ops.linear(mixed, layer.output.matrix, layer.output.bias)
+
+
+def _rotated(
+    ops: Operations, weights: Weights, rope: RopeSpec | None, sizes: Sizes, x: Value, batch: Inputs
+) -> Value:
+    if rope is None:
+        return x
+    rotation = weights.rotations[rope.turning(sizes.head_dim)]
+    return ops.rope(x, batch.positions, rotation, head_dim=sizes.head_dim)
 
 
 def feed_forward(ops: Operations, spec: ModelSpec, network: FeedForward, x: Value) -> Value:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from kernels.interface import Gate, RopeLayout
 
 from .mixture import Mixture
-from .spec import ExpertsSpec, ModelSpec
+from .spec import ExpertsSpec, LayerSpec, ModelSpec
 
 Naming = Literal["gguf", "huggingface"]
 
@@ -154,6 +154,7 @@ class TensorSpec(NamedTuple):
     stored_shape: of the stored tensor, which may hold others, too. first_row, row_step: the rows that are
     this one's, counted over all that the stored tensor has (values, of a vector; experts one below the
     other). inputs_first: the stored rows are columns, unless they are in blocks. offset: added to values.
+    unused: files may have it, and nothing is computed with it.
     """
 
     name: str
@@ -165,6 +166,7 @@ class TensorSpec(NamedTuple):
     row_step: int = 1
     inputs_first: bool = False
     offset: float = 0.0
+    unused: bool = False
 
     @property
     def is_matrix(self) -> bool:
@@ -186,15 +188,18 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Of each role."""
 
 
-def _shapes(family: Family, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    width, q, kv, head, ff = spec.width, spec.q_columns, spec.kv_columns, spec.head_dim, spec.feed_forward
+def _model_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    table = (spec.vocabulary, spec.width)
+    return _with_biases({"embedding": table, "head": table}) | {"norm": (spec.width,)}
+
+
+def _layer_shapes(family: Family, spec: ModelSpec, layer: int) -> dict[str, tuple[int, ...]]:
+    width, sizes = spec.width, spec.sizes(layer)
+    q, kv, head = sizes.q_columns, sizes.kv_columns, sizes.head_dim
     matrices: dict[str, tuple[int, ...]]
-    matrices = {"embedding": (spec.vocabulary, width), "head": (spec.vocabulary, width)}
-    matrices |= {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
-    matrices |= _network("", width, ff)
-    norms = dict.fromkeys(
-        ("norm", "attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm"), (width,)
-    )
+    matrices = {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
+    matrices |= _network("", width, sizes.feed_forward)
+    norms = dict.fromkeys(("attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm"), (width,))
     norms |= {"q_norm": (q,), "k_norm": (kv,)} if family.norm_of_rows else dict.fromkeys(HEAD_NORMS, (head,))
     return {**_with_biases(matrices), **norms, "sinks": (spec.heads,)}
 
@@ -215,13 +220,16 @@ def _with_biases(matrices: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, .
 
 
 class _Tensors(NamedTuple):
-    """The tensors of a part of a model. name, place: what comes before canonical and stored names."""
+    """The tensors of a part of a model. name, place: what comes before canonical and stored names. unused:
+    roles that nothing is computed with.
+    """
 
     name: str
     place: str
     shapes: Shapes
     column: int
     norm_offset: float
+    unused: tuple[str, ...] = ()
 
     def named(self, names: Mapping[str, tuple[str, str]]) -> Iterator[TensorSpec]:
         """By their roles; neighbours with one name are parts of one tensor."""
@@ -233,7 +241,14 @@ class _Tensors(NamedTuple):
                 shape = self.shapes[role]
                 whole, offset = (rows, *shape[1:]), self.norm_offset if role.endswith("norm") else 0.0
                 yield TensorSpec(
-                    self.name + role, role, self.place + stored, shape, whole, first, offset=offset
+                    self.name + role,
+                    role,
+                    self.place + stored,
+                    shape,
+                    whole,
+                    first,
+                    offset=offset,
+                    unused=role in self.unused,
                 )
                 first += shape[0]
 
@@ -261,21 +276,31 @@ class _Tensors(NamedTuple):
                 )
 
 
+def _left_out(layer: LayerSpec) -> tuple[str, ...]:
+    """Roles that its kind has no tensors for."""
+    values = ("v", "v_bias") if layer.keys_are_values else ()
+    return values if layer.experts is None else (*values, *_DENSE_ROLES)
+
+
+def _unused(layer: LayerSpec) -> tuple[str, ...]:
+    """Roles that files may have all the same."""
+    return ("k", "v", "k_bias", "v_bias", "k_norm") if layer.shares is not None else ()
+
+
 def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[TensorSpec]:
     """Every tensor a checkpoint of this model may have; biases and head are not in all of them."""
     column = ("gguf", "huggingface").index(naming)
-    shapes = _shapes(family, spec)
     offset = family.norm_offset if naming == "huggingface" else 0.0
     of_model = {role: names for role, names in family.names.items() if role in _MODEL_ROLES}
     of_layer = {role: names for role, names in family.names.items() if role not in _MODEL_ROLES}
-    beside_experts = {role: names for role, names in of_layer.items() if role not in _DENSE_ROLES}
-    yield from _Tensors("", "", shapes, column, offset).named(of_model)
+    yield from _Tensors("", "", _model_shapes(spec), column, offset).named(of_model)
     for index, layer in enumerate(spec.layers):
-        tensors = _Tensors(f"{index}.", f"{_LAYER_PREFIX[column]}.{index}.", shapes, column, offset)
-        if layer.experts is None:
-            yield from tensors.named(of_layer)
-        else:
+        shapes = _layer_shapes(family, spec, index)
+        place = f"{_LAYER_PREFIX[column]}.{index}."
+        tensors = _Tensors(f"{index}.", place, shapes, column, offset, _unused(layer))
+        left_out = _left_out(layer)
+        yield from tensors.named({role: names for role, names in of_layer.items() if role not in left_out})
+        if layer.experts is not None:
             assert family.mixture is not None, "experts are of a family that has them"
-            yield from tensors.named(beside_experts)
             tensors = tensors._replace(shapes=_expert_shapes(spec, layer.experts))
             yield from tensors.of_experts(family.mixture, layer.experts)

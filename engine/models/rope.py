@@ -153,8 +153,8 @@ class Rotations:
 
     def __init__(self, spec: ModelSpec, positions: int) -> None:
         self.tables = {
-            rope: RotationTables(rope.within(spec.context_length), rope.columns or spec.head_dim, positions)
-            for rope in spec.ropes
+            turning: RotationTables(turning.rope.within(spec.context_length), turning.columns, positions)
+            for turning in spec.turnings
         }
 
     def reach(self, positions: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from kernels.cache_format import CachedLayer
 from kernels.interface import Gate, RopeLayout, Routing
 
 RopeScalingKind = Literal["none", "linear", "llama3", "yarn", "factors", "longrope"]
@@ -43,6 +44,10 @@ class RopeSpec:
         """The rotation of keys, which have no temperature."""
         return replace(self, temperature=0.0) if self.temperature else self
 
+    def turning(self, head_dim: int) -> Turning:
+        """The rotation of heads with so many columns."""
+        return Turning(self, self.columns or head_dim)
+
     def within(self, context: int) -> RopeSpec:
         """The rotation of a model that is run with so long a context.
 
@@ -55,6 +60,13 @@ class RopeSpec:
             return self
         factors = self.factors if context > self.original_context else self.short_factors
         return replace(self, scaling="factors", factors=factors, short_factors=())
+
+
+class Turning(NamedTuple):
+    """A rotation, and how many columns of a head turn: what tables of angles follow from."""
+
+    rope: RopeSpec
+    columns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +87,50 @@ class LayerSpec:
     """What may differ between the layers of a model.
 
     window: keys a query sees at most (sliding window), None for all. rope: None for a layer that does not
-    rotate. experts: None for a layer with a feed-forward network of its own.
+    rotate. experts: None for a layer with a feed-forward network of its own. kv_heads, head_dim,
+    feed_forward: None where they are the model's. shares: an earlier layer whose keys and values it reads,
+    as it has none of its own; None if it has. keys_are_values: its values are the keys before their norm
+    and rotation.
     """
 
     window: int | None = None
     rope: RopeSpec | None = RopeSpec()
     experts: ExpertsSpec | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    feed_forward: int | None = None
+    shares: int | None = None
+    keys_are_values: bool = False
+
+
+class Sizes(NamedTuple):
+    """Of one layer."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward: int
+
+    @property
+    def q_columns(self) -> int:
+        """Columns of the queries of a row."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_columns(self) -> int:
+        """Columns of the keys (or values) of a row."""
+        return self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Sizes and variants of one decoder-only transformer.
 
-    gate: of the feed-forward network. attention_scale: of the scores, None for 1 / sqrt(head_dim). score_cap,
-    logit_cap: bounds that scores and logits approach, by a hyperbolic tangent. embedding_scale: of embedded
-    tokens. residual_scale: of what each block adds. head_scale: of the logits, before their cap.
+    kv_heads, head_dim, feed_forward: of layers that have none of their own (see `sizes`). gate: of the
+    feed-forward network. attention_scale: of the scores, None for 1 / sqrt(head_dim). score_cap, logit_cap:
+    bounds that scores and logits approach, by a hyperbolic tangent. value_norm: heads of values are normed,
+    without weights. embedding_scale: of embedded tokens. residual_scale: of what each block adds.
+    head_scale: of the logits, before their cap.
     """
 
     architecture: str
@@ -106,6 +147,7 @@ class ModelSpec:
     attention_scale: float | None = None
     score_cap: float | None = None
     logit_cap: float | None = None
+    value_norm: bool = False
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     head_scale: float = 1.0
@@ -117,15 +159,38 @@ class ModelSpec:
         weights = sum(own.count * own.hidden for own in mixtures)
         return sum(own.routing.used * own.hidden for own in mixtures) / weights if weights else 0.0
 
-    @property
-    def q_columns(self) -> int:
-        """Columns of the queries of a row."""
-        return self.heads * self.head_dim
+    def sizes(self, layer: int) -> Sizes:
+        """Those of a layer."""
+        own = self.layers[layer]
+        return Sizes(
+            self.heads,
+            own.kv_heads or self.kv_heads,
+            own.head_dim or self.head_dim,
+            own.feed_forward or self.feed_forward,
+        )
 
     @property
-    def kv_columns(self) -> int:
-        """Columns of the keys (or values) of a row."""
-        return self.kv_heads * self.head_dim
+    def cached(self) -> tuple[CachedLayer, ...]:
+        """What the KV cache keeps, of each layer that has keys and values of its own."""
+        own = (self.sizes(i) for i, layer in enumerate(self.layers) if layer.shares is None)
+        return tuple(CachedLayer(sizes.kv_heads, sizes.head_dim) for sizes in own)
+
+    def cache_layer(self, layer: int) -> int:
+        """Where the keys and values that a layer reads are in the cache."""
+        shares = self.layers[layer].shares
+        before = self.layers[: layer if shares is None else shares]
+        return sum(each.shares is None for each in before)
+
+    @property
+    def turnings(self) -> tuple[Turning, ...]:
+        """What its layers rotate by, their queries and their keys."""
+        of_layers = (
+            each.turning(self.sizes(i).head_dim)
+            for i, layer in enumerate(self.layers)
+            if layer.rope is not None
+            for each in (layer.rope, layer.rope.of_keys)
+        )
+        return tuple(dict.fromkeys(of_layers))
 
     @property
     def ropes(self) -> tuple[RopeSpec, ...]:

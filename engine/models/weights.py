@@ -12,7 +12,7 @@ from kernels.interface import Backend, Experts, Float32, Handle
 from kernels.weights import Plain, Weight
 
 from .rope import Rotations
-from .spec import ExpertsSpec, ModelSpec, RopeSpec
+from .spec import ExpertsSpec, ModelSpec, Turning
 
 
 class Tensors(Protocol):
@@ -58,7 +58,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """Placed weights of one layer; q, k and v are blocks of rows of one matrix.
+    """Placed weights of one layer; q, k and v are blocks of rows of one matrix: those of them that it has.
 
     sinks: see `Operations.paged_attention`. attention_post_norm, mlp_post_norm: of what a block adds to the
     residual.
@@ -72,6 +72,7 @@ class LayerWeights:
     attention_norm: Handle | None
     q_norm: Handle | None
     k_norm: Handle | None
+    v_norm: Handle | None
     attention_post_norm: Handle | None
     mlp_norm: Handle | None
     mlp_post_norm: Handle | None
@@ -92,7 +93,7 @@ class Weights:
     head: Handle
     streamed_bytes: int
     expert_bytes: int = 0
-    rotations: dict[RopeSpec, Handle] = field(default_factory=dict)
+    rotations: dict[Turning, Handle] = field(default_factory=dict)
 
 
 def _vector(tensors: Tensors, name: str) -> Float32 | None:
@@ -122,8 +123,9 @@ def place_rotations(spec: ModelSpec, weights: Weights, backend: Backend, positio
     rotations = Rotations(spec, positions)
     if not backend.shares_arrays:
         rotations.reach(positions)
-    for rope, tables in rotations.tables.items():
-        weights.rotations[rope] = backend.place_rotation(tables.cos, tables.sin, rope.layout)
+    for turning, tables in rotations.tables.items():
+        layout = turning.rope.layout
+        weights.rotations[turning] = backend.place_rotation(tables.cos, tables.sin, layout)
     return rotations
 
 
@@ -156,21 +158,24 @@ class _Placing:
 
     def layer(self, i: int) -> LayerWeights:
         """All of a layer."""
-        width, q, kv = self._spec.width, self._spec.q_columns, self._spec.kv_columns
-        experts = self._spec.layers[i].experts
+        width, own, sizes = self._spec.width, self._spec.layers[i], self._spec.sizes(i)
+        rows = {"q": sizes.q_columns, "k": sizes.kv_columns, "v": sizes.kv_columns}
+        kinds = ("q",) if own.shares is not None else ("q", "k") if own.keys_are_values else ("q", "k", "v")
+        v_norm = np.ones(sizes.head_dim, np.float32) if self._spec.value_norm and len(kinds) > 1 else None
         return LayerWeights(
             index=i,
             attention_norm=self.vector(f"{i}.attention_norm"),
-            qkv=self._linear(f"{i}.", width, {"q": q, "k": kv, "v": kv}),
+            qkv=self._linear(f"{i}.", width, {kind: rows[kind] for kind in kinds}),
             sinks=self.vector(f"{i}.sinks"),
             q_norm=self.vector(f"{i}.q_norm"),
             k_norm=self.vector(f"{i}.k_norm"),
-            output=self._linear(f"{i}.", q, {"output": width}),
+            v_norm=None if v_norm is None else self._backend.place_vector(v_norm),
+            output=self._linear(f"{i}.", sizes.q_columns, {"output": width}),
             attention_post_norm=self.vector(f"{i}.attention_post_norm"),
             mlp_norm=self.vector(f"{i}.mlp_norm"),
-            network=self._network(f"{i}.", self._spec.feed_forward)
-            if experts is None
-            else self._mixture(f"{i}.", experts),
+            network=self._network(f"{i}.", sizes.feed_forward)
+            if own.experts is None
+            else self._mixture(f"{i}.", own.experts),
             mlp_post_norm=self.vector(f"{i}.mlp_post_norm"),
         )
 

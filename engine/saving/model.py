@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import FORMATS
 from kernels.quantize import row_pieces
 from kernels.stored import release
-from kernels.weights import FORMATS, Packed
+from kernels.weights import Packed
 
 from ..loading.checkpoint import Checkpoint, open_checkpoint
 from ..loading.files import map_file

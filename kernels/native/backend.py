@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interface import BackendSettings, CacheShape, Float32, Forward, Int32, Limits, RopeLayout, Rotation
+from ..cache_format import CacheShape
+from ..formats import ARRAYS, FORMATS, GROUP
+from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
 from ..stored import canonical, check_finite, mapping_of
-from ..weights import ARRAYS, FORMATS, GROUP, Plain, Stored, Weight, blocks_of_rows
+from ..weights import Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason
 from .library import (
     CACHE_FORMAT_NUMBERS,
@@ -174,8 +176,8 @@ class NativeBackend:
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, zeroed; once, before the first capture."""
-        if shape.head_dim > MOST_HEAD_DIM:
-            raise ValueError(f"backend native takes heads of up to {MOST_HEAD_DIM}, not {shape.head_dim}")
+        if (widest := max(layer.head_dim for layer in shape.layers)) > MOST_HEAD_DIM:
+            raise ValueError(f"backend native takes heads of up to {MOST_HEAD_DIM}, not {widest}")
         message = (
             f"a KV cache of {shape.blocks} blocks of {shape.block_size} tokens needs {shape.nbytes} bytes, "
             "more than this machine has; lower kv_memory or kv_blocks"
@@ -184,13 +186,14 @@ class NativeBackend:
         if shape.nbytes > total_memory():
             raise MemoryError(message)
         assert self.cache_bytes == 0, "the cache is allocated once"
+        kv_heads, head_dims = np.ascontiguousarray(np.array(shape.layers, np.int32).T)
         cache = load().native_cache(
             self.address,
-            shape.layers,
+            len(shape.layers),
             shape.blocks,
             shape.block_size,
-            shape.kv_heads,
-            shape.head_dim,
+            addressof(kv_heads),
+            addressof(head_dims),
             CACHE_FORMAT_NUMBERS[shape.format],
         )
         if not cache:

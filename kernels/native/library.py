@@ -10,9 +10,10 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..interface import CACHE_FORMATS, Gate
+from ..cache_format import CACHE_FORMATS
+from ..formats import BLOCKS, FORMATS, SCALES, TABLES
+from ..interface import Gate
 from ..step import ALIGNMENT, ARRAYS, Counts
-from ..weights import BLOCKS, FORMATS, SCALES, TABLES
 
 Kind = Literal[
     "embedding",
@@ -132,7 +133,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_fill": (c_int, [c_void_p, c_int, c_char_p, c_int]),
     "native_weight_bytes": (c_int64, [c_void_p]),
     "native_quantize": (c_int, [c_void_p, c_int, POINTER(Quantizing), c_char_p, c_int]),
-    "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int, c_int, c_int]),
+    "native_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_void_p, c_void_p, c_int]),
     "native_cache_bytes": (c_int64, [c_void_p]),
     "native_copy_blocks": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_char_p, c_int]),
     "native_program": (c_void_p, [c_void_p, POINTER(Op), c_int, POINTER(Buffer), c_int, POINTER(StepLimits)]),

@@ -45,7 +45,7 @@ def _attend(
     cache: PagedCache, layer: int, q: Tensor, work: Work, cap: float | None, sinks: Tensor | None
 ) -> Tensor:
     """Attention of the rows of one piece of work, [segments * rows, heads * head_dim]."""
-    kv_heads, head_dim = cache.shape.kv_heads, cache.shape.head_dim
+    kv_heads, head_dim = cache.shape.layers[layer]
     sharing = q.shape[1] // (kv_heads * head_dim)
     n, used, stacked = work.segments * kv_heads, work.rows * sharing, stacked_rows(work.rows, sharing)
     queries = q.view(work.segments, work.rows, kv_heads, sharing, head_dim).transpose(1, 2)
@@ -99,7 +99,7 @@ def _mix(cache: PagedCache, layer: int, weights: Tensor, work: Work, *, shielded
     shielded: NaN and infinities among the values, which even a weight of 0 lets through, reach only the rows
     that see them: those become NaN.
     """
-    n, head_dim = weights.shape[1], cache.shape.head_dim
+    n, head_dim = weights.shape[1], cache.shape.layers[layer].head_dim
     mixed = weights.new_zeros(*weights.shape[1:-1], head_dim)
     for part in work.parts:
         values = cache.read_values(layer, work.pages[part]).view(-1, KEYS, head_dim)

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..interface import CACHE_FORMATS, CacheShape, Int32
+from ..cache_format import CACHE_FORMATS, CacheShape
+from ..interface import Int32
 from ..machine import total_memory
 
 
@@ -21,7 +22,7 @@ def _zeros(dims: tuple[int, ...], dtype: type[np.generic], device: torch.device)
 
 
 class PagedCache:
-    """Keys and values of all layers: [2, layers, blocks, kv_heads, block_size, head_dim].
+    """Keys and values of each layer: [2, blocks, kv_heads, block_size, head_dim].
 
     In a format with scales a float32 scale for each [..., block_size, 1]: value = scale * integer.
     """
@@ -30,38 +31,43 @@ class PagedCache:
         """MemoryError, with the bytes wanted: the cache does not fit."""
         self.shape = shape
         form = CACHE_FORMATS[shape.format]
-        lines = (2, shape.layers, shape.blocks, shape.kv_heads, shape.block_size)
+        scaled = form.scale_bytes > 0
+        lines = [(2, shape.blocks, layer.kv_heads, shape.block_size) for layer in shape.layers]
         try:
             if device.type == "cpu" and shape.nbytes > total_memory():
                 raise MemoryError  # a system that overcommits would only fail once the pages are written
-            self._values = _zeros((*lines, shape.head_dim), form.dtype, device)
-            self._scales = _zeros((*lines, 1), np.float32, device) if form.scale_bytes else None
+            self._values = [
+                _zeros((*line, layer.head_dim), form.dtype, device)
+                for line, layer in zip(lines, shape.layers, strict=True)
+            ]
+            self._scales = [_zeros((*line, 1), np.float32, device) for line in lines] if scaled else None
         except (MemoryError, torch.OutOfMemoryError):
             raise MemoryError(
                 f"KV cache: {shape.blocks} blocks of {shape.block_size} tokens need {shape.nbytes} bytes, "
                 f"more than device {device} has; lower kv_memory or kv_blocks"
             ) from None
 
-    def pages(self, blocks: Int32) -> NDArray[np.int64]:
-        """Numbers of the pages of blocks [..., n] -> [..., kv_heads, n]."""
-        heads = np.arange(self.shape.kv_heads)
+    def pages(self, blocks: Int32, kv_heads: int) -> NDArray[np.int64]:
+        """Numbers of the pages of blocks [..., n] in a layer with so many heads -> [..., kv_heads, n]."""
+        heads = np.arange(kv_heads)
         return blocks.astype(np.int64)[..., None, :] * len(heads) + heads[:, None]
 
-    def lines(self, slots: Tensor) -> Tensor:
-        """Where the heads of tokens lie in a layer, counted in heads: slots [rows] -> [rows * kv_heads]."""
-        heads = torch.arange(self.shape.kv_heads, device=slots.device)
+    def lines(self, slots: Tensor, kv_heads: int) -> Tensor:
+        """Where the heads of tokens lie in a layer with so many: slots [rows] -> [rows * kv_heads]."""
+        heads = torch.arange(kv_heads, device=slots.device)
         blocks, offsets = slots // self.shape.block_size, slots % self.shape.block_size
         pages = blocks[:, None] * len(heads) + heads
         return (pages * self.shape.block_size + offsets[:, None]).flatten()
 
     def write(self, layer: int, k: Tensor, v: Tensor, lines: Tensor) -> None:
         """Store k and v [rows, kv_heads * head_dim] of a layer at `lines`, rounded to nearest even."""
+        head_dim = self.shape.layers[layer].head_dim
         for side, values in enumerate((k, v)):
-            heads = values.reshape(-1, self.shape.head_dim)
+            heads = values.reshape(-1, head_dim)
             if self._scales is not None:
                 heads, scales = _integers(heads)
-                self._scales[side, layer].view(-1, 1).index_copy_(0, lines, scales)
-            target = self._values[side, layer].view(-1, self.shape.head_dim)
+                self._scales[layer][side].view(-1, 1).index_copy_(0, lines, scales)
+            target = self._values[layer][side].view(-1, head_dim)
             target.index_copy_(0, lines, heads.to(target.dtype))
 
     def read_keys(self, layer: int, pages: Tensor) -> Tensor:
@@ -73,17 +79,18 @@ class PagedCache:
         return self._read(1, layer, pages)
 
     def _read(self, side: int, layer: int, pages: Tensor) -> Tensor:
-        held = self._values[side, layer].flatten(0, 1).index_select(0, pages.flatten()).float()
+        held = self._values[layer][side].flatten(0, 1).index_select(0, pages.flatten()).float()
         if self._scales is not None:
-            held *= self._scales[side, layer].flatten(0, 1).index_select(0, pages.flatten())
+            held *= self._scales[layer][side].flatten(0, 1).index_select(0, pages.flatten())
         return held.flatten(1)
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """Copy whole blocks, all read before the first is written."""
-        source, target = (torch.from_numpy(ids).to(self._values.device).long() for ids in (sources, targets))
-        for part in (self._values, self._scales):
-            if part is not None:
-                part.index_copy_(2, target, part.index_select(2, source))
+        source, target = (
+            torch.from_numpy(ids).to(self._values[0].device).long() for ids in (sources, targets)
+        )
+        for part in (*self._values, *(self._scales or ())):
+            part.index_copy_(1, target, part.index_select(1, source))
 
 
 def _integers(heads: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
+from ..cache_format import CachedLayer
 from ..interface import Experts, Gate, Inputs, Rotation, Routing, StepOutput
 from ..step import Step, layout
 from .attention import attend
@@ -31,9 +32,9 @@ class ReferenceOperations:
         self._step = step
         self._cache = cache
         self._device = device
-        self._lines: Tensor | None = None
+        self._lines: dict[int, Tensor] = {}
         self._expert_bytes = 0
-        self._works: dict[int | None, list[Work]] = {}
+        self._works: dict[tuple[CachedLayer, int, int | None], list[Work]] = {}
 
     def inputs(self) -> Inputs:
         """The arrays of the step as int32 tensors on the device, which takes one transfer."""
@@ -82,9 +83,10 @@ class ReferenceOperations:
     def kv_write(self, layer: int, k: Tensor, v: Tensor, slots: Tensor) -> None:
         """Store in the cache's dtype, rounded to nearest even."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
-        if self._lines is None:
-            self._lines = self._cache.lines(slots)
-        self._cache.write(layer, k, v, self._lines)
+        kv_heads = self._cache.shape.layers[layer].kv_heads
+        if kv_heads not in self._lines:
+            self._lines[kv_heads] = self._cache.lines(slots, kv_heads)
+        self._cache.write(layer, k, v, self._lines[kv_heads])
 
     def paged_attention(
         self,
@@ -97,12 +99,13 @@ class ReferenceOperations:
         cap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attention in the order that attention.py fixes; divided on the host, once a step and window."""
+        """In the order that attention.py fixes; divided on the host once a step and kind of layer."""
         assert self._cache is not None, "the KV cache is allocated before the first step"
-        if window not in self._works:
-            heads = q.shape[1] // self._cache.shape.head_dim
-            self._works[window] = work_of(self._step, self._cache, heads, window, self._device)
-        return attend(self._cache, layer, q, self._works[window], scale, cap, sinks)
+        own = self._cache.shape.layers[layer]
+        kind = own, q.shape[1] // own.head_dim, window
+        if kind not in self._works:
+            self._works[kind] = work_of(self._step, self._cache, *kind, self._device)
+        return attend(self._cache, layer, q, self._works[kind], scale, cap, sinks)
 
     def gated(self, x: Tensor, gate: Gate = "silu") -> Tensor:
         """By the functions of arithmetic.py."""

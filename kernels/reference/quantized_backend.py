@@ -6,8 +6,8 @@ import numpy as np
 
 from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
+from ..cache_format import CacheShape
 from ..interface import (
-    CacheShape,
     Experts,
     Float32,
     Forward,
@@ -96,8 +96,7 @@ class QuantizedOperations:
     ) -> Float32:
         """Row by row and key head by key head."""
         assert self._cache is not None
-        shape = self._cache.shape
-        kv_heads, head_dim, size = shape.kv_heads, shape.head_dim, shape.block_size
+        (kv_heads, head_dim), size = self._cache.shape.layers[layer], self._cache.shape.block_size
         out = np.empty_like(q)
         for row, position in enumerate(self._step.positions):
             first = 0 if window is None else max(0, position - window + 1)

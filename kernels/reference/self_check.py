@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import CacheShape
+from ..cache_format import CacheShape
 from ..step import Step
 from .attention import attend
 from .cache import PagedCache
@@ -14,7 +14,7 @@ from .linear import linear
 from .work import work_of
 
 ROW_COUNTS = (1, 5, 16)
-_SHAPE = CacheShape(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, format="float32")
+_SHAPE = CacheShape.alike(layers=1, blocks=16, block_size=16, kv_heads=3, head_dim=64, format="float32")
 
 
 def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
@@ -29,7 +29,7 @@ def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
         weight = normal(960, 576).to(dtype)
         cache = PagedCache(_SHAPE, device)
         places = _SHAPE.blocks * _SHAPE.block_size
-        lines = cache.lines(torch.arange(places, device=device))
+        lines = cache.lines(torch.arange(places, device=device), 3)
         cache.write(0, normal(places, 192), normal(places, 192), lines)
         products = [linear(rows[-count:], weight)[-1] for count in (*ROW_COUNTS, len(rows))]
         mixed = [_attend_last(cache, rows[-count:]) for count in ROW_COUNTS]
@@ -44,5 +44,5 @@ def _attend_last(cache: PagedCache, queries: Tensor) -> Tensor:
         sequences=np.array([0] * count + list(range(1, others + 1)), np.int32),
         block_tables=np.tile(np.arange(_SHAPE.blocks, dtype=np.int32), (others + 1, 1)),
     )
-    works = work_of(step, cache, 9, None, queries.device)
+    works = work_of(step, cache, _SHAPE.layers[0], 9, None, queries.device)
     return attend(cache, 0, torch.cat([queries, queries[:others]]), works, 0.125)[count - 1]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..cache_format import CachedLayer
 from ..step import Step
 from .cache import PagedCache
 
@@ -77,9 +78,9 @@ def _segments(step: Step, heads: int, window: int | None) -> Iterator[Segment]:
 
 
 def work_of(
-    step: Step, cache: PagedCache, heads: int, window: int | None, device: torch.device
+    step: Step, cache: PagedCache, layer: CachedLayer, heads: int, window: int | None, device: torch.device
 ) -> list[Work]:
-    """The work of one step, the same in every layer with this window.
+    """The work of one step, the same in every layer with these heads and this window.
 
     Segments come together if they have equally many rows and, within a factor of two, equally many groups: so
     less than half of the work is padding.
@@ -90,11 +91,11 @@ def work_of(
     works = []
     for (rows, _), segments in alike.items():
         segments.sort(key=lambda segment: segment.groups)
-        kv_heads = cache.shape.kv_heads
+        kv_heads = layer.kv_heads
         scores = kv_heads * stacked_rows(rows, heads // kv_heads) * segments[-1].groups * KEYS
         most = max(1, WORK_SCORES // scores)
         works += [
-            _work(step, cache, segments[start : start + most], heads // kv_heads, window, device)
+            _work(step, cache, layer, segments[start : start + most], heads // kv_heads, window, device)
             for start in range(0, len(segments), most)
         ]
     return works
@@ -103,21 +104,22 @@ def work_of(
 def _work(
     step: Step,
     cache: PagedCache,
+    layer: CachedLayer,
     segments: list[Segment],
     sharing: int,
     window: int | None,
     device: torch.device,
 ) -> Work:
-    shape, rows, groups = cache.shape, segments[0].rows, segments[-1].groups
+    block_size, rows, groups = cache.shape.block_size, segments[0].rows, segments[-1].groups
     index = np.array([segment.start for segment in segments])[:, None] + np.arange(rows)
     sequences = np.array([segment.sequence for segment in segments])
     group = np.array([segment.first_group for segment in segments]) + np.arange(groups)[:, None]
 
-    blocks = KEYS // shape.block_size
+    blocks = KEYS // block_size
     columns = group[..., None] * blocks + np.arange(blocks)
     # Past the end of a table any block will do: its keys are hidden.
     columns = np.minimum(columns, step.block_tables.shape[1] - 1)
-    pages = cache.pages(step.block_tables[sequences[:, None], columns])
+    pages = cache.pages(step.block_tables[sequences[:, None], columns], layer.kv_heads)
 
     stacked = 1 if rows == 1 else stacked_rows(rows, sharing)
     position = step.positions[index[:, np.minimum(np.arange(stacked) // sharing, rows - 1)]][..., None]
@@ -126,7 +128,7 @@ def _work(
     if window is not None:
         hidden |= keys <= position - window
 
-    most = max(1, PART_VALUES // (len(segments) * shape.kv_heads * KEYS * shape.head_dim))
+    most = max(1, PART_VALUES // (len(segments) * layer.kv_heads * KEYS * layer.head_dim))
     return Work(
         segments=len(segments),
         rows=rows,

@@ -50,8 +50,8 @@ class Origin(NamedTuple):
 
 def check(registry: Registry, name: str, progress: ProgressCallback | None = None) -> Checked:
     """Read a model's files and compare. UnknownModelError, NotDownloadedError; DownloadError: unreadable."""
-    found = registry.of_another(name)
-    if found is not None:
+    found = registry.without_entry(name)
+    if found is not None and found.elsewhere:
         return _check_named_by_hash(found.path, Meter(progress))
     entry = registry.entry(name)
     path, target = registry.path_of(entry), registry.target(entry)

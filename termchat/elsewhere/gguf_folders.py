@@ -100,7 +100,7 @@ def _first_line(file: Path) -> Path | None:
         lines = read_text(file, 4096).text.splitlines()
     except (OSError, TextError):
         return None
-    return Path(lines[0].strip()) if lines and os.path.isabs(lines[0].strip()) else None
+    return _folder(lines[0].strip()) if lines else None
 
 
 def _named_in(file: Path) -> Path | None:
@@ -108,5 +108,8 @@ def _named_in(file: Path) -> Path | None:
         settings = json.loads(read_text(file).text)
     except (OSError, TextError, ValueError, RecursionError):
         return None
-    folder = settings.get("downloadsFolder") if isinstance(settings, dict) else None
-    return Path(folder) if isinstance(folder, str) and os.path.isabs(folder) and "\0" not in folder else None
+    return _folder(settings.get("downloadsFolder")) if isinstance(settings, dict) else None
+
+
+def _folder(place: object) -> Path | None:
+    return Path(place) if isinstance(place, str) and os.path.isabs(place) and "\0" not in place else None

@@ -33,7 +33,8 @@ from engine.step_plan import Run, StepPlan
 from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Limits
 from random_weights import RandomTensors
 
 A, B, END = 65, 66, 257
@@ -406,7 +407,7 @@ class TinyModel:
         owner = open_backend(self._backend, BackendSettings(device="cpu"))
         weights = place(TINY, RandomTensors(TINY, scale=0.4, spread=0, seed=5), owner)
         assert config.kv_blocks is not None
-        owner.allocate_cache(CacheShape(2, config.kv_blocks, config.block_size, 2, 16, "float16"))
+        owner.allocate_cache(CacheShape.alike(2, config.kv_blocks, config.block_size, 2, 16, "float16"))
         limits = Limits(config.max_batch_tokens, most_samples(8, 64), 8, config.kv_blocks)
         program = owner.capture(lambda ops, batch: decoder(ops, TINY, weights, batch), limits)
         return LoadedModel(

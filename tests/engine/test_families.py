@@ -35,7 +35,8 @@ from engine.models.family import (
 from engine.models.spec import LayerSpec, RopeSpec
 from engine.models.weights import place
 from engine.types import EngineError
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Limits
 from kernels.native.library import kernels as native_kernels
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
@@ -164,7 +165,7 @@ def logits_of(backend: Backend, checkpoint: Checkpoint, kv: Any = "float16") -> 
     """Of a prompt in two steps, beside another one."""
     spec = checkpoint.spec
     weights = place(spec, checkpoint.tensors, backend)
-    backend.allocate_cache(CacheShape(len(spec.layers), 16, 32, spec.kv_heads, spec.head_dim, kv))
+    backend.allocate_cache(CacheShape(spec.cached, 16, 32, kv))
     limits = Limits(rows=64, samples=64, sequences=2, blocks_per_sequence=4)
     program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)
     tokens = np.random.default_rng(4).integers(0, spec.vocabulary, 60).tolist()

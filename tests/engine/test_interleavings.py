@@ -27,7 +27,8 @@ from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
 from engine.types import SamplingParams
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape, Inputs, Limits, Operations, Value
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Inputs, Limits, Operations, Value
 from random_weights import RandomTensors
 
 pytestmark = pytest.mark.slow
@@ -99,7 +100,7 @@ class Machine:
 def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRunner], int, int]]:
     """Two runners with caches of their own, their block size, and how many seeds they have the time for."""
     backend, size, kv, seeds = request.param
-    shape = CacheShape(len(SPEC.layers), BLOCKS * 32 // size, size, SPEC.kv_heads, SPEC.head_dim, kv)
+    shape = CacheShape(SPEC.cached, BLOCKS * 32 // size, size, kv)
     limits = Limits(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, shape.blocks)
     runners = []
     for _ in range(2):

@@ -85,8 +85,8 @@ def test_C4_streamed_weights_are_those_of_the_file(default_model):
 
 
 def test_C4_a_window_bounds_the_keys_that_are_read():
-    full = Traffic.of(SPEC, 1000, 64)
-    windowed = Traffic.of(replace(SPEC, layers=(LayerSpec(), LayerSpec(window=100))), 1000, 64)
+    full = Traffic.of(SPEC, 1000, (32, 32))
+    windowed = Traffic.of(replace(SPEC, layers=(LayerSpec(), LayerSpec(window=100))), 1000, (32, 32))
     assert full.token_bytes(500) == 1000 + 64 * 502
     assert windowed.token_bytes(500) == 1000 + 32 * 502 + 32 * (99 + 2)
     assert windowed.token_bytes(50) == full.token_bytes(50)

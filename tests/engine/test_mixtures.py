@@ -189,7 +189,7 @@ def test_a_step_counts_the_experts_that_it_read(folder: Path) -> None:
     one = 3 * 64 * 32 * 4
     assert weights.expert_bytes == 3 * 8 * one
     assert weights.streamed_bytes + weights.expert_bytes + 160 * 64 * 4 == backend.weight_bytes
-    traffic = Traffic.of(checkpoint.spec, weights.streamed_bytes, 100, weights.expert_bytes)
+    traffic = Traffic.of(checkpoint.spec, weights.streamed_bytes, (40, 30, 30), weights.expert_bytes)
     assert traffic.token_bytes() == weights.streamed_bytes + 3 * 3 * one + 2 * 100
     assert traffic.all_weight_bytes == weights.streamed_bytes + weights.expert_bytes
     backend.close()

@@ -111,6 +111,7 @@ def huge_magnitudes(tensors: Tensors) -> None:
     [
         ("rows", put(f"{Q}.weight", np.zeros((64, 0), np.int8)), f"{Q}' has the shape (64, 0)"),
         ("gptq", put(f"{Q}.scales", np.full((2, 64), 3e38, np.float32)), f"{Q}.weight': row 0 holds a value"),
+        ("int8", put(f"{Q}.SCB", np.full(64, 0x7F800001, np.uint32).view("f4")), f"{Q}.weight': row 0 has"),
         ("nf4", declared(nested_offset=10**400), "nested_offset a number of too many digits"),
         ("nf4", declared(nested_offset=1e300), "nested_offset 1e+300, which float32 does not hold"),
         ("nf4", declared(nested_offset=float("nan")), "nested_offset nan"),

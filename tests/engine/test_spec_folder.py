@@ -62,7 +62,7 @@ def test_llama() -> None:
 
 
 def test_B091_head_size() -> None:
-    assert read(head_dim=32).spec.q_columns == 128
+    assert read(head_dim=32).spec.sizes(0).q_columns == 128
     assert read(head_dim=None).spec.head_dim == 16
     assert read(head_dim=...).spec.head_dim == 16
     assert "hidden_size (66)" in refuse(hidden_size=66)

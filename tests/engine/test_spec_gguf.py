@@ -119,7 +119,7 @@ def test_missing_keys() -> None:
 
 
 def test_head_sizes() -> None:
-    assert read_metadata(file(sizes={"attention.key_length": 32})).spec.q_columns == 128
+    assert read_metadata(file(sizes={"attention.key_length": 32})).spec.sizes(0).q_columns == 128
     assert "attention.value_length" in refuse(file(sizes={"attention.value_length": 32}))
     assert "rope.dimension_count" in refuse(file(sizes={"rope.dimension_count": 8}))
     assert read_metadata(file(sizes={"rope.dimension_count": 16})).spec.head_dim == 16

@@ -10,7 +10,8 @@ import numpy as np
 from engine.loading.checkpoint import Checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import place
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Limits
 from kernels.reference import ReferenceBackend
 from kernels.step import Step
 
@@ -32,9 +33,7 @@ class Session:
         spec = self.checkpoint.spec
         weights = place(spec, self.checkpoint.tensors, self.backend)
         blocks = self.sequences * self.width
-        self.backend.allocate_cache(
-            CacheShape(len(spec.layers), blocks, BLOCK, spec.kv_heads, spec.head_dim, self.kv)
-        )
+        self.backend.allocate_cache(CacheShape(spec.cached, blocks, BLOCK, self.kv))
         limits = Limits(256, 256, self.sequences, self.width)
         self.program = self.backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
         self.tables = np.arange(blocks, dtype=np.int32).reshape(self.sequences, self.width)

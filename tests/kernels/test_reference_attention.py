@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.interface import CacheShape
+from kernels.cache_format import CachedLayer, CacheShape
 from kernels.reference import work as dividing
 from kernels.reference.attention import attend
 from kernels.reference.cache import PagedCache
@@ -59,12 +59,16 @@ class Case:
         )
         q = torch.cat([self.queries[s][first : first + rows] for s, first, rows in runs])
         with torch.inference_mode():
-            work = work_of(where, self.cache, self.heads, window, CPU)
+            work = work_of(where, self.cache, self.layer, self.heads, window, CPU)
             return attend(self.cache, 0, q, work, self.scale, cap, sinks)
 
     @property
+    def layer(self) -> CachedLayer:
+        return self.cache.shape.layers[0]
+
+    @property
     def scale(self) -> float:
-        return self.cache.shape.head_dim**-0.5
+        return self.layer.head_dim**-0.5
 
     def dense(
         self,
@@ -78,13 +82,12 @@ class Case:
         shape = self.cache.shape
         seen = slice(0 if window is None else max(0, position - window + 1), position + 1)
         k, v = (
-            stored(kv[sequence][seen].view(-1, shape.kv_heads, shape.head_dim), shape.format)
-            for kv in (self.keys, self.values)
+            stored(kv[sequence][seen].view(-1, *self.layer), shape.format) for kv in (self.keys, self.values)
         )
-        q = self.queries[sequence][position].double().view(self.heads, shape.head_dim)
+        q = self.queries[sequence][position].double().view(self.heads, self.layer.head_dim)
         mixed = []
         for head in range(self.heads):
-            kv_head = head // (self.heads // shape.kv_heads)
+            kv_head = head // (self.heads // self.layer.kv_heads)
             scores = k[:, kv_head] @ q[head] * self.scale
             scores = scores if cap is None else torch.tanh(scores / cap) * cap
             if sinks is not None:
@@ -107,8 +110,8 @@ def make_case(
     draw = np.random.default_rng(seed)
     need = [-(-length // block_size) for length in lengths]
     blocks = sum(need) + 3
-    cache = PagedCache(CacheShape(1, blocks, block_size, kv_heads, head_dim, dtype), CPU)
-    everywhere = cache.lines(torch.arange(blocks * block_size))
+    cache = PagedCache(CacheShape.alike(1, blocks, block_size, kv_heads, head_dim, dtype), CPU)
+    everywhere = cache.lines(torch.arange(blocks * block_size), kv_heads)
     rubbish = [normal(draw, blocks * block_size, kv_heads * head_dim) * 1000 for _ in range(2)]
     cache.write(0, *rubbish, everywhere)
     ids = draw.permutation(blocks).astype(np.int32)
@@ -119,7 +122,7 @@ def make_case(
         k, v = (normal(draw, length, kv_heads * head_dim) for _ in range(2))
         position = np.arange(length)
         slots = tables[sequence, position // block_size] * block_size + position % block_size
-        cache.write(0, k, v, cache.lines(torch.from_numpy(slots.astype(np.int32))))
+        cache.write(0, k, v, cache.lines(torch.from_numpy(slots.astype(np.int32)), kv_heads))
         case.keys.append(k)
         case.values.append(v)
         case.queries.append(normal(draw, length, heads * head_dim))
@@ -227,7 +230,7 @@ def test_bits_do_not_depend_on_where_blocks_lie_or_on_their_size():
         for s, n in enumerate(lengths):
             position = np.arange(n)
             slots = moved.tables[s, position // block_size] * block_size + position % block_size
-            lines = moved.cache.lines(torch.from_numpy(slots.astype(np.int32)))
+            lines = moved.cache.lines(torch.from_numpy(slots.astype(np.int32)), moved.layer.kv_heads)
             moved.cache.write(0, case.keys[s], case.values[s], lines)
         assert_same_bits(moved.run(runs), want, f"{block_size=}")
 
@@ -239,21 +242,26 @@ def test_many_short_and_one_long_sequence_are_not_padded_to_the_longest():
         sequences=np.arange(31, dtype=np.int32),
         block_tables=case.tables,
     )
-    works = work_of(where, case.cache, case.heads, None, CPU)
+    works = work_of(where, case.cache, case.layer, case.heads, None, CPU)
     pages = sum(work.pages.numel() for work in works)
-    assert pages * case.cache.shape.block_size / case.cache.shape.kv_heads < 2 * (2048 + 30 * 128)
+    assert pages * case.cache.shape.block_size / case.layer.kv_heads < 2 * (2048 + 30 * 128)
 
 
 def broken_everywhere(case: Case, value: float) -> None:
     """Fill the cache with a value that must not leak, then store the sequences again."""
     shape = case.cache.shape
     every = torch.arange(shape.blocks * shape.block_size)
-    rubbish = torch.full((len(every), shape.kv_heads * shape.head_dim), value)
-    case.cache.write(0, rubbish, rubbish, case.cache.lines(every))
+    rubbish = torch.full((len(every), case.layer.kv_heads * case.layer.head_dim), value)
+    case.cache.write(0, rubbish, rubbish, case.cache.lines(every, case.layer.kv_heads))
     for s, k in enumerate(case.keys):
         position = np.arange(len(k))
         slots = case.tables[s, position // shape.block_size] * shape.block_size + position % shape.block_size
-        case.cache.write(0, k, case.values[s], case.cache.lines(torch.from_numpy(slots.astype(np.int32))))
+        case.cache.write(
+            0,
+            k,
+            case.values[s],
+            case.cache.lines(torch.from_numpy(slots.astype(np.int32)), case.layer.kv_heads),
+        )
 
 
 @pytest.mark.parametrize("window", [None, 50])
@@ -307,11 +315,11 @@ def test_keys_and_values_of_nothing_but_zeros():
 def test_a_window_touches_only_the_keys_it_needs():
     case = make_case([1000], seed=13)
     where = Step.of(positions=[999], sequences=[0], block_tables=case.tables)
-    (work,) = work_of(where, case.cache, case.heads, 64, CPU)
+    (work,) = work_of(where, case.cache, case.layer, case.heads, 64, CPU)
     assert len(work.pages) == 1
-    assert len(work_of(where, case.cache, case.heads, None, CPU)[0].pages) == 8
+    assert len(work_of(where, case.cache, case.layer, case.heads, None, CPU)[0].pages) == 8
 
 
 def test_no_rows_need_no_work():
     case = make_case([5])
-    assert work_of(Step.of(block_tables=case.tables), case.cache, case.heads, None, CPU) == []
+    assert work_of(Step.of(block_tables=case.tables), case.cache, case.layer, case.heads, None, CPU) == []

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings
 from kernels.machine import usable_cpus
 from kernels.reference import self_check
 
@@ -92,7 +93,7 @@ def test_threads_are_those_of_the_setting_also_in_another_thread():
 
 def test_a_cache_that_cannot_fit_is_a_memory_error_with_the_bytes():
     backend = open_backend("reference", BackendSettings())
-    shape = CacheShape(30, 1 << 28, 32, 8, 128, "float32")
+    shape = CacheShape.alike(30, 1 << 28, 32, 8, 128, "float32")
     with pytest.raises(MemoryError, match=str(shape.nbytes)):
         backend.allocate_cache(shape)
     assert backend.cache_bytes == 0
@@ -100,12 +101,14 @@ def test_a_cache_that_cannot_fit_is_a_memory_error_with_the_bytes():
 
 def test_an_odd_block_size_is_refused():
     with pytest.raises(ValueError, match="block_size must divide 128"):
-        open_backend("reference", BackendSettings()).allocate_cache(CacheShape(1, 4, 48, 1, 8, "float32"))
+        open_backend("reference", BackendSettings()).allocate_cache(
+            CacheShape.alike(1, 4, 48, 1, 8, "float32")
+        )
 
 
 def test_cache_bytes_follow_the_cache():
     backend = open_backend("reference", BackendSettings())
-    shape = CacheShape(2, 10, 16, 3, 8, "float16")
+    shape = CacheShape.alike(2, 10, 16, 3, 8, "float16")
     backend.allocate_cache(shape)
     assert backend.cache_bytes == shape.nbytes == 2 * 2 * 10 * 16 * 3 * 8 * 2
     backend.close()

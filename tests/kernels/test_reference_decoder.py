@@ -13,7 +13,8 @@ from engine.models.families import llama, qwen3
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.backends import open_backend
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits, Program
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Limits, Program
 from kernels.step import Step
 from kernels.weights import Packed, Plain
 from random_weights import RandomTensors
@@ -58,7 +59,7 @@ class Machine:
         )
         self.backend: Backend = open_backend("reference", BackendSettings(dtype=dtype, threads=1))
         weights = place(spec, self.tensors, self.backend)
-        shape = CacheShape(len(spec.layers), BLOCKS, block_size, spec.kv_heads, spec.head_dim, kv_dtype)
+        shape = CacheShape(spec.cached, BLOCKS, block_size, kv_dtype)
         self.backend.allocate_cache(shape)
         self.program: Program = self.backend.capture(
             lambda ops, batch: decoder(ops, spec, weights, batch), LIMITS
@@ -242,7 +243,9 @@ def test_tied_embedding_and_head_share_memory_and_packed_parts_are_joined():
     assert half.place_matrix(plain).dtype == torch.float16
     assert half.weight_bytes == 600 * 40 * 2
     machine = Machine(SPEC)
-    layer = SPEC.width * (2 * SPEC.q_columns + 2 * SPEC.kv_columns + 3 * SPEC.feed_forward + 2)
+    layer = SPEC.width * (
+        2 * SPEC.sizes(0).q_columns + 2 * SPEC.sizes(0).kv_columns + 3 * SPEC.feed_forward + 2
+    )
     values = SPEC.vocabulary * SPEC.width + 2 * layer + SPEC.width  # no rotation: it is never read whole
     assert machine.backend.weight_bytes == 4 * values, "one embedding, not two"
 

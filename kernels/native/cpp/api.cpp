@@ -129,9 +129,9 @@ EXPORT int native_quantize(const Kernels* kernels, int threads, const Quantizing
 
 EXPORT int64_t native_weight_bytes(const Model* model) { return (int64_t)model->arena.bytes(); }
 
-EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int block_size, int kv_heads, int head_dim,
-                                      int format) try {
-    model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dim, (CacheFormat)format);
+EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int block_size, const int32_t* kv_heads,
+                                      const int32_t* head_dims, int format) try {
+    model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dims, (CacheFormat)format);
     return model->cache.get();
 } catch (const std::bad_alloc&) {
     return nullptr;

@@ -13,8 +13,8 @@ namespace native {
 // joins them. The bits are the same either way.
 class Attention {
 public:
-    // heads: most query heads of an operation.
-    Attention(const Kernels& kernels, const PagedCache& cache, int heads, int threads, Arena& arena);
+    // Room for the largest of these operations' tasks.
+    Attention(const Kernels& kernels, const PagedCache& cache, const std::vector<Op>& ops, int threads, Arena& arena);
 
     void begin(const Step& step);        // for all layers of a step
     int cut(const Op& op);               // number of tasks; called before the tasks of each operation
@@ -37,6 +37,7 @@ private:
         int head, span;      // span: -1 if it is all of them
     };
 
+    int group_of(const Op& op) const;                       // query heads that share a key head
     Task task_of(int index) const;
     const float* sinks(const Op& op, int head) const;       // of the query heads that share a key head, or null
     const int32_t* table_of(const Tile& tile) const;
@@ -49,7 +50,7 @@ private:
     std::vector<int> tile_of_row_;
     int threads_;
     int tasks_ = 0;          // of the operation that runs
-    int group_;              // query heads that share a key head
+    int group_ = 1, kv_heads_ = 1;  // likewise; group: query heads that share a key head
     bool split_ = false;
     std::vector<float> partials_;
     std::vector<float*> scratch_;  // one per worker

@@ -65,7 +65,7 @@ static inline float float_of_e8m0(uint8_t bits) {
 // Four bits of exponent, three of fraction, no sign.
 static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_t)bits << 20) * 0x1p119f; }
 
-// The formats of weights: these tables are those of kernels/weights.py, whose figures library.py compares with them. A
+// The formats of weights: these tables are those of kernels/formats.py, whose figures library.py compares with them. A
 // new format is a line here and, if its codes or scales are of a new kind, an `unpack` in dot_*.hpp or `scale_lanes`.
 
 // How scales (and minima, likewise) are kept.
@@ -291,7 +291,7 @@ static inline auto with_tile(Format format, Call call) {
     __builtin_unreachable();
 }
 
-// The formats of keys and values: the table of kernels/interface.py, compared likewise.
+// The formats of keys and values: the table of kernels/cache_format.py, compared likewise.
 //    name, type of a value, bytes of a scale (float32) that a token's values of a head share
 #define CACHE_FORMATS(F)    \
     F(float32, float, 0)    \

@@ -49,41 +49,44 @@ void write_head(const Kernels& kernels, const float* k, const float* v, int coun
 
 }  // namespace
 
-PagedCache::PagedCache(int layers, int blocks, int block_size, int kv_heads, int head_dim, CacheFormat format)
-    : layers(layers),
-      blocks(blocks),
-      block_size(block_size),
-      kv_heads(kv_heads),
-      head_dim(head_dim),
-      format(format),
-      value_stride(padded(head_dim, kLanes)),
-      value_bytes(sizes_of(format).value),
-      scales(block_size * value_stride * value_bytes),
-      key_page(scales + 2 * block_size * sizes_of(format).scale),
-      value_page(block_size * value_stride * value_bytes),
-      block_stride((key_page + value_page) * layers * kv_heads) {
+PagedCache::PagedCache(int count, int blocks, int block_size, const int32_t* kv_heads, const int32_t* head_dims,
+                       CacheFormat format)
+    : blocks(blocks), block_size(block_size), format(format), value_bytes(sizes_of(format).value), block_stride(0) {
+    for (int i = 0; i < count; i++) {
+        Layer own;
+        own.kv_heads = kv_heads[i];
+        own.head_dim = head_dims[i];
+        own.value_stride = padded(own.head_dim, kLanes);
+        own.scales = own.value_page = block_size * own.value_stride * value_bytes;
+        own.key_page = own.scales + 2 * block_size * sizes_of(format).scale;
+        own.begin = block_stride;
+        block_stride += (own.key_page + own.value_page) * own.kv_heads;
+        layers_.push_back(own);
+    }
     base_ = (char*)arena_.allocate((size_t)block_stride * blocks);
 }
 
 char* PagedCache::key_at(int layer, int head, int slot) const {
     ptrdiff_t block = slot / block_size, offset = slot % block_size;
-    ptrdiff_t index = offset / kLanes * kLanes * head_dim + offset % kLanes;
+    ptrdiff_t index = offset / kLanes * kLanes * layers_[(size_t)layer].head_dim + offset % kLanes;
     return (char*)keys(layer, head) + block * block_stride + index * value_bytes;
 }
 
 char* PagedCache::value_at(int layer, int head, int slot) const {
     ptrdiff_t block = slot / block_size, offset = slot % block_size;
-    return (char*)values(layer, head) + block * block_stride + offset * value_stride * value_bytes;
+    return (char*)values(layer, head) + block * block_stride + offset * layers_[(size_t)layer].value_stride * value_bytes;
 }
 
 float* PagedCache::scale_at(int layer, int head, int slot) const {
-    if (key_page == scales) return nullptr;
+    const Layer& own = layers_[(size_t)layer];
+    if (own.key_page == own.scales) return nullptr;
     char* page = (char*)keys(layer, head) + slot / block_size * block_stride;
-    return (float*)(page + scales) + slot % block_size;
+    return (float*)(page + own.scales) + slot % block_size;
 }
 
 void PagedCache::fetch(int layer, int slot) const {
-    for (int head = 0; head < kv_heads; head++) {
+    int head_dim = layers_[(size_t)layer].head_dim;
+    for (int head = 0; head < layers_[(size_t)layer].kv_heads; head++) {
         char *strip = key_at(layer, head, slot / kLanes * kLanes), *value = value_at(layer, head, slot);
         for (ptrdiff_t i = 0; i < head_dim * kLanes * value_bytes; i += 64) __builtin_prefetch(strip + i, 1);
         for (ptrdiff_t i = 0; i < head_dim * value_bytes; i += 64) __builtin_prefetch(value + i, 1);
@@ -93,7 +96,8 @@ void PagedCache::fetch(int layer, int slot) const {
 }
 
 void PagedCache::write(const Kernels& kernels, int layer, int slot, const float* k, const float* v) {
-    for (int head = 0; head < kv_heads; head++, k += head_dim, v += head_dim) {
+    int head_dim = layers_[(size_t)layer].head_dim;
+    for (int head = 0; head < layers_[(size_t)layer].kv_heads; head++, k += head_dim, v += head_dim) {
         char *key = key_at(layer, head, slot), *value = value_at(layer, head, slot);
         float* scale = scale_at(layer, head, slot);
 #define WRITE(name, type, ...) \

@@ -36,10 +36,9 @@ Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int o
     for (const Buffer& buffer : buffers_)
         storage_.push_back(arena_.allocate(bytes_of(buffer, buffer.samples ? limits.samples : limits.rows)));
     tokens_ = (int32_t*)arena_.allocate((size_t)limits.samples * sizeof(int32_t));
-    int heads = 0;
-    bool mixtures = false;
+    bool attends = false, mixtures = false;
     for (const Op& op : ops_) {
-        if (op.kind == OpKind::attention) heads = std::max(heads, op.x.columns / cache->head_dim);
+        if (op.kind == OpKind::attention) attends = true;
         if (op.kind == OpKind::experts) mixtures = true;
         if (op.kind == OpKind::embedding) table_ = least(table_, op.limit);
         if (op.kind == OpKind::rope) positions_ = least(positions_, op.limit);
@@ -48,7 +47,7 @@ Program::Program(const Kernels& kernels, PagedCache* cache, const Op* ops, int o
             vocabulary_ = op.x.columns;
         }
     }
-    if (heads) attention_ = std::make_unique<Attention>(kernels, *cache, heads, threads, arena_);
+    if (attends) attention_ = std::make_unique<Attention>(kernels, *cache, ops_, threads, arena_);
     if (mixtures) experts_ = std::make_unique<Experts>(kernels, ops_, limits.rows, threads, arena_);
     cut_into_stages();
 }

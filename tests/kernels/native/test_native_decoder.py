@@ -6,7 +6,8 @@ from engine.loading.checkpoint import open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Limits
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
 from random_weights import RandomTensors
@@ -46,9 +47,7 @@ class Model:
 
     def __init__(self, backend, spec, tensors, helpers, block_size=32, dtype="float16", width=8):
         weights = place(spec, tensors, backend)
-        backend.allocate_cache(
-            CacheShape(len(spec.layers), 64, block_size, spec.kv_heads, spec.head_dim, dtype)
-        )
+        backend.allocate_cache(CacheShape(spec.cached, 64, block_size, dtype))
         limits = Limits(rows=256, samples=256, sequences=8, blocks_per_sequence=width)
         self.program = backend.capture(lambda ops, inputs: decoder(ops, spec, weights, inputs), limits)
         self.helpers, self.block_size = helpers, block_size

@@ -15,7 +15,8 @@ HELPERS = HERE.parents[1] / "helpers"
 SETUP = """
 import ctypes, sys
 import numpy as np
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import (BackendSettings, Limits)
 from kernels.native.backend import NativeBackend
 from kernels.weights import Plain
 sys.path[:0] = [{folder!r}, {helpers!r}]
@@ -23,7 +24,7 @@ from conftest import Helpers
 
 hooks = ctypes.CDLL({hooks!r})
 backend = NativeBackend(BackendSettings(threads=4))
-backend.allocate_cache(CacheShape(1, 64, 32, 2, 16, "float16"))
+backend.allocate_cache(CacheShape.alike(1, 64, 32, 2, 16, "float16"))
 rng = np.random.default_rng(0)
 table = backend.place_matrix(Plain(rng.standard_normal((5000, 32)).astype(np.float32), "f32"))
 wide = backend.place_matrix(Helpers.packed(rng, "q4", 5000, 32))
@@ -160,7 +161,7 @@ def test_few_threads_of_the_system_compute_the_same(hooks, given):
         backend.close()
         hooks.refuse_threads_after(-1)
         again = NativeBackend(BackendSettings(threads=4))
-        again.allocate_cache(CacheShape(1, 64, 32, 2, 16, "float16"))
+        again.allocate_cache(CacheShape.alike(1, 64, 32, 2, 16, "float16"))
         rng = np.random.default_rng(0)
         table = again.place_matrix(Plain(rng.standard_normal((5000, 32)).astype(np.float32), "f32"))
         wide = again.place_matrix(Helpers.packed(rng, "q4", 5000, 32))

@@ -285,6 +285,10 @@ def test_light_commands_import_no_heavy_library(arguments, home):
         ("termchat models pull smollm2-1", "smollm2-135m"),
         ("termchat -m smollm2-1", "smollm2-135m"),
         ("termchat history ex", "export"),
+        ("termchat --quantize i", "int4"),
+        ("termchat batch --kv-dtype i", "int8"),
+        ("termchat --backend n", "native"),
+        ("termchat --template gem", "gemma4"),
     ],
 )
 def test_the_shell_completes(words, expected, home):
