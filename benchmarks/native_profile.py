@@ -256,7 +256,9 @@ async def print_loop(model: Path, threads: int | None) -> None:
         return result
 
     rows = []
-    async with AsyncEngine(EngineConfig(model=model, backend="native", threads=threads)) as engine:
+    async with AsyncEngine(
+        EngineConfig(model=model, backend="native", threads=threads, draft="none")
+    ) as engine:
 
         async def reader(params: SamplingParams) -> None:
             topic = random.randrange(10**9)

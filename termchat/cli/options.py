@@ -178,6 +178,22 @@ class KVType(click.ParamType[str]):
         return {"f16": "float16", "f32": "float32"}.get(value, str(value))
 
 
+class DraftTokens(click.ParamType[int | str]):
+    """A number of tokens, or auto."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number, whose range the engine checks, or auto."""
+        if isinstance(value, int):
+            return value
+        if value == "auto":
+            return "auto"
+        if not re.fullmatch(r"-?[0-9]{1,18}", value):
+            self.fail(f"{value!r} is no number of tokens; give one, or auto", param, ctx)
+        return int(value)
+
+
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Several option decorators as one; they are listed in this order."""
 
@@ -288,6 +304,16 @@ sampling_options = options(
 )
 engine_options = options(
     *(setting("Engine", name, ENGINE[name], **form) for name, form in ENGINE_OPTIONS.items())
+)
+
+DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "draft": {"metavar": "ngram|none", "shell_complete": complete_engine},
+    "draft_tokens": {"type": DraftTokens(), "metavar": "K|auto"},
+}
+"""Options that become fields of EngineConfig, too, for commands that have replies made."""
+
+draft_options = options(
+    *(setting("Engine", name, ENGINE[name], **form) for name, form in DRAFT_OPTIONS.items())
 )
 
 template_option = setting(

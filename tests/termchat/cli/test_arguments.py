@@ -93,7 +93,7 @@ def test_options_become_fields(termchat, requests):
             "cpu",
         ],
         *["--threads", "2", "--context-length", "100", "--kv-memory", "1.5MiB", "--kv-dtype", "f16"],
-        *["--template", "chatml"],
+        *["--template", "chatml", "--draft", "ngram", "--draft-tokens", "4"],
         "Hi",
     )
     assert outcome.code == 0, outcome.err
@@ -117,6 +117,8 @@ def test_options_become_fields(termchat, requests):
         "context_length": 100,
         "kv_memory": 1536 * 1024,
         "kv_dtype": "float16",
+        "draft": "ngram",
+        "draft_tokens": 4,
         "template": "chatml",
     }
     assert requests == [
