@@ -19,8 +19,11 @@ _SOFTMAX = (0, 1, 3)
 def folder_experts(config: Fields, mixture: Mixture | None, layers: int) -> list[ExpertsSpec | None]:
     """Of each layer, as a config.json says."""
     given = [name for name in _COUNTS if config.get(name) is not None]
-    off = mixture is not None and mixture.switch and not config.boolean(mixture.switch, default=False)
-    if mixture is None or off or (mixture.optional and not given):
+    if mixture is None:
+        return [None] * layers
+    if not (
+        config.boolean(mixture.switch, default=False) if mixture.switch else given or not mixture.optional
+    ):
         return [None] * layers
     count = config.integer((given or _COUNTS)[0], *_COUNT)
     if given and config.integer(given[-1], *_COUNT) != count:
