@@ -24,16 +24,8 @@ from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import Weights, place
-from kernels.interface import (
-    BackendSettings,
-    CacheShape,
-    Forward,
-    Inputs,
-    Limits,
-    Operations,
-    Program,
-    Value,
-)
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Forward, Inputs, Limits, Operations, Program, Value
 from kernels.native.backend import NativeBackend
 from kernels.native.library import load
 from kernels.step import Step
@@ -264,7 +256,9 @@ async def print_loop(model: Path, threads: int | None) -> None:
         return result
 
     rows = []
-    async with AsyncEngine(EngineConfig(model=model, backend="native", threads=threads)) as engine:
+    async with AsyncEngine(
+        EngineConfig(model=model, backend="native", threads=threads, draft="none")
+    ) as engine:
 
         async def reader(params: SamplingParams) -> None:
             topic = random.randrange(10**9)

@@ -95,7 +95,9 @@ class Termchat:
         self._gather = asyncio.gather
         isa = "avx512" if WITHOUT_AMX else "auto"
         self._model = Kept(model)
-        config = EngineConfig(model=self._model, threads=threads, context_length=CONTEXT, cpu_isa=isa)
+        config = EngineConfig(
+            model=self._model, threads=threads, context_length=CONTEXT, cpu_isa=isa, draft="none"
+        )
         self._engine = AsyncEngine(config)
         started = time.perf_counter()
         self._loop.run_until_complete(self._engine.__aenter__())

@@ -28,7 +28,8 @@ from .commands import (
     Tokenize,
 )
 from .config import EngineConfig
-from .core import OPENED, EngineCore, check_not_forked
+from .core import OPENED, EngineCore
+from .forks import check_not_forked
 from .outbox import Outbox, call_into, wake
 from .preparation import no_thread
 from .prompt import Prompt, source_of

@@ -17,6 +17,7 @@ CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
+Draft = Literal["auto", "ngram", "none"]
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -55,6 +56,10 @@ class EngineConfig:
     template: chat template instead of the model's own: a name (`named_templates`) or the path of a file.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
+    draft: what guesses how replies go on, so that a step can bring several tokens; the tokens are the same.
+    ngram: the conversation itself, where its end stood in it before; auto: that, if the backend is exact.
+    draft_tokens: guesses a step for each conversation, for as long as there are any; auto: as many as make it
+    faster, by measured times.
     """
 
     model: str | Path | ModelSource
@@ -75,6 +80,8 @@ class EngineConfig:
     context_length: int | None = None
     threads: int | None = None
     cpu_isa: CpuIsa = "auto"
+    draft: Draft = "auto"
+    draft_tokens: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, Path)) and not hasattr(self.model, "load"):
@@ -84,6 +91,7 @@ class EngineConfig:
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
+        _choice("draft", self.draft, get_args(Draft))
         kind, colon, index = (self.device if isinstance(self.device, str) else "").partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps") or (
             colon and (kind != "cuda" or not (index.isascii() and index.isdecimal()))
@@ -101,6 +109,8 @@ class EngineConfig:
             )
         if self.prefill_chunk != "auto":
             _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")
+        if self.draft_tokens != "auto":
+            _range("draft_tokens", self.draft_tokens, 1, 32, "tokens")
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
         if self.template is not None:
@@ -121,6 +131,11 @@ class EngineConfig:
     def sequences(self) -> int:
         """Conversations in the batch."""
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
+
+    @property
+    def draft_window(self) -> int | None:
+        """Guesses a step for each conversation; None: their number adapts."""
+        return None if self.draft_tokens == "auto" else self.draft_tokens
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:

@@ -7,10 +7,8 @@ forwarded once a step. It blocks on its command queue when there is nothing to d
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +30,7 @@ from .commands import (
     Tokenize,
 )
 from .config import EngineConfig
+from .forks import FORKED, running
 from .model import LoadedModel, load_model
 from .outbox import Outbox
 from .preparation import Preparation
@@ -51,12 +50,6 @@ idle.
 """
 
 _TRIES = (1, 2, 3)
-
-FORKED = EngineError(
-    "engine_failed",
-    "this process was forked from one whose engine was open, and threads do not survive a fork; start it by "
-    "multiprocessing's method spawn, or fork before an engine is opened",
-)
 
 
 class _LoadStoppedError(Exception):
@@ -95,11 +88,11 @@ class EngineCore:
 
     def start(self) -> None:
         """Start the thread; it loads the model first. RuntimeError: the system gives no thread."""
-        _open.add(self)
+        running.add(self)
         try:
             self._thread.start()
         except RuntimeError:
-            _open.discard(self)
+            running.discard(self)
             raise
 
     def post(self, command: Command) -> None:
@@ -255,7 +248,7 @@ class EngineCore:
             finally:
                 self._outbox.end(error)
                 self._announced.clear()
-                _open.discard(self)
+                running.discard(self)
 
     def _reason(self) -> EngineError | None:
         """Why the thread ends; None if it was asked to."""
@@ -293,25 +286,3 @@ def _info(model: LoadedModel) -> ModelInfo:
         model.notes,
         model.place,
     )
-
-
-_open: weakref.WeakSet[EngineCore] = weakref.WeakSet()
-_forked: list[bool] = []
-
-
-def check_not_forked() -> None:
-    """Raises EngineError in a process that was forked while an engine was open: nothing could run here."""
-    if _forked:
-        raise EngineError(FORKED.code, FORKED.message)
-
-
-def _after_fork() -> None:
-    cores = list(_open)
-    _open.clear()
-    for core in cores:
-        core.abandon()
-    if cores:
-        _forked.append(True)
-
-
-os.register_at_fork(after_in_child=_after_fork)

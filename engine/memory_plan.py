@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.interface import CacheShape
+from kernels.cache_format import CacheShape
 
 from .config import EngineConfig
 from .models.spec import ModelSpec

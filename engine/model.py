@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .speculative.acceptance import Drafter
+    from .speculative.drafter import Drafter
     from .tokenization import Tokenizer
 
 
@@ -74,6 +74,7 @@ def load_model(
     from .roofline import Traffic
     from .scheduler import most_samples
     from .selection import select_backend
+    from .speculative.speculation import most_drafts
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -104,9 +105,10 @@ def load_model(
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         backend.allocate_cache(shape)
+        drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
         limits = Limits(
             rows=config.max_batch_tokens,
-            samples=most_samples(config.sequences),
+            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
@@ -144,7 +146,19 @@ def load_model(
         defaults=checkpoint.generation.defaults,
         notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
         place=_place(backend, traffic),
+        drafter=_drafter(config, backend.exact),
     )
+
+
+def _drafter(config: EngineConfig, exact: bool) -> Drafter | None:
+    """What guesses how replies go on. Where a row's result depends on its neighbours, drafts could change a
+    reply, so there they are made only if asked for.
+    """
+    if config.draft == "none" or (config.draft == "auto" and not exact):
+        return None
+    from .speculative.ngram import NgramDrafter
+
+    return NgramDrafter()
 
 
 def _check_form(checkpoint: Checkpoint) -> None:

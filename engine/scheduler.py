@@ -20,8 +20,8 @@ SCORED_ROWS = 64
 
 
 def most_samples(sequences: int, drafts: int = 0) -> int:
-    """Sample rows of a step at most: the last token and the drafts of every sequence, and scored rows."""
-    return sequences * (1 + drafts) + SCORED_ROWS
+    """Sample rows of a step at most: the last token of every sequence, drafts of all, and scored rows."""
+    return sequences + drafts + SCORED_ROWS
 
 
 class Scheduler:

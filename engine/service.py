@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from array import array
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
@@ -25,6 +24,7 @@ from .sampler import check_params
 from .scheduler import Scheduler
 from .snapshot import State, take_snapshot
 from .speculative.acceptance import accept
+from .speculative.speculation import DraftFigures, Speculation
 from .step_plan import Run, StepPlan
 from .types import EngineError, EngineSnapshot, FinishReason
 
@@ -58,6 +58,9 @@ class Service:
             max_batch_tokens=config.max_batch_tokens,
             max_sequences=config.sequences,
         )
+        self.speculation: Speculation | None = None
+        if model.drafter is not None:
+            self.speculation = Speculation(model.drafter, config.draft_window, config.sequences)
         self.metrics = EngineMetrics()
         self.requests: dict[int, Request] = {}
         self.changed = False
@@ -127,6 +130,8 @@ class Service:
         accepted = accept(plan, result.tokens)
         self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
+        if self.speculation is not None:
+            self.speculation.observe(plan, accepted, now - started)
         self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
@@ -161,7 +166,8 @@ class Service:
         """The picture for other threads."""
         self.changed = False
         requests = list(self.requests.values())
-        return take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self._peak)
+        drafts = DraftFigures() if self.speculation is None else self.speculation.figures
+        return take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self._peak, drafts)
 
     @property
     def _decoded(self) -> tuple[int, float]:
@@ -199,15 +205,10 @@ class Service:
         return None
 
     def _draft(self) -> None:
-        """Ask the drafter, if there is one, how the replies that are being decoded go on."""
-        drafter = self.model.drafter
-        if drafter is None:
-            return
-        decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
-        for sequence, drafts in zip(decoding, drafter.propose(decoding), strict=True):
-            # The model's own token comes after the drafts: one fewer than there is room for can be of use.
-            most = min(drafter.window, self.requests[sequence.id].room - 1)
-            sequence.drafts = array("i", drafts[:most])
+        """Guess, if that is wanted, how the replies that are being decoded go on."""
+        if self.speculation is not None:
+            decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
+            self.speculation.draft(decoding, lambda sequence: self.requests[sequence.id].room)
 
     def _account(
         self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float

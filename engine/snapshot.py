@@ -11,6 +11,7 @@ from .metrics import EngineMetrics, percentile, rate_within
 from .model import LoadedModel
 from .request import Request
 from .scheduler import Scheduler
+from .speculative.speculation import DraftFigures
 from .types import ConversationRow, EngineSnapshot
 
 State = Literal["loading", "ready", "failed", "closed"]
@@ -23,6 +24,7 @@ def take_snapshot(
     metrics: EngineMetrics,
     requests: list[Request],
     peak: PeakBandwidth,
+    drafts: DraftFigures,
 ) -> EngineSnapshot:
     """The engine's state between two steps."""
     now = time.perf_counter()
@@ -54,6 +56,12 @@ def take_snapshot(
         last_step_rows=metrics.last_step_rows,
         tokens_total=metrics.tokens_total,
         prefix_tokens_saved=scheduler.prefix_tokens_saved,
+        draft_tokens=sum(drafts.tried),
+        accepted_tokens=sum(drafts.kept),
+        draft=drafts.name,
+        draft_off=drafts.off,
+        drafts_tried=drafts.tried,
+        drafts_kept=drafts.kept,
         ttft_ms=latest.ttft_ms if latest else None,
         ttft_p50_ms=percentile(ttfts, 0.5),
         queue_ms=latest.queue_ms if latest else None,

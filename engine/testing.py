@@ -18,6 +18,7 @@ from .model import LoadedModel, template_notes
 from .named_templates import read_template
 from .roofline import Traffic
 from .runner import StepResult
+from .speculative.ngram import NgramDrafter
 from .step_builder import StepBuilder
 from .step_plan import StepPlan
 from .tokenization import load_tokenizer
@@ -27,7 +28,8 @@ SURE = np.float32(1e6)
 
 
 class ScriptedModel:
-    """Emits given tokens: request i in submit order gets outputs[i], one a step, then the first end token.
+    """Emits given tokens: request i in submit order gets outputs[i], then the first end token. One a step,
+    unless the config asks for drafts by name (`draft="ngram"`).
 
     tokenizer: path of a GGUF file or a tokenizer folder. eos: ids that end a turn; by default the
     tokenizer's.
@@ -77,6 +79,7 @@ class ScriptedModel:
             chat_template=template,
             defaults={},
             notes=tuple(template_notes(config, template, tokenizer)),
+            drafter=NgramDrafter() if config.draft == "ngram" else None,
         )
 
 

@@ -15,10 +15,11 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .formats import FORMATS, WeightFormat, group_count
 from .interface import Float32
 from .least_squares import better_lines
 from .nf4 import BLOCK, nearest_levels
-from .weights import FORMATS, Kept, Packed, Plain, WeightFormat, dequantize, group_count
+from .weights import Kept, Packed, Plain, dequantize
 
 ReadRows = Callable[[slice], Plain]
 Float16 = NDArray[np.float16]

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .blocks import READERS, f16
+from .formats import BLOCKS, FORMATS, GROUP, TABLES
 from .interface import Float32
 from .quantize import Packer, quantize_rows, row_pieces
-from .weights import BLOCKS, FORMATS, GROUP, TABLES, Canonical, Packed, Plain, Stored, Weight, dequantize
-
-UInt8 = NDArray[np.uint8]
+from .weights import Canonical, Packed, Plain, Stored, Weight, dequantize
 
 
 def mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
@@ -56,152 +56,14 @@ def _blocks(stored: Stored) -> NDArray[np.uint8]:
     return stored.data.reshape(stored.shape[0], -1, BLOCKS[stored.type].nbytes)
 
 
-def _f16(blocks: NDArray[np.uint8], offset: int) -> NDArray[np.float16]:
-    """The float16 at a byte offset of every block, as a view where the file is aligned to two bytes."""
-    halves: NDArray[np.float16] = blocks[..., offset : offset + 2].view("<f2")[..., 0]
-    return np.require(halves, requirements="A")
-
-
-def _f32(blocks: UInt8, offset: int) -> Float32:
-    """The same as [..., 1] in float32, whose products with small integers are exact."""
-    return _f16(blocks, offset).astype(np.float32)[..., None]
-
-
-def _fields(data: UInt8, bits: int, run: int) -> UInt8:
-    """Numbers of a few bits, in bytes that hold a run of first ones, then of second ones, and so on."""
-    runs = data.reshape(*data.shape[:-1], -1, 1, run)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-    fields = (runs >> shifts) & np.uint8((1 << bits) - 1)
-    return fields.reshape(*data.shape[:-1], -1)
-
-
-def _fifth_bits(data: UInt8) -> UInt8:
-    """16 for each bit of 4 bytes that is set."""
-    return np.unpackbits(data, axis=-1, bitorder="little") << np.uint8(4)
-
-
-def _six_bits(packed: UInt8) -> tuple[UInt8, UInt8]:
-    """Scales and minima [..., 8] of a Q4_K block from its 12 bytes (get_scale_min_k4 in ggml-quants.c)."""
-    first, second, high = packed[..., :4], packed[..., 4:8], packed[..., 8:]
-    scales = np.concatenate([first & 63, (high & 15) | (first >> 6 << 4)], axis=-1)
-    minima = np.concatenate([second & 63, (high >> 4) | (second >> 6 << 4)], axis=-1)
-    return scales, minima
-
-
-class _Parts(NamedTuple):
-    """Of blocks: codes [rows, blocks, values], scales and minima [rows, blocks, those of a block]."""
-
-    codes: NDArray[Any]
-    scales: NDArray[Any]
-    minima: NDArray[Any] | None = None
-
-
-def _q4_0(b: UInt8) -> _Parts:
-    return _Parts(_fields(b[..., 2:], 4, 16), _f16(b, 0)[..., None])
-
-
-def _q5_0(b: UInt8) -> _Parts:
-    return _Parts(_fields(b[..., 6:], 4, 16) | _fifth_bits(b[..., 2:6]), _f16(b, 0)[..., None])
-
-
-def _q5_1(b: UInt8) -> _Parts:
-    codes = _fields(b[..., 8:], 4, 16) | _fifth_bits(b[..., 4:8])
-    return _Parts(codes, _f16(b, 0)[..., None], _f16(b, 2)[..., None])
-
-
-def _q4_k(b: UInt8) -> _Parts:
-    scales, minima = _six_bits(b[..., 4:16])
-    return _Parts(_fields(b[..., 16:], 4, 32), _f32(b, 0) * scales, -_f32(b, 2) * minima)
-
-
-def _q5_k(b: UInt8) -> _Parts:
-    scales, minima = _six_bits(b[..., 4:16])
-    codes = _fields(b[..., 48:], 4, 32) | _fields(b[..., 16:48], 1, 32) << np.uint8(4)
-    return _Parts(codes, _f32(b, 0) * scales, -_f32(b, 2) * minima)
-
-
-def _q6_k(b: UInt8) -> _Parts:
-    codes = _fields(b[..., :128], 4, 64) | _fields(b[..., 128:192], 2, 32) << np.uint8(4)
-    return _Parts(codes, _f32(b, 208) * b[..., 192:208].view(np.int8))
-
-
-def _q3_k(b: UInt8) -> _Parts:
-    low, high = _fields(b[..., 96:104], 4, 8), _fields(b[..., 104:108], 2, 4)
-    scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
-    codes = _fields(b[..., 32:96], 2, 32) | _fields(b[..., :32], 1, 32) << np.uint8(2)
-    return _Parts(codes, _f32(b, 108) * scales)
-
-
-def _q2_k(b: UInt8) -> _Parts:
-    return _Parts(
-        _fields(b[..., 16:80], 2, 32), _f32(b, 80) * (b[..., :16] & 15), -_f32(b, 82) * (b[..., :16] >> 4)
-    )
-
-
-def _tq1_0(b: UInt8) -> _Parts:
-    """Five digits to the base 3 a byte, as the upper parts of a fraction."""
-
-    def digits(data: UInt8, count: int) -> UInt8:
-        powers = np.uint8(3) ** np.arange(count, dtype=np.uint8)[:, None]
-        upper = (data[..., None, :] * powers).astype(np.uint16) * np.uint16(3) >> np.uint16(8)
-        return upper.astype(np.uint8).reshape(*data.shape[:-1], -1)
-
-    codes = [digits(b[..., :32], 5), digits(b[..., 32:48], 5), digits(b[..., 48:52], 4)]
-    return _Parts(np.concatenate(codes, axis=-1), _f16(b, 52)[..., None])
-
-
-def _tq2_0(b: UInt8) -> _Parts:
-    return _Parts(_fields(b[..., :64], 2, 32), _f16(b, 64)[..., None])
-
-
-def _iq4_nl(b: UInt8) -> _Parts:
-    return _Parts(_fields(b[..., 2:], 4, 16), _f16(b, 0)[..., None])
-
-
-def _iq4_xs(b: UInt8) -> _Parts:
-    low, high = _fields(b[..., 4:8], 4, 1), _fields(b[..., 2:4], 2, 1)
-    scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
-    return _Parts(_fields(b[..., 8:], 4, 16), _f32(b, 0) * scales)
-
-
-def _mxfp4(b: UInt8) -> _Parts:
-    powers = np.ldexp(np.float32(1), b[..., :1].astype(np.int32) - 128)
-    # What makes values beyond float32, and what OCP MX calls no number, is none here either.
-    return _Parts(_fields(b[..., 1:], 4, 16), np.where(b[..., :1] > 252, np.float32(np.nan), powers))
-
-
-def _nvfp4(b: UInt8) -> _Parts:
-    """A scale has no sign here, and what would be NaN in OCP MX is 0 (ggml_ue4m3_to_fp32 in ggml-impl.h)."""
-    numbers = np.where(b[..., :4] == 0x7F, np.uint8(0), b[..., :4] & 0x7F).astype(np.uint32)
-    return _Parts(_fields(b[..., 4:], 4, 8), (numbers << 20).view(np.float32) * np.float32(2.0**119))
-
-
-_READERS: dict[str, Callable[[UInt8], _Parts]] = {
-    "Q4_0": _q4_0,
-    "Q5_0": _q5_0,
-    "Q5_1": _q5_1,
-    "Q4_K": _q4_k,
-    "Q5_K": _q5_k,
-    "Q6_K": _q6_k,
-    "Q3_K": _q3_k,
-    "Q2_K": _q2_k,
-    "TQ1_0": _tq1_0,
-    "TQ2_0": _tq2_0,
-    "IQ4_NL": _iq4_nl,
-    "IQ4_XS": _iq4_xs,
-    "MXFP4": _mxfp4,
-    "NVFP4": _nvfp4,
-}
-
-
 def _q4_1(stored: Stored) -> Packed:
     blocks = _blocks(stored)
-    return Packed("q4", stored.shape, blocks[..., 4:], _f16(blocks, 0), _f16(blocks, 2))
+    return Packed("q4", stored.shape, blocks[..., 4:], f16(blocks, 0), f16(blocks, 2))
 
 
 def _q8_0(stored: Stored) -> Packed:
     blocks = _blocks(stored)
-    return Packed("q8", stored.shape, blocks[..., 2:].view(np.int8), _f16(blocks, 0))
+    return Packed("q8", stored.shape, blocks[..., 2:].view(np.int8), f16(blocks, 0))
 
 
 _VIEWS = {"Q4_1": _q4_1, "Q8_0": _q8_0}
@@ -217,7 +79,7 @@ def _exact(stored: Stored) -> Packed:
     table = np.array(TABLES[form.table], np.int8) if form.table else None
     for here in row_pieces(rows, columns):
         with np.errstate(all="ignore"):  # a broken scale shows up as one that is not finite
-            parts = _READERS[stored.type](blocks[here])
+            parts = READERS[stored.type](blocks[here])
         integers = parts.codes.astype(np.int8) + np.int8(form.low) if table is None else table[parts.codes]
         codes[here] = integers.reshape(codes[here].shape)
         scales[here] = parts.scales.reshape(scales[here].shape)
@@ -227,7 +89,7 @@ def _exact(stored: Stored) -> Packed:
     return Packed(stored.format, stored.shape, codes, scales, minima)
 
 
-QUANTIZED_ANEW = frozenset(BLOCKS) - {*_VIEWS, *_READERS, "F32", "F16", "BF16"}
+QUANTIZED_ANEW = frozenset(BLOCKS) - {*_VIEWS, *READERS, "F32", "F16", "BF16"}
 """Types without a format of their own."""
 
 
@@ -265,7 +127,7 @@ def read_rows(stored: Stored, rows: slice) -> Float32:
     return result
 
 
-def view(stored: Stored) -> Canonical | None:
+def view(stored: Stored) -> Plain | None:
     """The matrix in its format without a copy, None for a type that does not stand in the file like that."""
     if not FORMATS[stored.format].packed:
         return plain_view(stored.type, stored.data, stored.shape)
@@ -309,8 +171,8 @@ def canonical(weight: Weight) -> Canonical:
     """
     if not isinstance(weight, Stored):
         return weight
-    if not FORMATS[weight.format].packed:
-        return plain_view(weight.type, weight.data, weight.shape)
+    if (plain := view(weight)) is not None:
+        return plain
     if weight.type in QUANTIZED_ANEW:
         result = quantized(weight, weight.format)
     else:

@@ -27,12 +27,14 @@ from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from engine.quantization import quantize
 from kernels import sampling as rules
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.formats import group_count
+from kernels.interface import BackendSettings, Limits
 from kernels.native.backend import NativeBackend
 from kernels.native.library import kernels
 from kernels.noise import gumbel, hash32, token_words
 from kernels.step import Step
-from kernels.weights import Packed, Plain, Weight, group_count
+from kernels.weights import Packed, Plain, Weight
 
 Open = Callable[[], Any]
 """Opens a backend with the instruction set and the threads in question, for a `with` block."""

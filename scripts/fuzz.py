@@ -31,6 +31,7 @@ from pathlib import Path
 from fuzz_kinds import folder_kinds, gguf_mixture
 from fuzz_models import Files, folder_model, gguf_model, mutate_tensors, mutate_values, start
 
+from engine.config import Quantization
 from termchat.config import Config
 from termchat.paths import Paths
 from termchat.registry import Registry
@@ -40,6 +41,7 @@ SECONDS = 2.0
 PATIENCE = 60.0
 GROWTH = 500 << 20
 SHARES = {"tokenizer.json": 4, "tokenizer_config.json": 1, "config.json": 6, "model.safetensors": 6}
+QUANTIZATIONS: tuple[Quantization, ...] = (*("auto",) * 4, "none", "int8", "int4", "nf4")
 ROOT = Path(__file__).resolve().parent.parent
 
 CONFIG = b"""model = "smollm2-135m"
@@ -182,7 +184,7 @@ def fuzz_models(count: int, seed: int, folder: Path, header: bytes = b"") -> Jud
         for make in (gguf_model, folder_model)
         for sentencepiece in (False, True)
     ]
-    models += [*folder_kinds().values(), *(gguf_mixture(first) for first in (0, 6, 12))]
+    models += [*folder_kinds().values(), *(gguf_mixture(first) for first in (0, 6, 12)), gguf_mixture(0, 10)]
     paths: list[Path] = []
     for index, files in enumerate(models):
         paths.append(folder / f"m{index}")
@@ -197,7 +199,8 @@ def fuzz_models(count: int, seed: int, folder: Path, header: bytes = b"") -> Jud
         else:
             files = mutated(rng, models[index])
         write(paths[index], files)
-        judge.check(number, partial(start, paths[index]))
+        quantization = rng.choice(QUANTIZATIONS)
+        judge.check(number, partial(start, paths[index], quantization, rng.choice(["auto", "int8"])))
     judge.report("models")
     return judge
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from engine.loading.fields import Fields
 from engine.loading.folder_spec import read_config
 from engine.models.family import TensorSpec, tensor_specs
+from kernels.formats import BLOCKS
 from kernels.nf4 import LEVELS
-from kernels.weights import BLOCKS
 
 Array = NDArray[Any]
 Tensors = dict[str, Array]
@@ -239,8 +239,9 @@ _TYPES = (
 )
 
 
-def gguf_mixture(first: int) -> Files:
-    """A GGUF file of Qwen 3 with experts, its matrices of all types in turn, from the `first` on.
+def gguf_mixture(first: int, each: int = 0) -> Files:
+    """A GGUF file of Qwen 3 with experts, its matrices of all types in turn, from the `first` on; or several
+    files of so many tensors each.
 
     All bytes of blocks are the same, which makes small scales in every type.
     """
@@ -252,7 +253,7 @@ def gguf_mixture(first: int) -> Files:
     declared = read_config(Fields(Path("config.json"), config))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tiny.gguf"
-        writer = gguf.GGUFWriter(path, "qwen3moe")
+        writer = gguf.GGUFWriter(path, "qwen3moe", split_max_tensors=each)
         writer.add_context_length(64)
         writer.add_embedding_length(width)
         writer.add_block_count(2)
@@ -289,4 +290,4 @@ def gguf_mixture(first: int) -> Files:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        return {"model.gguf": path.read_bytes()}
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}

@@ -15,6 +15,7 @@ import numpy as np
 from engine import EngineConfig, EngineError, Message, SamplingParams
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
+from engine.config import KVDtype, Quantization
 from engine.loading.checkpoint import open_checkpoint
 from engine.model import LoadedModel, load_model
 from engine.sampler import SamplerState
@@ -267,7 +268,7 @@ def _length(entry: dict[str, Any]) -> int:
     return int(last - first)
 
 
-def start(path: Path) -> str | None:
+def start(path: Path, quantization: Quantization = "auto", kv_dtype: KVDtype = "auto") -> str | None:
     """The refusal of a model; None where it starts, computes some tokens, and gives texts back."""
     try:
         checkpoint = open_checkpoint(path)
@@ -275,7 +276,14 @@ def start(path: Path) -> str | None:
         for text in (TEXT, "a" * 3000, " " * 3000):
             tokenizer.decode(tokenizer.encode(text))
         config = EngineConfig(
-            model=path, backend="native", threads=1, kv_blocks=4, max_batch_tokens=32, max_sequences=2
+            model=path,
+            backend="native",
+            threads=1,
+            kv_blocks=4,
+            max_batch_tokens=32,
+            max_sequences=2,
+            quantization=quantization,
+            kv_dtype=kv_dtype,
         )
         loaded = load_model(config)
         try:

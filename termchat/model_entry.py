@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from . import units
 from .hub.listing import HubFile
-from .hub.quantization import PART
+from .hub.split import part_names
 
 
 class HuggingFaceSource(NamedTuple):
@@ -139,12 +139,3 @@ class ModelEntry:
         """What one wants to know before it is downloaded: its size and licence, as far as they are known."""
         count = f"{len(self.parts)} files" if len(self.parts) > 1 and not self.folder else ""
         return [fact for fact in (units.size(self.size) if self.size else "", count, self.licence) if fact]
-
-
-def part_names(path: str) -> list[str]:
-    """All parts of a model in several files, of which one is named; else the file alone."""
-    part = PART.fullmatch(path)
-    if part is None or not 1 <= int(part["number"]) <= int(part["count"]) <= 1000:
-        return [path]
-    count = int(part["count"])
-    return [f"{part['stem']}-{i:05}-of-{count:05}{part['suffix']}" for i in range(1, count + 1)]

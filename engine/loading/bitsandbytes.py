@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import FORMATS, GROUP
 from kernels.interface import Float32
 from kernels.nf4 import BLOCK, LEVELS
-from kernels.weights import FORMATS, GROUP, Packed, Weight
+from kernels.weights import Packed, Weight
 
 from ..models.family import TensorSpec
 from .fields import Fields, invalid, shown

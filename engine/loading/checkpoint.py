@@ -104,8 +104,9 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
     checkpoint = _bound(folder, declared, text, "huggingface", quantization)
     if not left_out:
         return checkpoint
-    note = f"only the text part of {checkpoint.name} is used; left out: {', '.join(left_out)}"
-    return checkpoint._replace(notes=(*checkpoint.notes, note))
+    return checkpoint.noting(
+        f"only the text part of {checkpoint.name} is used; left out: {', '.join(left_out)}"
+    )
 
 
 def _bound(

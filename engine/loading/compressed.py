@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.weights import GROUP
+from kernels.formats import GROUP
 
 from .fields import Fields, invalid, shown
 from .grouped import GroupedTensor, Rows

@@ -26,7 +26,6 @@ _FILE_TYPES = {
 _GUESSED = 1024
 _FIRST_KEYS = 500
 _THINKING = ("<think>", "enable_thinking", "reasoning_content", "<|channel|>analysis", "[THINK]")
-_WEIGHTS = (".safetensors",)
 
 
 class Description(NamedTuple):
@@ -34,7 +33,7 @@ class Description(NamedTuple):
 
     architecture: the family by the file's own word. quantization: of most weights. parameters: weights in
     all; has_template, thinks: what its chat template is for; these three are None unless it was read
-    thoroughly.
+    thoroughly, and so are notes: sentences on what of it is not used, or not as it is.
     """
 
     architecture: str
@@ -45,6 +44,7 @@ class Description(NamedTuple):
     parameters: int | None = None
     has_template: bool | None = None
     thinks: bool | None = None
+    notes: tuple[str, ...] | None = None
 
 
 def describe_model(path: str | Path, *, thoroughly: bool = False) -> Description:
@@ -86,7 +86,7 @@ def _of_gguf(path: Path) -> Description:
 
 def _of_folder(folder: Folder) -> Description:
     names = os.listdir(folder.path)
-    if not any(name.endswith(_WEIGHTS) for name in names):
+    if not any(name.endswith(".safetensors") for name in names):
         from .checkpoint import only_gguf
 
         return _of_gguf(only_gguf(folder, "model.safetensors"))
@@ -132,4 +132,5 @@ def _thorough(path: Path, declared: Description) -> Description:
         parameters=sum(math.prod(spec.shape) for spec, _ in checkpoint.tensors.bound.values()),
         has_template=template is not None,
         thinks=template is not None and any(word in template for word in _THINKING),
+        notes=checkpoint.notes,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..models.family import Family
+from ..models.rope import yarn_growth
 from ..models.spec import RopeSpec
 from . import declared
 from .fields import Fields, shown
@@ -127,12 +128,11 @@ def _yarn(rope: Fields, original: int, factor: float) -> dict[str, Any]:
 def _attention_factor(rope: Fields, factor: float) -> float | None:
     """YaRN's factor on queries and keys; None for the paper's own (see `rope.attention_factor`)."""
     explicit: float | None = rope.number("attention_factor", 1e-3, 1e3, default=None)
-    mscale = rope.number("mscale", 0.0, 1e3, default=0.0)
-    mscale_all = rope.number("mscale_all_dim", 0.0, 1e3, default=0.0)
+    mscale: float = rope.number("mscale", 0.0, 1e3, default=0.0)
+    mscale_all: float = rope.number("mscale_all_dim", 0.0, 1e3, default=0.0)
     if explicit is not None or not mscale or not mscale_all:
         return explicit
-    growth = 0.1 * math.log(max(factor, 1.0))
-    return float((mscale * growth + 1.0) / (mscale_all * growth + 1.0))
+    return yarn_growth(factor, mscale) / yarn_growth(factor, mscale_all)
 
 
 def _longrope(rope: Fields, pairs: int, original: int, context: int) -> dict[str, Any]:

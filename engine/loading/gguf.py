@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.weights import BLOCKS
+from kernels.formats import BLOCKS
 
 from .declared import gguf_family
 from .fields import Fields, invalid, shown

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from ..models.family import Family
-from ..models.rope import attention_factor
+from ..models.rope import attention_factor, yarn_growth
 from ..models.spec import RopeSpec
 from . import declared
 from .fields import Fields, shown
@@ -121,8 +120,7 @@ def _yarn_attention(model: Fields, factor: float) -> float | None:
     taken: float = model.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, default=0.0)
     if given is not None or not taken:
         return given
-    growth = 0.1 * math.log(max(factor, 1.0))
-    return (growth + 1.0) / (taken * growth + 1.0)
+    return yarn_growth(factor) / yarn_growth(factor, taken)
 
 
 def _attended(model: Fields, rope: RopeSpec) -> RopeSpec:

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import ARRAYS, BLOCKS, FORMATS, GROUP, group_count
 from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows, row_pieces
 from kernels.stored import mapping_of, release
-from kernels.weights import ARRAYS, BLOCKS, FORMATS, GROUP, Kept, Packed, Plain, Stored, Weight, group_count
+from kernels.weights import Kept, Packed, Plain, Stored, Weight
 
 from ..models.family import TensorSpec
 from .fields import shown
@@ -152,7 +153,8 @@ class GroupedTensor(JoinedTensor):
         return replace(self, shape=spec.shape, read=of_part)
 
     def _checked(self, rows: slice) -> Rows:
-        found = self.read(rows)
+        with np.errstate(all="ignore"):  # what is not finite is refused
+            found = self.read(rows)
         if found.integers.min() < self.low or found.integers.max() > self.high:
             raise ValueError(f"integers beyond {self.low} and {self.high}, which its zero points make")
         finite = np.isfinite(found.scales).all(axis=1)

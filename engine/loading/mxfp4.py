@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import BLOCKS
 from kernels.interface import Float32
 from kernels.stored import read_rows
-from kernels.weights import BLOCKS, Stored, Weight
+from kernels.weights import Stored, Weight
 
 from ..models.family import TensorSpec
 from .fields import invalid, shown

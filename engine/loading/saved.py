@@ -4,7 +4,7 @@ config.json has a quantization_config with quant_method "termchat" and version 1
 NAME_codes (I8 or U8, [rows, bytes]) and NAME_scales [rows, groups]; int4 has NAME_minima, like the scales:
 
 - int8, int4: value = code * scale (+ minimum), F16, of 32 columns each.
-- nf4: value = scale * what `kernels.weights.TABLES` has for the code, F32, of 64 columns each.
+- nf4: value = scale * what `kernels.formats.TABLES` has for the code, F32, of 64 columns each.
 
 Codes of 8 bits stand in order; of 4 bits byte i of 32 columns holds column i in its low and column i + 16 in
 its high bits.
@@ -20,8 +20,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import FORMATS, GROUP
 from kernels.interface import Float32
-from kernels.weights import FORMATS, GROUP, Packed, Weight, dequantize
+from kernels.weights import Packed, Weight, dequantize
 
 from ..models.family import TensorSpec
 from .fields import Fields, invalid, shown
@@ -68,7 +69,12 @@ class SavedTensor(JoinedTensor):
         return replace(self, shape=spec.shape, packed=part)
 
     def _values(self, rows: slice) -> Float32:
-        return dequantize(self.packed, rows.start, rows.stop)
+        with np.errstate(all="ignore"):
+            values = dequantize(self.packed, rows.start, rows.stop)
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"row {rows.start + int(np.argmin(finite))} holds a value that is not finite")
+        return values
 
     def _as_it_is(self, after: Callable[[int], None] | None) -> Weight:
         self._tell(slice(0, self.shape[0]), after)

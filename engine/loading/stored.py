@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import BLOCKS, FORMATS
 from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
 from kernels.stored import QUANTIZED_ANEW, mapping_of, plain_view, quantized, read_rows, release, view
-from kernels.weights import BLOCKS, FORMATS, Plain, Stored, Weight
+from kernels.weights import Plain, Stored, Weight
 
 from ..models.family import TensorSpec
 from .fields import shown
@@ -71,7 +72,7 @@ class StoredTensor(NamedTuple):
     def to_weight(
         self, format: str, threads: int | None = None, after: Callable[[int], None] | None = None
     ) -> Weight:
-        """A matrix in a format of `kernels.weights`. In its own it is a view of the file, or its blocks.
+        """A matrix in a format of `kernels.formats`. In its own it is a view of the file, or its blocks.
 
         Other packed formats are made here, on all threads or so many; f32 holds the values that are meant.
         after: told the bytes that are read, piece by piece. ValueError, naming the tensor: values that can't

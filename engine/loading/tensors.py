@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels.formats import BLOCKS, FORMATS
 from kernels.stored import QUANTIZED_ANEW
-from kernels.weights import BLOCKS, FORMATS, Plain, Weight
+from kernels.weights import Plain, Weight
 
 from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs

@@ -96,7 +96,12 @@ def attention_factor(rope: RopeSpec) -> float:
     """What rotated queries and keys are multiplied by. YaRN has its own: arXiv 2309.00071, section 3.4."""
     if rope.attention_factor is not None:
         return rope.attention_factor
-    return 0.1 * math.log(max(rope.factor, 1.0)) + 1.0 if rope.scaling == "yarn" else 1.0
+    return yarn_growth(rope.factor) if rope.scaling == "yarn" else 1.0
+
+
+def yarn_growth(factor: float, weight: float = 1.0) -> float:
+    """What queries and keys grow by in a context stretched `factor` times; DeepSeek weighs it (`mscale`)."""
+    return weight * (0.1 * math.log(max(factor, 1.0))) + 1.0
 
 
 def _temperatures(rope: RopeSpec, start: int, end: int) -> Float64:

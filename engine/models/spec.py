@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from kernels.interface import CachedLayer, Gate, RopeLayout, Routing
+from kernels.cache_format import CachedLayer
+from kernels.interface import Gate, RopeLayout, Routing
 
 RopeScalingKind = Literal["none", "linear", "llama3", "yarn", "factors", "longrope"]
 

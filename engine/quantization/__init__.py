@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from kernels.formats import MADE
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows
-from kernels.weights import MADE, Packed, Plain, dequantize
+from kernels.weights import Packed, Plain, dequantize
 
 from ..arrays import as_array
 

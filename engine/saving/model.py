@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -14,17 +15,20 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.formats import FORMATS
 from kernels.quantize import row_pieces
 from kernels.stored import release
-from kernels.weights import FORMATS, Packed
+from kernels.weights import Packed
 
 from ..loading.checkpoint import Checkpoint, open_checkpoint
+from ..loading.fields import invalid, shown
 from ..loading.files import map_file
 from ..loading.folder import Folder
 from ..loading.gguf import GGUFFile
 from ..loading.gguf_cursor import Cursor
+from ..loading.grouped import JoinedTensor
 from ..loading.safetensors import INDEX, SINGLE, read_folder
-from ..loading.saved import CODES, METHOD, MINIMA, SCALES, VERSION
+from ..loading.saved import CODES, METHOD, MINIMA, SCALES, VERSION, SavedTensor
 from ..loading.stored import StoredTensor
 from ..loading.tensors import planned_format
 from ..types import EngineError
@@ -71,6 +75,7 @@ def quantize_model(
             "invalid_request",
             f"{checkpoint.name} is stored as {tensors.label()}, which has no more bits than {quantization}",
         )
+    _check_unquantized(checkpoint)
     turned = next((spec for spec, _ in tensors.bound.values() if spec.inputs_first), None)
     if turned is not None:
         raise EngineError(
@@ -94,6 +99,20 @@ def quantize_model(
     return Saved(target, nbytes, kept)
 
 
+def _check_unquantized(checkpoint: Checkpoint) -> None:
+    """EngineError(invalid_request): matrices that are stored in several tensors would get another format."""
+    tensors = checkpoint.tensors
+    for spec, tensor in tensors.bound.values():
+        format = planned_format(spec, tensor, tensors.quantization)
+        stays = isinstance(tensor, SavedTensor) and format == tensor.format
+        if isinstance(tensor, JoinedTensor) and not stays:
+            raise EngineError(
+                "invalid_request",
+                f"{checkpoint.name} has been quantized already: tensor {shown(tensor.name)} is stored as "
+                f"{tensor.label}; quantize the model that it was made of",
+            )
+
+
 class _Counting:
     """Adds up the bytes that are read."""
 
@@ -109,9 +128,9 @@ class _Counting:
 def _check_room(target: Path, nbytes: int) -> None:
     free = shutil.disk_usage(target.parent).free
     if nbytes > free:
-        raise EngineError(
-            "invalid_request",
-            f"{target}: some {nbytes / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free on its disk",
+        raise OSError(
+            errno.ENOSPC,
+            f"some {nbytes / 1e6:,.0f} MB are needed and {free / 1e6:,.0f} MB are free on its disk",
         )
 
 
@@ -123,22 +142,28 @@ def _stored(checkpoint: Checkpoint) -> dict[str, StoredTensor]:
 
 
 def _formats(checkpoint: Checkpoint) -> dict[str, str]:
-    """The formats of the stored tensors that get another one."""
+    """The formats of the stored tensors that get another one, by their names in the files."""
     found = {}
     for spec, tensor in checkpoint.tensors.bound.values():
         format = planned_format(spec, tensor, checkpoint.tensors.quantization)
         if spec.is_matrix and format != tensor.format:
-            found[spec.stored_name] = format
+            found[tensor.name] = format
     return found
 
 
-def _packed(tensor: StoredTensor, format: str | None, counting: _Counting) -> Packed | None:
-    """The tensor in a format that files can hold it in; None: it stays as it is."""
+def _packed(path: Path, tensor: StoredTensor, format: str | None, counting: _Counting) -> Packed | None:
+    """The tensor in a format that files can hold it in; None: it stays as it is.
+
+    path: of the model. EngineError(model_invalid), naming the tensor: its values can't be held.
+    """
     if format is None or len(tensor.shape) < 2 or tensor.shape[-1] % FORMATS[format].group:
         return None
     rows = math.prod(tensor.shape[:-1])
     matrix = tensor._replace(shape=(rows, tensor.shape[-1]))
-    packed = matrix.to_weight(format, None, counting)
+    try:
+        packed = matrix.to_weight(format, None, counting)
+    except ValueError as error:
+        raise invalid(path, str(error)) from None
     assert isinstance(packed, Packed), "another format was asked for"
     return packed if packed.kept is None else None
 
@@ -174,7 +199,7 @@ def _write_gguf(
         room = gguf_room(metadata, {name: tensor.shape for name, tensor in source.tensors.items()})
         writer = TensorWriter(file, room, alignment)
         for name, tensor in source.tensors.items():
-            packed = _packed(tensor, formats.get(name), counting)
+            packed = _packed(source.path, tensor, formats.get(name), counting)
             if packed is not None:
                 writer.add(name, _BLOCKS[packed.format], tensor.shape, _blocks(packed))
                 continue
@@ -218,7 +243,7 @@ def _write_folder(
         room = sum(3 * (len(json.dumps(name)) + 160) for name in stored) + 100
         writer = TensorWriter(file, room, 1)  # gaps are not allowed
         for name, tensor in stored.items():
-            packed = _packed(tensor, formats.get(name), counting)
+            packed = _packed(source.path, tensor, formats.get(name), counting)
             if packed is not None:
                 _add_packed(writer, name, packed)
                 continue

@@ -33,13 +33,18 @@ def check_target(target: Path, *, folder: bool, replace: bool, source: Path) -> 
             refuse("is no regular file, and is not replaced")
 
 
+_NAME_KEPT = 40
+"""Characters of a target's name in that of what becomes it: a name is at most 255 bytes."""
+
+
 @contextmanager
 def becoming(target: Path, *, folder: bool) -> Iterator[Path]:
     """A path beside the target that takes its place when the block is done. Else nothing is left of it."""
+    prefix = f".{target.name[:_NAME_KEPT]}.partial-"
     if folder:
-        path = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.partial-"))
+        path = Path(tempfile.mkdtemp(dir=target.parent, prefix=prefix))
     else:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.partial-")
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=prefix)
         os.close(descriptor)
         path = Path(name)
     try:
@@ -59,7 +64,7 @@ def _put(path: Path, target: Path, folder: bool) -> None:
         _sync_folder(target.parent)
         return
     # A folder that has something in it can't be replaced in one step: it steps aside, and back if need be.
-    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.old-"))
+    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:_NAME_KEPT]}.old-"))
     os.rename(target, aside / target.name)
     try:
         os.rename(path, target)

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from kernels.weights import BLOCKS
+from kernels.formats import BLOCKS
 
 Chunks = Iterable[Any]
 

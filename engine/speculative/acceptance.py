@@ -1,23 +1,8 @@
-"""Where drafts come from, and which of them are accepted."""
+"""Which drafts are accepted."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from ..sequence import Sequence
 from ..step_plan import Run, StepPlan
-
-
-class Drafter(Protocol):
-    """Guesses how replies go on. A wrong guess costs a row of a step and never changes a reply.
-
-    window: drafts of a sequence in one step, at most.
-    """
-
-    window: int
-
-    def propose(self, sequences: list[Sequence]) -> list[list[int]]:
-        """Drafts for the tokens after each sequence's last one, any number; more than may be are cut off."""
 
 
 def accept(plan: StepPlan, sampled: list[int]) -> list[list[int]]:

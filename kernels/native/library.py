@@ -10,9 +10,10 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..interface import CACHE_FORMATS, Gate
+from ..cache_format import CACHE_FORMATS
+from ..formats import BLOCKS, FORMATS, SCALES, TABLES
+from ..interface import Gate
 from ..step import ALIGNMENT, ARRAYS, Counts
-from ..weights import BLOCKS, FORMATS, SCALES, TABLES
 
 Kind = Literal[
     "embedding",

@@ -9,17 +9,8 @@ from dataclasses import astuple
 import torch
 from torch import Tensor
 
-from ..interface import (
-    BackendSettings,
-    CacheShape,
-    Float32,
-    Forward,
-    Int32,
-    Limits,
-    RopeLayout,
-    Rotation,
-    StepOutput,
-)
+from ..cache_format import CacheShape
+from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
 from ..machine import usable_cpus
 from ..step import Step
 from ..stored import canonical

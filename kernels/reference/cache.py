@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..interface import CACHE_FORMATS, CacheShape, Int32
+from ..cache_format import CACHE_FORMATS, CacheShape
+from ..interface import Int32
 from ..machine import total_memory
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
-from ..interface import CachedLayer, Experts, Gate, Inputs, Rotation, Routing, StepOutput
+from ..cache_format import CachedLayer
+from ..interface import Experts, Gate, Inputs, Rotation, Routing, StepOutput
 from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
+from ..formats import FORMATS, GROUP, group_count
 from ..interface import Float32, Int32, Routing
-from ..weights import FORMATS, GROUP, Canonical, Packed, dequantize, group_count
+from ..weights import Canonical, Packed, dequantize
 
 LANES = 16
 SPAN = 256

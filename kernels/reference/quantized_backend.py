@@ -6,8 +6,8 @@ import numpy as np
 
 from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
+from ..cache_format import CacheShape
 from ..interface import (
-    CacheShape,
     Experts,
     Float32,
     Forward,

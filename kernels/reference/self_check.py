@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import CacheShape
+from ..cache_format import CacheShape
 from ..step import Step
 from .attention import attend
 from .cache import PagedCache

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import CachedLayer
+from ..cache_format import CachedLayer
 from ..step import Step
 from .cache import PagedCache
 

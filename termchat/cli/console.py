@@ -35,8 +35,13 @@ class Console:
         """A person is there: input and output are a terminal."""
         return self.stdin_kind == "terminal" and self.output.is_terminal
 
+    @property
+    def can_ask(self) -> bool:
+        """A person is there to answer questions, which stand on standard error."""
+        return self.stdin_kind == "terminal" and self.messages.is_terminal
+
     def ask(self, question: str) -> bool:
-        """A question on standard error that Enter or `y` answers with yes. Only where a person is."""
+        """A question on standard error that Enter or `y` answers with yes. Only where `can_ask`."""
         self.messages.text(f"{one_line(question)} [Y/n] ")
         answer = read_some(self.stdin, 1024)  # a terminal hands over one line
         if not answer:  # Ctrl-D shows nothing of its own

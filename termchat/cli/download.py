@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from ..model_entry import ModelEntry
+from ..paths import Paths
 from ..registry import Registry
 from ..registry_errors import NotDownloadedError
 from ..resolved_model import ResolvedModel
@@ -52,6 +53,14 @@ class ProgressLine:
             self._messages.progress("")
 
 
+def load_registry(console: Console) -> Registry:
+    """The known models; what is wrong in their files is said on standard error."""
+    registry = Registry.load(Paths.default())
+    for warning in registry.warnings:
+        console.messages.note(warning)
+    return registry
+
+
 def downloaded(console: Console, registry: Registry, name: str | None, *, yes: bool) -> ResolvedModel:
     """The model of that name or path. UnknownModelError, NotDownloadedError, DownloadError, PathError."""
     try:
@@ -60,8 +69,7 @@ def downloaded(console: Console, registry: Registry, name: str | None, *, yes: b
         entry = error.entry
         if not entry.is_fetched:  # a file of the user's own that is missing
             raise
-        asks = console.stdin_kind == "terminal" and console.messages.is_terminal
-        if entry.is_open and (yes or asks):
+        if entry.is_open and (yes or console.can_ask):
             entry = look_up(console, registry, entry.name)
         if not yes and not _wanted(console, registry, entry):
             raise CliError("model_not_downloaded", f"{error}, or add --yes") from error
@@ -71,7 +79,7 @@ def downloaded(console: Console, registry: Registry, name: str | None, *, yes: b
 
 def _wanted(console: Console, registry: Registry, entry: ModelEntry) -> bool:
     """Ask on a terminal; without one only the default model comes unasked."""
-    if console.stdin_kind == "terminal" and console.messages.is_terminal:
+    if console.can_ask:
         return console.ask(f"{described(entry)} is not downloaded yet. Download it?")
     return entry.name == registry.default
 

@@ -12,7 +12,7 @@ from .. import units
 if TYPE_CHECKING:
     from ..elsewhere.found import Found
     from ..registry import Registry
-    from ..resolved_model import ModelStatus
+    from ..resolved_model import ModelStatus, ResolvedModel
 
 OWN = "termchat"
 LONGEST_REASON = 100
@@ -68,6 +68,7 @@ def declared(path: Path | None, *, thoroughly: bool = False) -> dict[str, Any]:
         facts["parameters"] = found.parameters
         facts["chat_template"] = found.has_template
         facts["thinking"] = found.thinks
+        facts["notes"] = list(found.notes) if found.notes is not None else None
     return facts | ({"licence": found.licence} if found.licence else {})
 
 
@@ -91,6 +92,7 @@ def rows(facts: Mapping[str, Any]) -> list[list[str]]:
         if facts["chat_template"] is False
         else yes[facts["chat_template"]],
         "thinking": yes[facts["thinking"]],
+        "notes": "; ".join(facts["notes"] or ()),
         "sampling": _pairs(facts.get("sampling", {})),
         "template_vars": _pairs(facts.get("template_vars", {})),
         "sources": "; ".join(facts.get("sources", ())),
@@ -113,6 +115,7 @@ _ORDER = (
     "context_length",
     "chat_template",
     "thinking",
+    "notes",
     "sampling",
     "template_vars",
     "template",
@@ -127,19 +130,16 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _unknown(thoroughly: bool) -> dict[str, Any]:
-    more = ("parameters", "chat_template", "thinking") if thoroughly else ()
+    more = ("parameters", "chat_template", "thinking", "notes") if thoroughly else ()
     return dict.fromkeys(("architecture", "format", "context_length", "problem", *more))
 
 
 def shown(registry: Registry, name: str) -> dict[str, Any]:
     """All that is known of a model, whatever --model takes. UnknownModelError."""
-    found = None if name in registry.entries else _elsewhere(registry, name)
-    if found is not None:
-        return of_found(found, thoroughly=True)
+    if (model := registry.without_entry(name)) is not None:
+        return of_found(_found(model), thoroughly=True)
     status = registry.show(name)
-    facts = status.as_dict()
-    told = declared(status.path, thoroughly=True)
-    return _over(facts, told)
+    return _over(status.as_dict(), declared(status.path, thoroughly=True))
 
 
 def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
@@ -149,25 +149,18 @@ def _over(facts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     return {**facts, **told, "context_length": context, "licence": licence, "from": OWN}
 
 
-def _elsewhere(registry: Registry, name: str) -> Found | None:
-    """Another program's model, or a file of the user's; None if it is in our own folder, or not here."""
-    from ..elsewhere.found import Found
-    from ..registry_errors import NotDownloadedError
-
-    try:
-        model = registry.resolve(name)
-    except NotDownloadedError:
-        return None
-    if model.entry is not None:
-        return None
+def _found(model: ResolvedModel) -> Found:
+    """A model without an entry, with what its program has noted of it."""
     from ..elsewhere.everywhere import everywhere
+    from ..elsewhere.found import Found
     from ..files import size_of
 
-    found = (
-        next((each for each in everywhere() if each.name == model.name), None) if model.elsewhere else None
-    )
+    if model.elsewhere:
+        for found in everywhere():
+            if found.name == model.name:
+                return found
     size = size_of(model.path) if os.path.isfile(model.path) else None
-    return found or Found(model.name, "", model.path, size)
+    return Found(model.name, "", model.path, size)
 
 
 def columns(facts: Mapping[str, Any]) -> list[str]:

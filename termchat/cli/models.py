@@ -10,7 +10,9 @@ from .. import units
 from ..hub import PREFIX
 from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
+from . import model_facts
 from .console import Console
+from .download import check, described, download, load_registry, look_up, repair
 from .errors import FAILED, OK, CliError
 from .models_quantize import quantize_model
 from .options import CommandGroup, complete_model, json_option, option
@@ -29,17 +31,6 @@ def models() -> None:
     """List, download, show, add, check, quantize and remove models."""
 
 
-def load_registry(console: Console) -> Registry:
-    """The known models; what is wrong in their files is said on standard error."""
-    from ..paths import Paths
-    from ..registry import Registry
-
-    registry = Registry.load(Paths.default())
-    for warning in registry.warnings:
-        console.messages.note(warning)
-    return registry
-
-
 @models.command("list")
 @option("Output", "--all", "everything", is_flag=True, help="Models of other programs on this machine too.")
 @json_option
@@ -50,8 +41,6 @@ def list_models(console: Console, everything: bool, as_json: bool) -> None:
     With --all those that Hugging Face, LM Studio, Ollama and llama.cpp have brought here, too, and whether
     they can be loaded, as far as the heads of their files say. They are used where they lie.
     """
-    from . import model_facts
-
     registry = load_registry(console)
     if not everything:
         found = registry.list_models()
@@ -80,9 +69,6 @@ def pull_model(console: Console, name: str, yes: bool, as_json: bool) -> None:
     NAME is one of `termchat models list`, or hf:OWNER/REPOSITORY[:Q4_K_M|FILE|REVISION] for any model of the
     Hugging Face Hub: size and licence are shown before it comes. A model that is damaged is brought again.
     """
-    from . import model_facts
-    from .download import check, download, repair
-
     registry = load_registry(console)
     name = registry.followed(name)
     status = _newest(console, registry, name) if name.startswith(PREFIX) else registry.show(name)
@@ -121,7 +107,6 @@ def _in_cache(entry: ModelEntry) -> Found | None:
 def _newest(console: Console, registry: Registry, name: str) -> ModelStatus:
     """What a name of the Hub means now, there, and how much of it is here."""
     from ..download import DownloadError
-    from .download import look_up
 
     try:
         return registry.status(look_up(console, registry, name))
@@ -135,9 +120,7 @@ def _newest(console: Console, registry: Registry, name: str) -> ModelStatus:
 
 def _agreed(console: Console, entry: ModelEntry) -> None:
     """Ask whether a model of the Hub is wanted. CliError: nobody is there, or it is not."""
-    from .download import described
-
-    if console.stdin_kind == "terminal" and console.messages.is_terminal:
+    if console.can_ask:
         if console.ask(f"Download {described(entry)}?"):
             return
         raise CliError("model_not_downloaded", f"the model {entry.name} was not wanted")
@@ -153,8 +136,6 @@ def show_model(console: Console, name: str, as_json: bool) -> None:
 
     NAME may be one of another program's too (termchat models list --all), a file or a folder.
     """
-    from . import model_facts
-
     facts = model_facts.shown(load_registry(console), name)
     if as_json:
         console.print_json(facts)
@@ -195,7 +176,6 @@ def _table(console: Console, registry: Registry, place: str, *, force: bool) -> 
     """What models.toml is to say of a place. UnknownModelError, DownloadError, RegistryError."""
     from ..registry_edit import table_of_hub, table_of_name, table_of_path
     from ..registry_errors import RegistryError
-    from . import model_facts
 
     if place.startswith(PREFIX):
         return table_of_hub(_newest(console, registry, place).entry)
@@ -233,8 +213,6 @@ def verify_models(console: Console, names: tuple[str, ...], as_json: bool) -> in
 
     Exit code 1 if one is damaged.
     """
-    from .download import check
-
     registry = load_registry(console)
     known = (name for name in (*registry.entries, *registry.of_the_hub()) if registry.has_file(name))
     chosen = list(dict.fromkeys(map(registry.followed, names or known)))

@@ -10,7 +10,7 @@ import click
 from .. import units
 from ..files import expanded
 from .console import Console
-from .download import LINE_SECONDS, downloaded
+from .download import LINE_SECONDS, downloaded, load_registry
 from .errors import CliError
 from .options import SectionedCommand, complete_model, json_option, option
 
@@ -66,8 +66,6 @@ def quantize_model(console: Console, /, name: str, **values: Any) -> None:
     """
     from engine import EngineError
     from engine.saving.model import quantize_model as save
-
-    from .models import load_registry
 
     model = downloaded(console, load_registry(console), name, yes=values["yes"])
     target = expanded(values["output"])

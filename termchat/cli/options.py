@@ -178,6 +178,22 @@ class KVType(click.ParamType[str]):
         return {"f16": "float16", "f32": "float32"}.get(value, str(value))
 
 
+class DraftTokens(click.ParamType[int | str]):
+    """A number of tokens, or auto."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number, whose range the engine checks, or auto."""
+        if isinstance(value, int):
+            return value
+        if value == "auto":
+            return "auto"
+        if not re.fullmatch(r"-?[0-9]{1,18}", value):
+            self.fail(f"{value!r} is no number of tokens; give one, or auto", param, ctx)
+        return int(value)
+
+
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Several option decorators as one; they are listed in this order."""
 
@@ -206,8 +222,23 @@ def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) 
     known = [*registry.entries, *registry.of_the_hub()]
     if incomplete:  # else there are too many
         known += [found.name for found in everywhere() if not found.problem]
-    names = [name for name in dict.fromkeys(known) if name.startswith(incomplete)]
+    # Files of other programs can be named anyhow; a shell takes one line a name, in valid UTF-8.
+    names = [name for name in dict.fromkeys(known) if name.startswith(incomplete) and name.isprintable()]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The values of an engine option that has few of them, or names of templates and files, for the shell."""
+    from typing import get_args, get_type_hints
+
+    from click.shell_completion import CompletionItem
+
+    from engine import EngineConfig, template_names
+
+    template = param.name == "template"
+    values = template_names() if template else get_args(get_type_hints(EngineConfig)[param.name])
+    found = [CompletionItem(value) for value in values if value.startswith(incomplete)]
+    return found or ([CompletionItem(incomplete, type="file")] if template else [])
 
 
 model_options = options(
@@ -258,12 +289,12 @@ SAMPLING_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 """Options that become fields of SamplingParams of the same name."""
 
 ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "quantization": {"flags": ("--quantize",), "metavar": "FORMAT"},
-    "backend": {"metavar": "NAME"},
+    "quantization": {"flags": ("--quantize",), "metavar": "FORMAT", "shell_complete": complete_engine},
+    "backend": {"metavar": "NAME", "shell_complete": complete_engine},
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
     "context_length": {"type": int, "metavar": "N"},
-    "kv_dtype": {"type": KVType(), "metavar": "f16|int8"},
+    "kv_dtype": {"type": KVType(), "metavar": "f16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
 }
 """Options that become fields of EngineConfig of the same name."""
@@ -275,7 +306,19 @@ engine_options = options(
     *(setting("Engine", name, ENGINE[name], **form) for name, form in ENGINE_OPTIONS.items())
 )
 
-template_option = setting("Prompt", "template", ENGINE["template"], metavar="NAME|FILE")
+DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "draft": {"metavar": "ngram|none", "shell_complete": complete_engine},
+    "draft_tokens": {"type": DraftTokens(), "metavar": "K|auto"},
+}
+"""Options that become fields of EngineConfig, too, for commands that have replies made."""
+
+draft_options = options(
+    *(setting("Engine", name, ENGINE[name], **form) for name, form in DRAFT_OPTIONS.items())
+)
+
+template_option = setting(
+    "Prompt", "template", ENGINE["template"], metavar="NAME|FILE", shell_complete=complete_engine
+)
 """For commands that give a model messages."""
 
 json_option = option("Output", "--json", "as_json", is_flag=True, help="JSON on standard output.")

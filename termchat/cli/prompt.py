@@ -12,10 +12,12 @@ from .commands import PROMPT_COMMAND, described
 from .console import Console
 from .errors import CliError
 from .options import (
+    DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SAMPLING_OPTIONS,
     SectionedCommand,
     Text,
+    draft_options,
     engine_options,
     given,
     model_options,
@@ -111,6 +113,7 @@ conversation_options = options(
 @output_options
 @conversation_options
 @engine_options
+@draft_options
 @version_option
 @click.pass_context
 def prompt(ctx: click.Context, /, **values: Any) -> int:
@@ -132,7 +135,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         system=values["system"],
         raw=values["raw"],
         sampling=given(values, SAMPLING_OPTIONS),
-        engine=given(values, (*ENGINE_OPTIONS, "template")),
+        engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
         form="json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         stream=not values["no_stream"],
         stats=values["stats"],

@@ -74,11 +74,24 @@ class Result(NamedTuple):
             f"prefill {milliseconds(times.prefill_ms)}); "
             f"then {milliseconds(times.itl_ms)} a token (95 % within {milliseconds(times.itl_p95_ms)}), "
             f"{rate(times.tokens_per_second)} tokens/s",
+            *self._drafts(),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
             f"{self.backend} backend{slow}, {exact}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)
+
+    def _drafts(self) -> list[str]:
+        """The line about drafts; none if there were none."""
+        usage = self.finished.usage
+        if not usage.draft_tokens:
+            return []
+        steps = usage.completion_tokens - usage.accepted_tokens
+        each = usage.completion_tokens / steps if steps > 0 else None
+        return [
+            f"drafts {usage.draft_tokens} tokens, {usage.accepted_tokens} of them right "
+            f"({percent(usage.accepted_tokens / usage.draft_tokens)}), {number(each, 2)} tokens a step"
+        ]
 
     def _share(self) -> str:
         achieved, peak = self.finished.timings.bandwidth_gbs, self.bandwidth_peak

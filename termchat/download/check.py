@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from .. import units
-from ..elsewhere import PROGRAMS
 from ..errors import UserError
 from ..files import TextError, read_text, write_private
 from ..hub.listing import HubFile
@@ -51,9 +50,9 @@ class Origin(NamedTuple):
 
 def check(registry: Registry, name: str, progress: ProgressCallback | None = None) -> Checked:
     """Read a model's files and compare. UnknownModelError, NotDownloadedError; DownloadError: unreadable."""
-    found = _elsewhere(registry, name)
-    if found is not None:
-        return _check_named_by_hash(found, Meter(progress))
+    found = registry.without_entry(name)
+    if found is not None and found.elsewhere:
+        return _check_named_by_hash(found.path, Meter(progress))
     entry = registry.entry(name)
     path, target = registry.path_of(entry), registry.target(entry)
     files = registry.files_of(entry)
@@ -68,17 +67,6 @@ def check(registry: Registry, name: str, progress: ProgressCallback | None = Non
     known = HubFile(path.name, entry.size, entry.sha256)
     state, reason = _check_file(path, known, None, Meter(progress))
     return Checked(path, state, reason)
-
-
-def _elsewhere(registry: Registry, name: str) -> Path | None:
-    """Where another program's model lies; None for one of ours. UnknownModelError."""
-    if name in registry.entries or name.partition(":")[0] not in ("hf", *PROGRAMS):
-        return None
-    try:
-        model = registry.resolve(name)
-    except NotDownloadedError:
-        return None
-    return model.path if model.elsewhere else None
 
 
 def _check_named_by_hash(path: Path, meter: Meter) -> Checked:

@@ -15,7 +15,8 @@ from ..hub import PREFIX
 from ..hub.choice import ChoiceError, choose
 from ..hub.kept import bytes_here, entry_of, write_note
 from ..hub.listing import HubFile
-from ..model_entry import HuggingFaceSource, ModelEntry, PyPISource, Source, part_names
+from ..hub.split import part_names
+from ..model_entry import HuggingFaceSource, ModelEntry, PyPISource, Source
 from ..registry import Registry, hub_name
 from ..registry_errors import NotDownloadedError, UnknownModelError
 from .check import damaged_parts, forget, remember

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -85,6 +85,12 @@ def size_of(entry: os.DirEntry[str] | Path) -> tuple[int | None, str]:
     return info.st_size, ""
 
 
+def together(files: Iterable[os.DirEntry[str] | Path]) -> tuple[int, str]:
+    """Bytes of a model's files as far as they can be looked at, and what is wrong with the first that is."""
+    sizes = [size_of(file) for file in files]
+    return sum(size or 0 for size, _ in sizes), next((said for _, said in sizes if said), "")
+
+
 def home() -> Path | None:
     """The user's home folder; None if there is none."""
     place = os.path.expanduser("~")
@@ -95,3 +101,9 @@ def from_environment(variable: str) -> Path | None:
     """A folder that a variable names."""
     value = os.environ.get(variable, "").strip()
     return Path(os.path.expanduser(value)) if value else None
+
+
+def cache_home() -> Path | None:
+    """Where programs keep what can be had again (XDG Base Directory Specification)."""
+    own = home()
+    return from_environment("XDG_CACHE_HOME") or (own / ".cache" if own is not None else None)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from ..files import TextError, read_text
-from ..hub.quantization import PART
-from .found import Found, files_below, from_environment, home, size_of
+from ..hub.split import PART, numbered, stem_of
+from .found import Found, cache_home, files_below, from_environment, home, size_of, together
 
 _NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 _CONFIG_FILES = ("settings.json", ".internal/settings.json")
@@ -31,11 +31,9 @@ def llama_cpp() -> Iterator[Found]:
     """What llama.cpp has downloaded: llamacpp:FILE."""
     folder = from_environment("LLAMA_CACHE")
     if folder is None:
-        base, own = from_environment("XDG_CACHE_HOME"), home()
+        own, base = home(), cache_home()
         if sys.platform == "darwin" and own is not None:
             base = own / "Library" / "Caches"
-        elif base is None and own is not None:
-            base = own / ".cache"
         folder = base / "llama.cpp" if base is not None else None
     if folder is not None:
         yield from in_folder(folder, "llamacpp", "llama.cpp")
@@ -48,7 +46,7 @@ def in_folder(folder: Path, scheme: str, program: str) -> Iterator[Found]:
         lower = name.lower()
         if lower.endswith("config.json") and PurePosixPath(lower).name == "config.json":
             yield from _safetensors(folder, name, files, scheme, program)
-        if not lower.endswith(".gguf") or _NO_MODEL.search(PurePosixPath(lower).name.removesuffix(".gguf")):
+        if not lower.endswith(".gguf") or _NO_MODEL.search(stem_of(name)):
             continue
         part = PART.fullmatch(name)
         if part is None:
@@ -56,17 +54,12 @@ def in_folder(folder: Path, scheme: str, program: str) -> Iterator[Found]:
             yield Found(f"{scheme}:{name}", program, Path(entry.path), size, problem)
         elif int(part["number"]) == 1:
             count = int(part["count"])
-            parts = [
-                f"{part['stem']}-{i:05}-of-{count:05}{part['suffix']}" for i in range(1, min(count, 1000) + 1)
-            ]
-            missing = next((i for i, each in enumerate(parts, 1) if each not in files), None)
-            sizes = [size_of(files[each]) for each in parts if each in files]
-            problem = next((said for _, said in sizes if said), "")
+            parts = numbered(part["stem"], count, part["suffix"])
+            size, problem = together(files[each] for each in parts if each in files)
+            missing = next((number for number, each in enumerate(parts, 1) if each not in files), None)
             if missing is not None:
                 problem = f"part {missing} of {count} is not there"
-            yield Found(
-                f"{scheme}:{name}", program, Path(entry.path), sum(size or 0 for size, _ in sizes), problem
-            )
+            yield Found(f"{scheme}:{name}", program, Path(entry.path), size, problem)
 
 
 def _safetensors(
@@ -79,9 +72,7 @@ def _safetensors(
         if name.endswith(".safetensors") and str(PurePosixPath(name).parent) == here
     ]
     if weights and here != ".":
-        sizes = [size_of(entry) for entry in weights]
-        problem = next((said for _, said in sizes if said), "")
-        size = sum(size or 0 for size, _ in sizes)
+        size, problem = together(weights)
         yield Found(f"{scheme}:{here}", program, folder / here, size, problem)
 
 
@@ -109,7 +100,7 @@ def _first_line(file: Path) -> Path | None:
         lines = read_text(file, 4096).text.splitlines()
     except (OSError, TextError):
         return None
-    return Path(lines[0].strip()) if lines and os.path.isabs(lines[0].strip()) else None
+    return _folder(lines[0].strip()) if lines else None
 
 
 def _named_in(file: Path) -> Path | None:
@@ -117,5 +108,8 @@ def _named_in(file: Path) -> Path | None:
         settings = json.loads(read_text(file).text)
     except (OSError, TextError, ValueError, RecursionError):
         return None
-    folder = settings.get("downloadsFolder") if isinstance(settings, dict) else None
-    return Path(folder) if isinstance(folder, str) and os.path.isabs(folder) and "\0" not in folder else None
+    return _folder(settings.get("downloadsFolder")) if isinstance(settings, dict) else None
+
+
+def _folder(place: object) -> Path | None:
+    return Path(place) if isinstance(place, str) and os.path.isabs(place) and "\0" not in place else None

@@ -14,7 +14,7 @@ from ..hub.choice import Variant, variants
 from ..hub.listing import HubFile, Listing
 from ..hub.name import MAIN, SAFETENSORS, HubName, is_commit
 from ..hub.quantization import answers
-from .found import Found, files_below, from_environment, home, size_of
+from .found import Found, cache_home, files_below, from_environment, together
 
 PROGRAM = "Hugging Face"
 _PREFIX = "models--"
@@ -52,8 +52,7 @@ def cache_folder() -> Path | None:
             return folder
     hub = from_environment("HF_HOME")
     if hub is None:
-        base, own = from_environment("XDG_CACHE_HOME"), home()
-        base = base if base is not None else own / ".cache" if own is not None else None
+        base = cache_home()
         hub = base / "huggingface" if base is not None else None
     return hub / "hub" if hub is not None else None
 
@@ -76,11 +75,9 @@ def _models(repository: Path) -> Iterator[Found]:
 
 def _found(repository: Path, repo: str, revision: str, commit: str, variant: Variant) -> Found:
     snapshot = repository / "snapshots" / commit
-    sizes = [size_of(snapshot / file.path) for file in variant.files]
-    problem = next((said for _, said in sizes if said), "")
+    size, problem = together(snapshot / file.path for file in variant.files)
     path = snapshot if variant.is_folder else snapshot / variant.files[0].path
-    total = sum(size or 0 for size, _ in sizes)
-    return Found(str(HubName(repo, variant.which, revision)), PROGRAM, path, total, problem)
+    return Found(str(HubName(repo, variant.which, revision)), PROGRAM, path, size, problem)
 
 
 def _answers(variant: Variant, name: HubName) -> bool:

@@ -85,6 +85,8 @@ def _layers(content: Any) -> list[tuple[str, str]]:
         raise ValueError("no layers")
     layers = []
     for layer in content["layers"]:
+        if not isinstance(layer, dict):
+            raise ValueError("a layer that is no object")
         kind, digest = layer.get("mediaType"), layer.get("digest")
         found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
         if not isinstance(kind, str) or found is None:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from .. import units
 from ..errors import UserError, did_you_mean, shown
-from .listing import HubFile, Listing
+from .listing import HubFile, Listing, total_size
 from .name import SAFETENSORS, HubName
-from .quantization import PART, answers, label_of, rank
+from .quantization import answers, label_of, rank
+from .split import PART, numbered, stem_of
 
 SMALLEST_ROOM = 512 << 20
 """Bytes beside the weights for a conversation of some thousand tokens; an eighth of large weights."""
@@ -26,7 +27,7 @@ _NO_MODEL = re.compile(
 )
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
+_SHARD = re.compile(r"model-\d{5}-of-(?P<count>\d{5})\.safetensors")
 _BESIDE = (
     "config.json",
     "generation_config.json",
@@ -57,8 +58,7 @@ class Variant(NamedTuple):
     @property
     def size(self) -> int | None:
         """Bytes of all files; None where one is not known."""
-        sizes = [file.size for file in self.files]
-        return sum(size for size in sizes if size is not None) if None not in sizes else None
+        return total_size(self.files)
 
     @property
     def is_folder(self) -> bool:
@@ -102,10 +102,10 @@ def variants(listing: Listing) -> list[Variant]:
         else:
             groups[part["stem"], int(part["count"])].append((int(part["number"]), file))
     whole = []
-    for (_, count), numbered in groups.items():
-        numbered.sort()
-        if len(numbered) == count and [number for number, _ in numbered] == list(range(1, count + 1)):
-            files = tuple(file for _, file in numbered)
+    for (_, count), parts in groups.items():
+        parts.sort()
+        if len(parts) == count and [number for number, _ in parts] == list(range(1, count + 1)):
+            files = tuple(file for _, file in parts)
             whole.append(Variant(files[0].path, label_of(files[0].path), files))
     labels = Counter(variant.label for variant in whole)
     named = [each._replace(which=each.label) if each.label and labels[each.label] == 1 else each
@@ -115,28 +115,23 @@ def variants(listing: Listing) -> list[Variant]:
 
 
 def _is_no_model(file: HubFile) -> bool:
-    stem = file.name[: -len(".gguf")]
-    return _NO_MODEL.search(stem) is not None
+    return _NO_MODEL.search(stem_of(file.path)) is not None
 
 
 def _folder(listing: Listing) -> Variant | None:
     """The files of a model in safetensors, None if there is none, or a part is missing."""
-    shards = {file.path: file for file in listing.files if _SHARD.fullmatch(file.path)}
-    single, index = listing.file(_SINGLE), listing.file(_INDEX)
-    if single is not None:
-        weights = [single]
-    elif index is not None and shards:
-        count = max(int(path[-17:-12]) for path in shards)
-        names = [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, min(count, 1000) + 1)]
-        if not all(name in shards for name in names):
-            return None
-        weights = [index, *(shards[name] for name in names)]
+    files = {file.path: file for file in listing.files}
+    counts = [int(shard["count"]) for shard in map(_SHARD.fullmatch, files) if shard is not None]
+    if _SINGLE in files:
+        weights = [_SINGLE]
+    elif _INDEX in files and counts:
+        weights = [_INDEX, *numbered("model", max(counts), ".safetensors")]
     else:
         return None
-    beside = [file for name in _BESIDE if (file := listing.file(name)) is not None and file.size != 0]
-    if listing.file("config.json") is None:
+    if any(name not in files for name in ("config.json", *weights)):
         return None
-    return Variant(SAFETENSORS, "", (*beside, *weights))
+    beside = [name for name in _BESIDE if name in files and files[name].size != 0]
+    return Variant(SAFETENSORS, "", tuple(files[name] for name in (*beside, *weights)))
 
 
 def _by_file(found: list[Variant], listing: Listing, name: HubName) -> Variant:
@@ -212,11 +207,10 @@ def _nothing(listing: Listing, name: HubName) -> str:
 
 def _stem(variant: Variant) -> str:
     """What is left of a file's name without its quantization: the model it is."""
-    name = variant.files[0].name.lower()
-    part = PART.fullmatch(name)
-    stem = part["stem"] if part is not None else name.removesuffix(".gguf")
-    cut = re.split(r"[-._](?=(ud[-_])?(i?q[1-9]|tq[12]|bf16|fp?16|fp?32|mxfp4|nvfp4)(?![a-z]))", stem)
-    return cut[0]
+    return re.split(
+        r"[-._](?=(ud[-_])?(i?q[1-9]|tq[12]|bf16|fp?16|fp?32|mxfp4|nvfp4)(?![a-z]))",
+        stem_of(variant.files[0].path).lower(),
+    )[0]
 
 
 def _shown(variant: Variant) -> str:

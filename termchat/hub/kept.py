@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..files import read_text, write_private
 from ..model_entry import HuggingFaceSource, ModelEntry
 from . import PREFIX
-from .listing import HubFile, Listing, read_file
+from .listing import HubFile, Listing, read_file, total_size
 from .name import MAIN, SAFETENSORS, HubName
 from .quantization import answers, label_of
 
@@ -125,16 +125,14 @@ def _read(note: dict[str, Any]) -> ModelEntry:
 
 
 def _entry(name: HubName, commit: str, licence: str, files: tuple[HubFile, ...]) -> ModelEntry:
-    sizes = [file.size for file in files]
-    folder = name.which == SAFETENSORS
     return ModelEntry(
         name=str(name),
         sources=(HuggingFaceSource(name.repo, files[0].path, commit),),
         description=f"of the Hub{f', revision {name.revision[:12]}' if name.revision != MAIN else ''}",
         licence=licence,
-        size=sum(size for size in sizes if size is not None) if None not in sizes else None,
+        size=total_size(files),
         files=files,
-        folder=folder,
+        folder=name.which == SAFETENSORS,
     )
 
 

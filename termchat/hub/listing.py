@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -27,6 +27,12 @@ class HubFile(NamedTuple):
     def name(self) -> str:
         """Its name without folders."""
         return PurePosixPath(self.path).name
+
+
+def total_size(files: Iterable[HubFile]) -> int | None:
+    """Bytes of all of them; None where one is not known."""
+    sizes = [file.size for file in files]
+    return sum(size for size in sizes if size is not None) if None not in sizes else None
 
 
 class Listing(NamedTuple):

@@ -44,7 +44,7 @@ class HubName(NamedTuple):
     def parse(cls, name: str) -> Self:
         """The parts of a name. HubNameError."""
         repo, *parts = name.removeprefix(PREFIX).split(":")
-        if not _REPO.fullmatch(repo) or ".." in repo:
+        if not is_repo(repo):
             hint = "; a revision stands behind a colon" if "@" in repo else ""
             raise HubNameError(f"{shown(name)} is not of the form {_FORM}{hint}")
         which, revision = "", ""
@@ -56,7 +56,7 @@ class HubName(NamedTuple):
                     f"{shown(name)} names a file that is no GGUF file; a model in safetensors is "
                     f"hf:{repo}:{SAFETENSORS}"
                 )
-            elif _REVISION.fullmatch(part) and ".." not in part and not revision:
+            elif is_revision(part) and not revision:
                 revision = part
             else:
                 raise HubNameError(f"{shown(name)} is not of the form {_FORM}")
@@ -66,11 +66,6 @@ class HubName(NamedTuple):
     def wants_file(self) -> bool:
         """Whether it names one file."""
         return self.which.lower().endswith(".gguf")
-
-    @property
-    def page(self) -> str:
-        """The path of the repository's page."""
-        return f"/{self.repo}"
 
     def __str__(self) -> str:
         parts = [self.repo, *([self.which] if self.which else [])]
@@ -82,6 +77,16 @@ def is_which(part: str) -> bool:
     folders = part.split("/")
     file = part.lower().endswith(".gguf") and part.isprintable() and "" not in folders and ".." not in folders
     return file or part.lower() == SAFETENSORS or (is_quantization(part) and not is_commit(part))
+
+
+def is_repo(text: str) -> bool:
+    """Whether it can be OWNER/REPOSITORY."""
+    return _REPO.fullmatch(text) is not None and ".." not in text
+
+
+def is_revision(text: str) -> bool:
+    """Whether it can be a branch, a tag or a commit."""
+    return _REVISION.fullmatch(text) is not None and ".." not in text
 
 
 def is_commit(revision: str) -> bool:

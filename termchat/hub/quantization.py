@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
+
+from .split import stem_of
 
 ORDER = (
     "Q4_K_M",
@@ -45,11 +46,9 @@ _LABEL = re.compile(
 _WORD = re.compile(
     r"(UD)?(I?Q[1-9](K|S|M|L|P|XS|XXS|XL|XXL|NL|[0-9])*|TQ[12]0|BF16|FP?16|FP?32|MXFP4(MOE)?|NVFP4)"
 )
-PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE)
-"""The name of one file of several, as gguf-split makes them."""
 
 
-def folded(name: str) -> str:
+def _folded(name: str) -> str:
     """A name without what people write differently: case, separators, FP16 for F16."""
     plain = re.sub(r"[^A-Z0-9]", "", name.upper())
     return plain.replace("FP16", "F16").replace("FP32", "F32") if "MXFP" not in plain else plain
@@ -62,10 +61,7 @@ def is_quantization(word: str) -> bool:
 
 def label_of(file: str) -> str:
     """The quantization that the name of a GGUF file holds, in the usual way of writing; "" for none."""
-    name = PurePosixPath(file).name
-    part = PART.fullmatch(name)
-    stem = part["stem"] if part is not None else name.removesuffix(".gguf")
-    found = _LABEL.findall(stem)
+    found = _LABEL.findall(stem_of(file))
     if not found:
         return ""
     label = str(found[-1]).upper().replace("-", "_").replace("FP16", "F16").replace("FP32", "F32")
@@ -74,7 +70,7 @@ def label_of(file: str) -> str:
 
 def answers(label: str, wish: str) -> bool:
     """Whether a label is the one that is wished for."""
-    return bool(label) and folded(label) == folded(wish)
+    return bool(label) and _folded(label) == _folded(wish)
 
 
 def rank(label: str) -> int:

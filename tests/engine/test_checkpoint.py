@@ -28,8 +28,9 @@ from engine.models.family import tensor_specs
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.quantization import dequantize, quantize
 from engine.types import EngineError
-from kernels.interface import CACHE_FORMATS
-from kernels.weights import FORMATS, Packed, Plain, Weight
+from kernels.cache_format import CACHE_FORMATS
+from kernels.formats import FORMATS
+from kernels.weights import Packed, Plain, Weight
 from stored_blocks import random_blocks
 
 SPEC = ModelSpec(

@@ -36,7 +36,7 @@ def test_the_default_model(default_model: Path) -> None:
     soon = describe_model(default_model)
     assert soon == Description("llama", "Q4_1", 8192, "apache-2.0")
     thorough = describe_model(default_model, thoroughly=True)
-    assert thorough == soon._replace(parameters=134_515_008, has_template=True, thinks=False)
+    assert thorough == soon._replace(parameters=134_515_008, has_template=True, thinks=False, notes=())
 
 
 def test_the_vocabulary_is_not_read_for_a_list(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from engine.models.family import (
 from engine.models.spec import LayerSpec, RopeSpec
 from engine.models.weights import place
 from engine.types import EngineError
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Limits
 from kernels.native.library import kernels as native_kernels
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend

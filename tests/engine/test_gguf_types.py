@@ -10,8 +10,9 @@ from engine.loading.gguf import read_gguf
 from engine.loading.stored import StoredTensor, to_vector
 from engine.quantization import dequantize
 from kernels import stored
+from kernels.formats import BLOCKS
 from kernels.stored import canonical
-from kernels.weights import BLOCKS, Canonical, Packed, Plain, Stored
+from kernels.weights import Canonical, Packed, Plain, Stored
 from stored_blocks import FLOATS, random_blocks
 
 ROWS, COLUMNS = 6, 512

@@ -17,7 +17,8 @@ import pytest
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.models.decoder import decoder
-from engine.models.spec import LayerSpec, ModelSpec
+from engine.models.families import gpt_oss
+from engine.models.spec import ExpertsSpec, LayerSpec, ModelSpec
 from engine.models.weights import Weights, place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
@@ -27,19 +28,22 @@ from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
 from engine.types import SamplingParams
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape, Inputs, Limits, Operations, Value
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Inputs, Limits, Operations, Routing, Value
 from random_weights import RandomTensors
 
 pytestmark = pytest.mark.slow
 
+MIXTURE = ExpertsSpec(count=5, hidden=32, routing=Routing(2))
 SPEC = ModelSpec(
-    architecture="llama",
-    layers=(LayerSpec(),) * 2,
+    architecture="gpt-oss",
+    layers=(LayerSpec(), LayerSpec(window=40, experts=MIXTURE)),
     width=64,
     heads=4,
     kv_heads=2,
     head_dim=16,
     feed_forward=96,
+    gate="clamped",
     vocabulary=97,
     context_length=512,
     norm_eps=1e-5,
@@ -101,10 +105,12 @@ def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRu
     backend, size, kv, seeds = request.param
     shape = CacheShape(SPEC.cached, BLOCKS * 32 // size, size, kv)
     limits = Limits(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, shape.blocks)
+    forms = ("q4", "q8", "f32", "mxfp4")
+    tensors = RandomTensors(SPEC, forms, family=gpt_oss.FAMILY, tied=False, scale=0.4, spread=0, seed=5)
     runners = []
     for _ in range(2):
         owner = open_backend(backend, BackendSettings(device="cpu"))
-        weights = place(SPEC, RandomTensors(SPEC, tied=False, scale=0.4, spread=0, seed=5), owner)
+        weights = place(SPEC, tensors, owner)
         owner.allocate_cache(shape)
         program = owner.capture(partial(decoded, weights), limits)
         runners.append(ModelRunner(owner, program, Traffic(1, 1), size))

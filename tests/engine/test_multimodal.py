@@ -13,7 +13,7 @@ import safetensors.numpy
 import torch
 
 from converted import write_gguf
-from engine import AsyncEngine, EngineConfig, SamplingParams
+from engine import AsyncEngine, EngineConfig, SamplingParams, describe_model
 from engine.loading.checkpoint import open_checkpoint
 from engine.types import EngineError
 from sessions import Session, alone
@@ -72,6 +72,7 @@ def test_every_layout_of_names_is_the_same_model(tmp_path: Path) -> None:
         assert note.startswith(f"only the text part of {layout.__name__} is used; left out: ")
         assert "vision_tower" in note
         assert "multi_modal_projector" in note
+        assert describe_model(folder, thoroughly=True).notes == (note,)
 
 
 async def test_the_engine_says_what_is_left_out_and_answers_as_the_library(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import safetensors.numpy
 
 from engine.loading.checkpoint import open_checkpoint
 from engine.types import EngineError
+from kernels.formats import FORMATS
 from kernels.stored import canonical
-from kernels.weights import FORMATS, dequantize
+from kernels.weights import dequantize
 
 WIDTH, FEED_FORWARD = 64, 128
 CONFIG = {

@@ -200,9 +200,15 @@ def test_nf4_is_no_type_of_gguf_files(tmp_path: Path) -> None:
         quantize_model(write_gguf(tmp_path / "m.gguf"), "nf4", tmp_path / "q.gguf")
 
 
+def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+    name = f"{'é' * 125}.gguf"  # 255 bytes
+    assert quantize_model(write_gguf(tmp_path / "m.gguf"), "int8", tmp_path / name).path == tmp_path / name
+    assert sorted(os.listdir(tmp_path)) == ["m.gguf", name]
+
+
 def test_too_small_a_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_folder(tmp_path / "m")
     monkeypatch.setattr(saving.shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
-    with pytest.raises(EngineError, match="are free on its disk"):
+    with pytest.raises(OSError, match=r"some \d+ MB are needed and 0 MB are free on its disk"):
         quantize_model(source, "int4", tmp_path / "q")
     assert os.listdir(tmp_path) == ["m"]

@@ -10,6 +10,7 @@ from typing import Any
 from engine import EngineConfig
 from engine.model import LoadedModel, load_model
 from engine.sequence import Sequence
+from engine.speculative.drafter import Proposal
 
 RULES: Mapping[str, Callable[[int, int], bool]] = {
     "right": lambda request, place: True,
@@ -26,17 +27,18 @@ class ScriptedDrafter:
     too_long: it proposes more than may be.
     """
 
+    name = "scripted"
+
     def __init__(
         self, replies: Mapping[int, Tokens[int]], rule: str, window: int, *, too_long: bool = False
     ) -> None:
-        self.window = window
         self._replies = replies
         self._right = RULES[rule]
         self._count = 20 * window if too_long else window
 
-    def propose(self, sequences: list[Sequence]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], most: int) -> list[Proposal]:
         return [
-            [self._draft(sequence, sequence.output_length + ahead) for ahead in range(self._count)]
+            Proposal([self._draft(sequence, sequence.output_length + ahead) for ahead in range(self._count)])
             for sequence in sequences
         ]
 

@@ -9,7 +9,8 @@ import numpy as np
 from engine.models.families import llama
 from engine.models.family import Family, tensor_specs
 from engine.models.spec import ModelSpec
-from kernels.weights import ARRAYS, BLOCKS, FORMATS, Packed, Plain, Weight, group_count
+from kernels.formats import ARRAYS, BLOCKS, FORMATS, group_count
+from kernels.weights import Packed, Plain, Weight
 from stored_blocks import random_blocks
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from engine.loading.checkpoint import Checkpoint
 from engine.models.decoder import decoder
 from engine.models.weights import place
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Limits
 from kernels.reference import ReferenceBackend
 from kernels.step import Step
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.weights import BLOCKS, Stored
+from kernels.formats import BLOCKS
+from kernels.weights import Stored
 
 FLOATS = {
     "Q4_0": (0,),

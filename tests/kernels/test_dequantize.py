@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.weights import Packed, Plain, dequantize, group_count
+from kernels.formats import group_count
+from kernels.weights import Packed, Plain, dequantize
 
 
 def random_packed(form: str, rows: int, columns: int, seed: int) -> Packed:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.interface import CachedLayer, CacheShape
+from kernels.cache_format import CachedLayer, CacheShape
 from kernels.reference import work as dividing
 from kernels.reference.attention import attend
 from kernels.reference.cache import PagedCache

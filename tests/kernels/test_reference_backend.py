@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheShape
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings
 from kernels.machine import usable_cpus
 from kernels.reference import self_check
 

@@ -13,7 +13,8 @@ from engine.models.families import llama, qwen3
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
 from kernels.backends import open_backend
-from kernels.interface import Backend, BackendSettings, CacheShape, Limits, Program
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Limits, Program
 from kernels.step import Step
 from kernels.weights import Packed, Plain
 from random_weights import RandomTensors

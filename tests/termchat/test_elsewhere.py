@@ -77,6 +77,33 @@ def names() -> dict[str, str]:
     return {found.name: found.problem for found in everywhere()}
 
 
+ANY = (
+    [1],
+    "x",
+    3,
+    None,
+    True,
+    {"mediaType": MODEL, "digest": 7},
+    {"mediaType": [], "digest": f"sha256:{'0' * 64}"},
+)
+
+
+@pytest.mark.parametrize("layer", ANY, ids=repr)
+def test_a_manifest_of_anything_is_one_that_is_not_ollamas(user: Path, layer: object) -> None:
+    models = user / ".ollama" / "models"
+    ollama_model(models, "registry.ollama.ai/library/good/latest")
+    odd = json.dumps({"layers": [layer]}).encode()
+    put(models / "manifests/registry.ollama.ai/library/odd/latest", odd)
+    assert names() == {"ollama:good:latest": "", "ollama:odd:latest": "its manifest is no JSON of Ollama's"}
+
+
+@pytest.mark.parametrize("pointer", [b"/a\0b", b"/" + b"x" * 4000, b"\n", b"\xff", b"relative", b""])
+def test_a_pointer_to_nowhere_is_passed_over(user: Path, pointer: bytes) -> None:
+    put(user / ".lmstudio-home-pointer", pointer)
+    put(user / ".lmstudio" / "models" / "o" / "r" / "m.gguf")
+    assert names() == {"lmstudio:o/r/m.gguf": ""}
+
+
 def test_ollamas_models(user: Path, registry: Registry) -> None:
     models = user / ".ollama" / "models"
     blob = ollama_model(models, "registry.ollama.ai/library/llama3.2/1b")

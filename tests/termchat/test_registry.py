@@ -213,6 +213,10 @@ def test_unknown_names_are_answered_with_the_nearest(paths: Paths) -> None:
         UnknownModelError, match=r"folder Qwen/Qwen3; one of the Hugging Face Hub is hf:Qwen/Qwen3$"
     ):
         registry.resolve("Qwen/Qwen3")
+    with pytest.raises(
+        UnknownModelError, match=r"called 'Qwen/Qwen3'; one of the Hugging Face Hub is hf:Qwen/Qwen3$"
+    ):
+        registry.show("Qwen/Qwen3")
     for odd in ("", "\0", "a\nb", "x" * 5000):
         with pytest.raises(UnknownModelError):
             registry.resolve(odd)

@@ -3,6 +3,7 @@
 
 constexpr bool kUnrolled = true;  // whether loops over rows are
 constexpr int kParts = 2;
+constexpr int kTogether = 1;  // rows whose products are made side by side
 using Part = __m256;
 INLINE Part& part_of(Vec& acc, int part) { return part ? acc.hi : acc.lo; }
 INLINE Part splat_part(float x) { return _mm256_set1_ps(x); }
@@ -103,15 +104,15 @@ INLINE __m256i dot_plane(const Codes& codes, const int8_t* x) {
 }
 
 template <class Tile, int First, int Count, int Planes>
-INLINE Part dot(const Codes& codes, const Activation<Planes>& x) {
-    __m256i dot = dot_plane<Tile, First, Count>(codes, x.planes[0]);
+INLINE void dots(const Codes& codes, const Activation<Planes>* x, int, Part* out) {
+    __m256i dot = dot_plane<Tile, First, Count>(codes, x->planes[0]);
     if (Planes == 2) {
-        __m256i low = dot_plane<Tile, First, Count>(codes, x.planes[Planes - 1]);
+        __m256i low = dot_plane<Tile, First, Count>(codes, x->planes[Planes - 1]);
         dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 8), low);
     }
     if constexpr (Tile::kLow != 0 && !kSigned<Tile>) {  // an offset is -128 times the sum of the integers
-        int32_t offset = (Count == 8 ? x.offset : x.offsets[First / 4]) / (-128 / Tile::kLow);
+        int32_t offset = (Count == 8 ? x->offset : x->offsets[First / 4]) / (-128 / Tile::kLow);
         dot = _mm256_add_epi32(dot, _mm256_set1_epi32(offset));
     }
-    return _mm256_cvtepi32_ps(dot);
+    *out = _mm256_cvtepi32_ps(dot);
 }

@@ -1,8 +1,9 @@
-// Products of one group of a weight tile with a row, for AVX-512 VNNI.
+// Products of one group of a weight tile with some rows, for AVX-512 VNNI.
 #pragma once
 
 constexpr bool kUnrolled = true;  // whether loops over rows are
 constexpr int kParts = 1;
+constexpr int kTogether = 8;  // rows whose products are made side by side
 using Part = Vec;
 INLINE Part& part_of(Vec& acc, int) { return acc; }
 INLINE Part splat_part(float x) { return splat(x); }
@@ -53,25 +54,40 @@ INLINE Codes unpack(const Tile& w, int group, int) {
     return c;
 }
 
-// Of the vectors First to First + Count. One chain: other rows and groups fill the time until its next step.
-template <int First, int Count>
-INLINE __m512i dot_plane(__m512i total, const Codes& codes, const int8_t* x) {
+// total += codes * four activations. GCC knows no form of the instruction that repeats four bytes by itself.
+INLINE void add_products(__m512i& total, __m512i codes, const int8_t* four) {
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(total) : "v"(codes), "m"(*(const int32_t*)four));
+}
+
+// total[j] += the products of the vectors First to First + Count with row j. The steps of a sum wait for each other, and what
+// waits fills the processor's queue: rows go side by side, and a row alone in two sums.
+template <int First, int Count, int Planes>
+INLINE void dot_plane(__m512i* total, const Codes& codes, const Activation<Planes>* x, int plane, int rows) {
+    __m512i second = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int i = First; i < First + Count; i++)
-        total = _mm512_dpbusd_epi32(total, codes.v[i], broadcast4(x + 4 * i));
-    return total;
+#pragma GCC unroll 8
+        for (int j = 0; j < rows; j++)
+            add_products(rows == 1 && Count == 8 && i % 2 ? second : total[j], codes.v[i], x[j].planes[plane] + 4 * i);
+    if (rows == 1 && Count == 8) total[0] = _mm512_add_epi32(total[0], second);
 }
 
 template <class Tile, int First, int Count, int Planes>
-INLINE Part dot(const Codes& codes, const Activation<Planes>& x) {
-    // kLow * (sum of the integers): an offset is -128 times that sum.
-    __m512i start = _mm512_setzero_si512();
-    if constexpr (Tile::kLow != 0) {
-        start = _mm512_set1_epi32(Count == 8 ? x.offset : x.offsets[First / 4]);
-        if constexpr (Tile::kLow != -128) start = _mm512_srai_epi32(start, __builtin_ctz(-128 / Tile::kLow));
+INLINE void dots(const Codes& codes, const Activation<Planes>* x, int rows, Part* out) {
+    __m512i total[kTogether], high[kTogether];
+#pragma GCC unroll 8
+    for (int j = 0; j < rows; j++) {
+        high[j] = total[j] = _mm512_setzero_si512();
+        if constexpr (Tile::kLow != 0) {  // kLow * (sum of the integers): an offset is -128 times that sum
+            total[j] = _mm512_set1_epi32(Count == 8 ? x[j].offset : x[j].offsets[First / 4]);
+            if constexpr (Tile::kLow != -128) total[j] = _mm512_srai_epi32(total[j], __builtin_ctz(-128 / Tile::kLow));
+        }
     }
-    if (Planes == 1) return to_float(Int{dot_plane<First, Count>(start, codes, x.planes[0])});
-    __m512i high = dot_plane<First, Count>(_mm512_setzero_si512(), codes, x.planes[0]);
-    __m512i low = dot_plane<First, Count>(start, codes, x.planes[Planes - 1]);
-    return to_float(Int{_mm512_add_epi32(_mm512_slli_epi32(high, 8), low)});
+    if (Planes == 2) dot_plane<First, Count>(high, codes, x, 0, rows);
+    dot_plane<First, Count>(total, codes, x, Planes - 1, rows);
+#pragma GCC unroll 8
+    for (int j = 0; j < rows; j++) {
+        if (Planes == 2) total[j] = _mm512_add_epi32(_mm512_slli_epi32(high[j], 8), total[j]);
+        out[j] = to_float(Int{total[j]});
+    }
 }

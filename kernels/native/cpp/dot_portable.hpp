@@ -7,6 +7,7 @@ typedef int32_t Int8 __attribute__((vector_size(32)));
 
 constexpr bool kUnrolled = false;  // whether loops over rows are
 constexpr int kParts = 1;
+constexpr int kTogether = 1;  // rows whose products are made side by side
 using Part = Vec;
 INLINE Part& part_of(Vec& acc, int) { return acc; }
 INLINE Part splat_part(float x) { return splat(x); }
@@ -66,14 +67,14 @@ __attribute__((noinline)) static void dot_group(const Codes& codes, const int8_t
 }
 
 template <class Tile, int First, int Count, int Planes>
-INLINE Part dot(const Codes& codes, const Activation<Planes>& x) {
+INLINE void dots(const Codes& codes, const Activation<Planes>* x, int, Part* out) {
     constexpr int below = -Tile::kLow, above = Tile::most() + Tile::kLow;
     using Sum = std::conditional_t<(below > above ? below : above) * 127 * Count < 32768, Short8, Int8>;
     int32_t dots[kLanes], low[kLanes];
-    dot_group<Sum, First, Count>(codes, x.planes[0], dots);
+    dot_group<Sum, First, Count>(codes, x->planes[0], dots);
     if (Planes == 2) {
-        dot_group<Sum, First, Count>(codes, x.planes[Planes - 1], low);
+        dot_group<Sum, First, Count>(codes, x->planes[Planes - 1], low);
         for (int n = 0; n < kLanes; n++) dots[n] = dots[n] * 256 + low[n];
     }
-    return to_float(load_int(dots));
+    *out = to_float(load_int(dots));
 }

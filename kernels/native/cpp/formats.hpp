@@ -65,7 +65,7 @@ static inline float float_of_e8m0(uint8_t bits) {
 // Four bits of exponent, three of fraction, no sign.
 static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_t)bits << 20) * 0x1p119f; }
 
-// The formats of weights: these tables are those of kernels/weights.py, whose figures library.py compares with them. A
+// The formats of weights: these tables are those of kernels/formats.py, whose figures library.py compares with them. A
 // new format is a line here and, if its codes or scales are of a new kind, an `unpack` in dot_*.hpp or `scale_lanes`.
 
 // How scales (and minima, likewise) are kept.
@@ -289,44 +289,6 @@ static inline auto with_tile(Format format, Call call) {
     switch (format) { PACKED_FORMATS(CASE) PLAIN_FORMATS(CASE) }
 #undef CASE
     __builtin_unreachable();
-}
-
-// The formats of keys and values: the table of kernels/interface.py, compared likewise.
-//    name, type of a value, bytes of a scale (float32) that a token's values of a head share
-#define CACHE_FORMATS(F)    \
-    F(float32, float, 0)    \
-    F(float16, uint16_t, 0) \
-    F(int8, int8_t, 4)
-
-#define NAME(name, ...) name,
-enum class CacheFormat : int32_t { CACHE_FORMATS(NAME) };
-#undef NAME
-
-#define ONE(...) +1
-constexpr int kCacheFormats = CACHE_FORMATS(ONE);
-#undef ONE
-
-// A group of one activation row: value = scale * (256 planes[0] + planes[1]) with two planes, scale * planes[0] with
-// one. sum = scale * (sum of the integers), offset = -128 * (sum of the integers), for integers of weights that begin
-// below 0; sums and offsets are those of the halves.
-// In cache lines of its own: threads that write neighbouring rows do not meet, and no plane straddles two lines.
-template <int Planes>
-struct alignas(64) Activation {
-    int8_t planes[Planes][kGroup];
-    float scale, sum, sums[2];
-    int32_t offset, offsets[2];
-};
-
-// Quantized rows stand in blocks of 16 (the last block holds what is left): [block][group][row of the block], so that
-// a pass over a tile reads them in order.
-static inline int block_height(int row, int rows) {
-    int first = row / kBlockRows * kBlockRows;
-    return rows - first < kBlockRows ? rows - first : kBlockRows;
-}
-
-static inline size_t activation_index(int row, int group, int rows, int groups) {
-    int first = row / kBlockRows * kBlockRows;
-    return (size_t)first * groups + (size_t)group * block_height(row, rows) + (row - first);
 }
 
 }  // namespace native

@@ -1,6 +1,8 @@
 // The compute kernels as one table per instruction set. Every table gives the same bits.
 #pragma once
 
+#include "activation.hpp"
+#include "cache_format.hpp"
 #include "formats.hpp"
 #include "quantize.hpp"
 #include "step.hpp"

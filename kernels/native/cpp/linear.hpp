@@ -131,20 +131,32 @@ INLINE void multiply_group(const Tile& w, int group, const TileScales<Tile>& kep
             scales[i] = TileScales<Tile>::part(kept, w, 0, run + i, part);
             if constexpr (Tile::kMinima) minima[i] = TileScales<Tile>::part(kept, w, 1, run + i, part);
         }
-        for (int j = 0; j < rows; j++) {
-            Part total = part_of(acc[j], part);
+        for (int first = 0; first < rows; first += kTogether) {
+            int count = rows - first < kTogether ? rows - first : kTogether;
+            const Activation<Planes>* near = x + first;
+            Part sums[kTogether];
             if constexpr (runs == 1) {
-                total = add_product<Tile>(dot<Tile, 0, 8>(codes, x[j]) * scales[0], splat_part(x[j].scale), total);
-                if (Tile::kMinima) total = add_product<Tile>(minima[0], splat_part(x[j].sum), total);
+                dots<Tile, 0, 8>(codes, near, count, sums);
+#pragma GCC unroll 8
+                for (int j = 0; j < count; j++) sums[j] = sums[j] * scales[0];
             } else {
-                Part first = dot<Tile, 0, 4>(codes, x[j]) * scales[0];
-                Part both = add_product<Tile>(dot<Tile, 4, 4>(codes, x[j]), scales[1], first);
-                total = add_product<Tile>(both, splat_part(x[j].scale), total);
-                if (Tile::kMinima)
-                    for (int half = 0; half < 2; half++)
-                        total = add_product<Tile>(minima[half], splat_part(x[j].sums[half]), total);
+                Part seconds[kTogether];
+                dots<Tile, 0, 4>(codes, near, count, sums);
+                dots<Tile, 4, 4>(codes, near, count, seconds);
+#pragma GCC unroll 8
+                for (int j = 0; j < count; j++)
+                    sums[j] = add_product<Tile>(seconds[j], scales[1], sums[j] * scales[0]);
             }
-            part_of(acc[j], part) = total;
+#pragma GCC unroll 8
+            for (int j = 0; j < count; j++) {
+                Part& total = part_of(acc[first + j], part);
+                total = add_product<Tile>(sums[j], splat_part(near[j].scale), total);
+                if constexpr (!Tile::kMinima) continue;
+                if constexpr (runs == 1) total = add_product<Tile>(minima[0], splat_part(near[j].sum), total);
+                else
+                    for (int half = 0; half < 2; half++)
+                        total = add_product<Tile>(minima[half], splat_part(near[j].sums[half]), total);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 
 namespace native {
 
-// The types that are repacked here; Python quantizes the others anew. kernels/weights.py has the same table.
+// The types that are repacked here; Python quantizes the others anew. kernels/formats.py has the same table.
 //    name, values of a block, its bytes, what it becomes
 #define STORED_TYPES(F)        \
     F(Q4_0, 32, 18, q4_0)      \

@@ -8,9 +8,11 @@ import click
 
 from ..console import Console
 from ..options import (
+    DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SAMPLING_OPTIONS,
     SectionedCommand,
+    draft_options,
     engine_options,
     given,
     model_options,
@@ -46,6 +48,7 @@ from ..options import (
 @template_option
 @sampling_options
 @engine_options
+@draft_options
 @click.pass_obj
 def batch(console: Console, /, **values: Any) -> int:
     """Answer a file of prompts, all in one continuous batch.
@@ -69,6 +72,6 @@ def batch(console: Console, /, **values: Any) -> int:
         system=values["system"] or "",
         raw=values["raw"],
         sampling=given(values, SAMPLING_OPTIONS),
-        engine=given(values, (*ENGINE_OPTIONS, "template")),
+        engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
     )
     return run_batch(console, request)

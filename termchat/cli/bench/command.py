@@ -8,8 +8,10 @@ import click
 
 from ..console import Console
 from ..options import (
+    DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SectionedCommand,
+    draft_options,
     engine_options,
     given,
     json_option,
@@ -37,6 +39,7 @@ COUNT = click.IntRange(min=1)
 @option("Load", "--sweep", is_flag=True, help="Measure at 1, 2, 4, ... up to N conversations.")
 @json_option
 @engine_options
+@draft_options
 @click.pass_obj
 def bench(console: Console, /, **values: Any) -> int:
     """Measure latency, throughput and memory traffic with prompts of random tokens.
@@ -48,7 +51,7 @@ def bench(console: Console, /, **values: Any) -> int:
     from ..serving import choose, load_setup
     from .run import Load, run_bench
 
-    name, flags = values["model"], given(values, ENGINE_OPTIONS)
+    name, flags = values["model"], given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS))
     choice = choose(console, load_setup(console), name, yes=values["yes"], flags=flags)
     load = Load(
         concurrency=values["concurrency"],

@@ -25,6 +25,9 @@ def table(result: Mapping[str, Any]) -> str:
         f"prefill {number(result['prefill_tps'])} tokens/s",
         f"  memory traffic {number(result['bandwidth_gbs'])} GB/s{_share(result)}{_slots(result)}",
     ]
+    if drafted := result["draft_tokens"]:
+        kept = result["accepted_tokens"]
+        lines.append(f"  {drafted} tokens were drafted, {kept} of them right ({percent(kept / drafted)})")
     baseline = result.get("baseline")
     if baseline is not None:
         lines.append(

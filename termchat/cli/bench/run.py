@@ -131,6 +131,8 @@ async def _measure(
         "bandwidth_gbs": achieved,
         "bandwidth_peak_gbs": peak,
         "kv_utilisation": _mean(utilisation),
+        "draft_tokens": sum(reply.usage.draft_tokens for reply in replies),
+        "accepted_tokens": sum(reply.usage.accepted_tokens for reply in replies),
     }
 
 

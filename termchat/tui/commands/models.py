@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from textual.content import Content
 
@@ -18,6 +18,9 @@ from ..screens.dialogs import Choose
 from ..screens.picker import Item, Picker, matching
 from ..ui import Ui
 from .loading import load, replies, unload, using
+
+LONGEST_NAME = 44
+"""Characters of a name in the list: with its size it has one line at 80 columns."""
 
 
 async def choose(ui: Ui, argument: str) -> None:
@@ -49,8 +52,10 @@ async def _picked(ui: Ui) -> str | None:
         for slot in engines.known
         if slot.model is not None and slot.model.entry is None and not slot.model.elsewhere
     ]
-    items = [*files, *(_item(status, loaded) for status in registry.list_models())]
+    known = registry.list_models()
+    items = [*files, *(_item(status, loaded) for status in known if status.path is not None)]
     items += [_elsewhere_item(found, loaded) for found in elsewhere]
+    items += [_item(status, loaded) for status in known if status.path is None]
     items += [_unload_item(slot) for slot in engines.loaded]
 
     async def search(query: str) -> list[Item]:
@@ -110,20 +115,14 @@ def _unload_item(slot: ModelSlot) -> Item:
 def _file_item(slot: ModelSlot, loaded: Set[str]) -> Item:
     assert slot.model is not None, "it is a file that was found"
     here = "●" if slot.reference in loaded else "✓"
-    text = Content.assemble(
-        (f"{here} ", "$accent"), (f"{slot.title:<18}  ", "bold"), ("a file of yours", "$chat-muted")
-    )
+    text = _line(here, slot.title, ["a file of yours"])
     return Item(text, slot.reference, Content.styled(f"  {slot.model.path}", "$chat-muted"))
 
 
 def _elsewhere_item(found: Found, loaded: Set[str]) -> Item:
     here = "●" if found.name in loaded else "✓"
     facts = [size(found.size) if found.size is not None else "", found.program, found.licence]
-    text = Content.assemble(
-        (f"{here} ", "$accent"),
-        (f"{found.name:<18}  ", "bold"),
-        ("  ".join(filter(None, facts)), "$chat-muted"),
-    )
+    text = _line(here, found.name, facts)
     return Item(text, found.name, Content.styled(f"  {found.path}", "$chat-muted"))
 
 
@@ -133,12 +132,21 @@ def _item(status: ModelStatus, loaded: Set[str]) -> Item:
     facts = entry.facts
     if status.partial:
         facts.append(f"{size(status.partial)} fetched")
-    text = Content.assemble(
-        (f"{here} ", "$accent"),
-        (f"{entry.name:<18}  ", "bold"),
-        ("  ".join(facts), "$chat-muted"),
+    text = _line(here, entry.name, facts)
+    said = entry.description or status.path or entry.sources[0]
+    return Item(text, entry.name, Content.styled(f"  {said}", "$chat-muted"))
+
+
+def _line(mark: str, name: str, facts: Sequence[str]) -> Content:
+    """The first line of a model. A long name loses its middle: what tells files apart stands at both ends."""
+    if len(name) > LONGEST_NAME:
+        half = (LONGEST_NAME - 1) // 2
+        name = f"{name[:half]}…{name[half - LONGEST_NAME + 1 :]}"
+    return Content.assemble(
+        (f"{mark} ", "$accent"),
+        (f"{name:<18}  ", "bold"),
+        ("  ".join(filter(None, facts)), "$chat-muted"),
     )
-    return Item(text, entry.name, Content.styled(f"  {entry.description}", "$chat-muted"))
 
 
 MODELS = (

@@ -21,7 +21,10 @@ PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to choose. text: what is shown and searched, literal; detail: below it; value: the answer."""
+    """Something to choose. text: what is shown, literal; detail: below it; value: the answer.
+
+    All are searched, the value if it is a text.
+    """
 
     text: Content
     value: Any
@@ -31,11 +34,16 @@ class Item:
         """What the list shows."""
         return self.text if self.detail is None else Content("\n").join([self.text, self.detail])
 
+    def searched(self) -> str:
+        """What a query is looked for in."""
+        more = f"\n{self.value}" if isinstance(self.value, str) else ""
+        return f"{self.content().plain}{more}".lower()
+
 
 def matching(items: Sequence[Item], query: str) -> list[Item]:
     """The items that hold every word of the query."""
     words = query.lower().split()
-    return [item for item in items if all(word in item.content().plain.lower() for word in words)]
+    return [item for item in items if all(word in item.searched() for word in words)]
 
 
 class Picker(Dialog[Any]):

@@ -133,7 +133,7 @@ def cache_lines(stats: EngineStats, width: int) -> list[Content]:
 
 
 def draft_lines(stats: EngineStats, width: int) -> list[Content]:
-    """Speculative decoding; nothing without it."""
+    """Speculative decoding, and whether it is off; nothing without it, or before there was a draft."""
     snapshot = stats.snapshot
     if not snapshot.draft_tokens:
         return []
@@ -145,6 +145,11 @@ def draft_lines(stats: EngineStats, width: int) -> list[Content]:
     return [
         heading("drafts", f"{percent(stats.kept)} kept", width),
         pair("tokens a step", number(each, 2), width),
+        *(
+            [pair("off now", snapshot.draft_off, width, MUTED)]
+            if snapshot.draft_off and not stats.idle
+            else []
+        ),
     ]
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import steps
-from kernels.interface import Backend, BackendSettings, CacheShape, Forward, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Forward, Limits
 from kernels.native import available, unavailable_reason
 from kernels.step import Step
 from kernels.weights import Plain

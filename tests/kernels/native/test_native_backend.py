@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, CacheFormat, Limits
+from kernels.cache_format import CacheFormat
+from kernels.formats import BLOCKS, FORMATS
+from kernels.interface import BackendSettings, Limits
 from kernels.native.library import Kind, load
 from kernels.native.lowering import lower
 from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
 from kernels.step import ArrayOfStep
-from kernels.weights import BLOCKS, FORMATS, Plain
+from kernels.weights import Plain
 
 KINDS = get_args(Kind)
 ROOT = Path(__file__).parents[3]

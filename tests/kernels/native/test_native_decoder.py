@@ -6,7 +6,8 @@ from engine.loading.checkpoint import open_checkpoint
 from engine.models.decoder import decoder
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
 from engine.models.weights import place
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import BackendSettings, Limits
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
 from random_weights import RandomTensors

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernels.formats import FORMATS
 from kernels.interface import BackendSettings, Experts, Routing
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized import route
 from kernels.reference.quantized_backend import QuantizedBackend
-from kernels.weights import FORMATS, Plain
+from kernels.weights import Plain
 
 FORMS = tuple(FORMATS)
 

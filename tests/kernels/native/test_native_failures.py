@@ -15,7 +15,8 @@ HELPERS = HERE.parents[1] / "helpers"
 SETUP = """
 import ctypes, sys
 import numpy as np
-from kernels.interface import BackendSettings, CacheShape, Limits
+from kernels.cache_format import CacheShape
+from kernels.interface import (BackendSettings, Limits)
 from kernels.native.backend import NativeBackend
 from kernels.weights import Plain
 sys.path[:0] = [{folder!r}, {helpers!r}]

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from kernels.formats import FORMATS
 from kernels.reference.quantized import quantize_rows
 from kernels.reference.quantized_backend import QuantizedBackend
-from kernels.weights import FORMATS
 from random_weights import fitting
 
 FORMS = tuple(FORMATS)

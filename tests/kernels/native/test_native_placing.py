@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from kernels.formats import BLOCKS
 from kernels.native import reserve
 from kernels.weights import Packed, Plain, Stored
 from stored_blocks import random_blocks
@@ -66,7 +67,7 @@ def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(native, hel
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
-@pytest.mark.parametrize("type", ["Q4_0", "Q4_1", "Q8_0", "Q6_K", "IQ2_S"])
+@pytest.mark.parametrize("type", BLOCKS)
 def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
     rows, columns = 256, 4096
     stored = random_blocks(np.random.default_rng(29), type, rows, columns)
@@ -75,8 +76,8 @@ def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     data = np.frombuffer(mapped, np.uint8).reshape(stored.data.shape)
-    assert data.any()
-    assert resident(path) > 0.9 * stored.data.nbytes
+    # A system that is short of memory may take some back while they are looked at.
+    assert any(data.any() and resident(path) > 0.9 * stored.data.nbytes for _ in range(50))
     backend = native()
     backend.place_matrix(Stored(type, (rows, columns), data, "tensor 'w'"))
     backend.fill()

@@ -5,10 +5,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from kernels.formats import ARRAYS, BLOCKS, FORMATS
 from kernels.native.library import STORED_NUMBERS
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.stored import canonical
-from kernels.weights import ARRAYS, BLOCKS, FORMATS, Packed, Stored, blocks_of_rows, dequantize
+from kernels.weights import Packed, Stored, blocks_of_rows, dequantize
 from stored_blocks import FLOATS, put, random_blocks
 
 PACKED = sorted(type for type, block in BLOCKS.items() if FORMATS[block.format].packed)

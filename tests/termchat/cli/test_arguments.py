@@ -93,7 +93,7 @@ def test_options_become_fields(termchat, requests):
             "cpu",
         ],
         *["--threads", "2", "--context-length", "100", "--kv-memory", "1.5MiB", "--kv-dtype", "f16"],
-        *["--template", "chatml"],
+        *["--template", "chatml", "--draft", "ngram", "--draft-tokens", "4"],
         "Hi",
     )
     assert outcome.code == 0, outcome.err
@@ -117,6 +117,8 @@ def test_options_become_fields(termchat, requests):
         "context_length": 100,
         "kv_memory": 1536 * 1024,
         "kv_dtype": "float16",
+        "draft": "ngram",
+        "draft_tokens": 4,
         "template": "chatml",
     }
     assert requests == [
@@ -283,6 +285,10 @@ def test_light_commands_import_no_heavy_library(arguments, home):
         ("termchat models pull smollm2-1", "smollm2-135m"),
         ("termchat -m smollm2-1", "smollm2-135m"),
         ("termchat history ex", "export"),
+        ("termchat --quantize i", "int4"),
+        ("termchat batch --kv-dtype i", "int8"),
+        ("termchat --backend n", "native"),
+        ("termchat --template gem", "gemma4"),
     ],
 )
 def test_the_shell_completes(words, expected, home):

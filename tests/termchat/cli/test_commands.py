@@ -27,6 +27,8 @@ BENCH = [
     "bandwidth_gbs",
     "bandwidth_peak_gbs",
     "kv_utilisation",
+    "draft_tokens",
+    "accepted_tokens",
 ]
 
 

@@ -242,6 +242,15 @@ def unchecked(s):
     return s.termchat("models", "pull", "qwen2.5-0.5b")
 
 
+def no_room_to_save(s):
+    s.patch(
+        "engine.saving.model.quantize_model", raised(OSError(28, "some 5 MB are needed and 1 MB are free"))
+    )
+    return s.termchat(
+        "models", "quantize", str(s.default_model), "--to", "int4", "-o", str(s.home / "q.gguf")
+    )
+
+
 def no_home(s):
     for kind in ("CONFIG", "DATA", "CACHE", "STATE"):
         s.monkeypatch.delenv(f"XDG_{kind}_HOME")
@@ -567,6 +576,7 @@ PRODUCERS = {
     ("store", "there is no conversation '{id}'"): lambda s: s.termchat("history", "show", "zzz"),
     ("store", "{file} is damaged or no database ({reason}); {advice}"): foreign_database,
     ("path", "cannot create the folder {path}: {reason}"): lambda s: file_for_folder(s, "history", "list"),
+    ("path", "{file}: can't be written: {reason}"): no_room_to_save,
     ("path", "there is no home folder; set HOME"): no_home,
     ("limits", errors.FILES): lambda s: refused(s, OSError(24, "Too many open files")),
     ("limits", errors.THREADS): lambda s: refused(s, RuntimeError("can't start new thread")),

@@ -390,7 +390,7 @@ def test_names_that_cannot_be_given(termchat, hub, home, linked_model, default_m
     file.write_text("[models\n")
     bad = termchat("models", "add", "c", str(default_model))
     assert bad.code == 1
-    assert f"{file} cannot be edited: is not valid TOML" in bad.err
+    assert f"{file} cannot be edited: it is not valid TOML" in bad.err
     assert file.read_text() == "[models\n"
 
 
@@ -425,6 +425,12 @@ def test_the_shell_completes_names_of_every_kind(hub, home, stranger):
     assert names == ["ollama:smol:latest"]
     assert "qwen3-8b" in [item.value for item in complete_model(None, None, "qwen3")]
     assert [item.type for item in complete_model(None, None, "./x")] == ["file"]
+    for odd in (b"a\xffb", b"a\nb", b"a\x1bb"):
+        file = os.fsencode(home) + b"/.lmstudio/models/o/x/" + odd + b".gguf"
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        os.symlink(stranger, file)
+    (home / ".lmstudio/models/o/x/ab.gguf").symlink_to(stranger)
+    assert [item.value for item in complete_model(None, None, "lmstudio:o/x")] == ["lmstudio:o/x/ab.gguf"]
 
 
 def test_a_repository_is_called_as_its_owner_writes_it(termchat, hub, home):

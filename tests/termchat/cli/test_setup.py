@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import SamplingParams
-from termchat.cli.options import ENGINE_OPTIONS
+from termchat.cli.options import DRAFT_OPTIONS, ENGINE_OPTIONS
 from termchat.config import Config
 from termchat.model_entry import ModelEntry
 from termchat.resolved_model import ResolvedModel
@@ -56,8 +56,10 @@ def test_every_engine_option_reaches_the_engine():
         "context_length": 99,
         "kv_dtype": "int8",
         "kv_memory": 12345,
+        "draft": "none",
+        "draft_tokens": 3,
     }
-    assert set(flags) == set(ENGINE_OPTIONS)
+    assert set(flags) == {*ENGINE_OPTIONS, *DRAFT_OPTIONS}
     found = engine_config(model(), config(), flags)
     assert {name: getattr(found, name) for name in flags} == flags
     assert found.model == Path("m.gguf")

@@ -255,3 +255,29 @@ async def test_the_list_has_models_of_other_programs(
         await d.shows("✓ ollama:tiny:latest", "98.4 MB  Ollama", str(default_model)[:40])
         assert "gone" not in d.screen
         await d.press("escape")
+
+
+async def test_the_list_has_what_is_here_first_and_a_line_for_a_long_name(
+    open_app: Any, script: Any, tmp_path: Path, default_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = f"lmstudio:owner/{'a-very-long-name-' * 6}GGUF/m-Q4_K_M.gguf"
+    found = Found(long, "LM Studio", default_model, 98_362_432)
+    monkeypatch.setattr("termchat.tui.commands.models.everywhere", lambda: iter([found]))
+    entries = {
+        "near": ModelEntry("near", (LocalSource(default_model),)),
+        "far": ModelEntry("far", (LocalSource(tmp_path / "none"),)),
+    }
+    registry = Registry(entries, "near", tmp_path / "models")
+    async with open_app({"near": script("Near.")}, registry=registry, size=(80, 24)) as d:
+        await d.press("ctrl+l")
+        await d.shows("● near", "✓ lmstudio:owner/a-very…", "m-Q4_K_M.gguf  98.4 MB", "⇣ far")
+        assert d.screen.count(str(default_model)[:40]) == 2  # where nothing else is said of a model
+        rows = d.screen.splitlines()
+        places = [
+            next(i for i, row in enumerate(rows) if text in row) for text in ("near", "✓ lmst", "⇣ far")
+        ]
+        assert places == sorted(places)
+        await d.press(*"name-a-very")  # not in what is shown of it
+        await d.until(lambda: "⇣ far" not in d.screen)
+        assert "✓ lmstudio:owner" in d.screen
+        await d.press("escape")

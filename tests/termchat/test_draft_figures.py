@@ -1,0 +1,55 @@
+"""What is said about drafts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine import EngineSnapshot, Finished, Usage
+from engine.types import Timings
+from termchat.cli.result import Result
+from termchat.tui.engines.stats import derive
+from termchat.tui.widgets.figures import draft_lines
+
+
+def result(usage: Usage) -> Result:
+    return Result("1", None, "m", "text", "", Finished("stop", "text", (), usage, Timings()), 1.0)
+
+
+def test_stats_say_how_many_drafts_were_right_and_what_that_brought() -> None:
+    usage = Usage(prompt_tokens=9, completion_tokens=30, draft_tokens=25, accepted_tokens=20)
+    assert "drafts 25 tokens, 20 of them right (80 %), 3.00 tokens a step\n" in result(usage).stats()
+    assert result(usage).as_dict()["usage"].items() >= {"draft_tokens": 25, "accepted_tokens": 20}.items()
+    assert "draft" not in result(Usage(9, 0, 30)).stats()
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({}, []),
+        ({"draft": "ngram", "draft_off": "nothing repeats"}, []),
+        (
+            {"draft": "ngram", "draft_tokens": 40, "accepted_tokens": 30, "tokens_total": 60},
+            ["75 % kept", "2.00"],
+        ),
+        (
+            {
+                "draft": "ngram",
+                "draft_off": "rows cost too much",
+                "draft_tokens": 4,
+                "accepted_tokens": 1,
+                "tokens_total": 11,
+            },
+            ["25 % kept", "1.10", "rows cost too much"],
+        ),
+    ],
+)
+def test_the_panel_says_what_drafts_bring_and_why_they_are_off(
+    figures: dict[str, Any], said: list[str]
+) -> None:
+    snapshot = EngineSnapshot("ready", "native", True, "m", running=1, **figures)
+    lines = [line.plain for line in draft_lines(derive(snapshot, [], None), 32)]
+    assert len(lines) == len(said)
+    for line, part in zip(lines, said, strict=True):
+        assert line.endswith(part) or part in line
