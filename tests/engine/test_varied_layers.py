@@ -14,7 +14,7 @@ from engine.loading.folder_spec import read_config
 from engine.models.spec import ModelSpec
 from engine.roofline import Traffic
 from engine.types import EngineError
-from kernels.interface import CachedLayer, CacheShape
+from kernels.cache_format import CachedLayer, CacheShape
 from tiny_models import MODELS, SIZES
 
 
