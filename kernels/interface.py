@@ -73,13 +73,14 @@ class Experts(NamedTuple):
     """Placed weights of a mixture of experts, one of each tuple an expert.
 
     gate_up: [2 * hidden, width], gate above up. down: [width, hidden]. gate_up_bias, down_bias: float32
-    [experts, outputs], or None.
+    [experts, outputs], or None. scales: float32 [experts], what an expert's weight is multiplied by, or None.
     """
 
     gate_up: tuple[Handle, ...]
     down: tuple[Handle, ...]
     gate_up_bias: Handle | None = None
     down_bias: Handle | None = None
+    scales: Handle | None = None
 
 
 class Routing(NamedTuple):
@@ -173,8 +174,11 @@ class Operations(Protocol):
         has its share of the softmax and no value (arXiv 2309.17453; learned, as in gpt-oss: its model card).
         """
 
-    def gated(self, x: Value, gate: Gate = "silu") -> Value:
-        """The gate's activation times up for x = [gate | up] -> [rows, columns / 2] (arXiv 2002.05202)."""
+    def gated(self, x: Value, gate: Gate = "silu", up: Value | None = None) -> Value:
+        """The gate's activation times up (arXiv 2002.05202).
+
+        For x = [gate | up] -> [rows, columns / 2], or for a gate x and an up apart -> [rows, columns].
+        """
 
     def experts(
         self, x: Value, logits: Value, experts: Experts, routing: Routing, gate: Gate = "silu"

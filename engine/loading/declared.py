@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..models import families
 from ..models.family import Family, Naming
-from ..models.spec import ModelSpec, RopeSpec
+from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from .fields import Fields, shown
 
 # Sizes: far above any model in use, far below harm.
@@ -39,6 +39,18 @@ def check_relations(spec: ModelSpec, fields: Fields) -> None:
             fields.refuse(f"beta_fast {rope.beta_fast:g} must be above beta_slow {rope.beta_slow:g}")
         if rope.temperature and rope.columns is not None:  # columns that do not rotate are copied as they are
             fields.refuse("a temperature of queries together with partial rotation is not supported")
+
+
+def head_dims(fields: Fields, layers: Sequence[LayerSpec], head_dim: int) -> tuple[int, int]:
+    """Columns of a head, of layers that see all keys and of those with a window, which share a rotation."""
+    found = []
+    for sees_all in (True, False):
+        kinds = {layer.head_dim or head_dim for layer in layers if (layer.window is None) is sees_all}
+        if len(kinds) > 1:
+            sizes = " and ".join(map(str, sorted(kinds)))
+            fields.refuse(f"heads of {sizes} columns in layers of one kind are not supported")
+        found.append(kinds.pop() if kinds else head_dim)
+    return found[0], found[1]
 
 
 def usable_context(declared: int, rope: RopeSpec) -> int:

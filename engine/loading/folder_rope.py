@@ -6,26 +6,35 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..models.family import Family
 from ..models.rope import yarn_growth
 from ..models.spec import RopeSpec
 from . import declared
 from .fields import Fields, shown
 
-_KINDS = ("linear", "llama3", "yarn", "longrope")
+_KINDS = ("linear", "llama3", "yarn", "longrope", "proportional")
+_STILL = float(np.float32(1e30))
+"""What GGUF files divide the frequencies of pairs by that do not turn."""
 
 
-def read_ropes(config: Fields, family: Family, head_dim: int, context: int) -> tuple[RopeSpec, RopeSpec]:
+def read_ropes(
+    config: Fields, family: Family, head_dims: tuple[int, int], context: int
+) -> tuple[RopeSpec, RopeSpec]:
     """Rotations of layers that see all keys and of those with a window.
 
-    From rope_scaling and rope_theta, or rope_parameters (transformers 5); the former wins, as there.
+    head_dims: of both. From rope_scaling and rope_theta, or rope_parameters (transformers 5); the former
+    wins, as there.
     """
     key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     rope = config.mapping(key) or Fields(config.path, {})
     if not any(isinstance(value, dict) for value in rope.values.values()):
+        if family.varied is not None:
+            config.fail(key, "must say how layers of both kinds rotate")
         # Models of a longer context than their first one may say so beside the rotation: that wins.
         original = config.integer("original_max_position_embeddings", *declared.CONTEXT, default=None)
-        full = _rope(rope, config, family, head_dim, context, original)
+        full = _rope(rope, config, family, head_dims[0], context, original)
         if family.local_base is None:
             return full, full
         base = config.number(family.local_base.config, *declared.ROPE_BASE, default=family.local_base.default)
@@ -35,7 +44,10 @@ def read_ropes(config: Fields, family: Family, head_dim: int, context: int) -> t
     if family.local_base is None:
         config.fail(key, "that differ between layers are not supported")
     kinds = (rope.mapping(f"{kind}_attention") or Fields(config.path, {}) for kind in ("full", "sliding"))
-    full, local = (_rope(kind, config, family, head_dim, context, None) for kind in kinds)
+    full, local = (
+        _rope(kind, config, family, head_dim, context, None)
+        for kind, head_dim in zip(kinds, head_dims, strict=True)
+    )
     return full, local
 
 
@@ -58,20 +70,22 @@ def _columns(rope: Fields, config: Fields, family: Family, head_dim: int) -> int
 def _rope(
     rope: Fields, config: Fields, family: Family, head_dim: int, context: int, original: int | None
 ) -> RopeSpec:
+    kind = rope.string("rope_type", default=None) or rope.string("type", default="default")
+    kind = family.rope_kinds.get(kind, kind)
     base = rope.number("rope_theta", *declared.ROPE_BASE, default=None)
     if base is None:
         base = config.number("rope_theta", *declared.ROPE_BASE, default=family.rope_base)
-    columns = _columns(rope, config, family, head_dim)
+    columns = None if kind == "proportional" else _columns(rope, config, family, head_dim)
     if rope.get("mrope_section") is not None and not family.sections:
         rope.fail("mrope_section", "is not supported")
-    kind = rope.string("rope_type", default=None) or rope.string("type", default="default")
-    kind = family.rope_kinds.get(kind, kind)
     if kind != "default" and kind not in _KINDS:
         rope.fail("rope_type", f"{shown(kind)} is not supported (default, {', '.join(_KINDS)} are)")
     if original is None:
         original = rope.integer("original_max_position_embeddings", *declared.CONTEXT, default=context)
     spec = RopeSpec(base=base, layout=family.layout, columns=columns)
-    if kind == "longrope":
+    if kind == "proportional":
+        spec = replace(spec, **_proportional(rope, head_dim // 2))
+    elif kind == "longrope":
         spec = replace(spec, **_longrope(rope, (columns or head_dim) // 2, original, context))
     elif kind != "default":
         spec = replace(spec, scaling=kind, factor=rope.number("factor", *declared.ROPE_FACTOR))
@@ -83,6 +97,14 @@ def _rope(
         return spec
     beta = rope.number(family.temperature[0], *declared.TEMPERATURE)
     return replace(spec, temperature=beta, original_context=original) if beta else spec
+
+
+def _proportional(rope: Fields, pairs: int) -> dict[str, Any]:
+    """Some of the first pairs turn, as if all of the head did."""
+    part = rope.number("partial_rotary_factor", 0.0, 1.0, default=1.0)
+    factor = rope.number("factor", *declared.ROPE_FACTOR, default=1.0)
+    turning = int(part * pairs)
+    return {"scaling": "factors", "factors": (factor,) * turning + (_STILL,) * (pairs - turning)}
 
 
 def _llama3(rope: Fields, original: int) -> dict[str, Any]:

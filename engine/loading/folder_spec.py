@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernels.interface import Gate
 
 from ..models.family import Family, Windows
-from ..models.spec import LayerSpec, ModelSpec
+from ..models.spec import LayerSpec, ModelSpec, Sizes
 from . import declared
 from .declared import Declared
 from .fields import Fields, shown
 from .folder_rope import read_ropes
 from .mixture import folder_experts
 from .multimodal import text_config
+from .varied import folder_layers
 
 
 def _head_dim(config: Fields, width: int, heads: int) -> int:
@@ -39,10 +42,12 @@ def _windows(config: Fields, windows: Windows | None, layers: int) -> list[int |
     if types is None:
         first = 0 if windows.first is None else config.integer(windows.first[0], 0, 1 << 31, windows.first[1])
         every = declared.last_of(config, *windows.every, layers) if windows.every else [False] * layers
+        every[-1] = every[-1] or windows.last
         return [None if i < first or every[i] else window for i in range(layers)]
     if not isinstance(types, list) or len(types) != layers:
         config.fail("layer_types", f"must list one entry for each of the {layers} layers")
-    return [window if entry == "sliding_attention" else None for entry in types]
+    seen = [window if entry == "sliding_attention" else None for entry in types]
+    return [*seen[:-1], None] if windows.last else seen
 
 
 def _refuse_other_layers(config: Fields) -> None:
@@ -76,6 +81,16 @@ def _gate(config: Fields, family: Family) -> Gate:
     return known[activation]
 
 
+def _input_columns(config: Fields, family: Family) -> int:
+    if family.inputs is None:
+        return 0
+    columns: int = config.integer(family.inputs[0], 0, declared.WIDTH[1], default=0)
+    vocabulary = config.integer("vocab_size", *declared.VOCABULARY)
+    if columns and config.get("vocab_size_per_layer_input", vocabulary) != vocabulary:
+        config.fail("vocab_size_per_layer_input", f"other than vocab_size ({vocabulary}) is not supported")
+    return columns
+
+
 def _refuse_unsupported(config: Fields, family: Family) -> None:
     for option in (*family.refused, *{"mlp_bias"}.difference(family.bias_options)):
         if config.boolean(option, default=False):
@@ -99,22 +114,32 @@ def read_config(config: Fields) -> Declared:
     windows = _windows(config, family.windows, layers)
     rotating = _rotating(config, family, layers)
     experts = folder_experts(config, family.mixture, layers)
-    full, local = read_ropes(config, family, head_dim, context)
+    sizes = Sizes(
+        heads,
+        config.integer("num_key_value_heads", *declared.HEADS, default=heads),
+        head_dim,
+        config.integer(family.feed_forward, *declared.FEED_FORWARD),
+    )
+    plain = [LayerSpec(window, None, own) for window, own in zip(windows, experts, strict=True)]
+    kinds = folder_layers(config, family.varied, plain, sizes)
+    full, local = read_ropes(config, family, declared.head_dims(config, kinds, head_dim), context)
     spec = ModelSpec(
         architecture=config.string("model_type", default=family.model_types[0]),
         layers=tuple(
-            LayerSpec(window, None if not turns else full if window is None else local, own)
-            for window, turns, own in zip(windows, rotating, experts, strict=True)
+            replace(layer, rope=None if not turns else full if layer.window is None else local)
+            for layer, turns in zip(kinds, rotating, strict=True)
         ),
         width=width,
         heads=heads,
-        kv_heads=config.integer("num_key_value_heads", *declared.HEADS, default=heads),
+        kv_heads=sizes.kv_heads,
         head_dim=head_dim,
-        feed_forward=config.integer(family.feed_forward, *declared.FEED_FORWARD),
+        feed_forward=sizes.feed_forward,
         vocabulary=config.integer("vocab_size", *declared.VOCABULARY),
         context_length=declared.usable_context(context, full),
         norm_eps=config.number("rms_norm_eps", *declared.NORM_EPS, default=1e-6),
         gate=gate,
+        value_norm=family.value_norm,
+        input_columns=_input_columns(config, family),
     )
     spec = declared.with_options(spec, config, family, "huggingface")
     declared.check_relations(spec, config)

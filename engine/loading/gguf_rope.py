@@ -39,6 +39,10 @@ def read_ropes(
         full = replace(full, temperature=beta, original_context=_original(model, context)) if beta else full
     if (source := family.local_base) is None:
         return full, full
+    if family.varied is not None:  # a window's layers have heads of their own, which turn whole
+        own = model.integer("attention.key_length_swa", *declared.HEAD_DIM)
+        if model.integer("rope.dimension_count_swa", 1, 1 << 16, default=own) != own:
+            model.fail("rope.dimension_count_swa", f"other than the head size ({own}) is not supported")
     local = model.number(source.metadata, *declared.ROPE_BASE, default=source.default)
     return full, replace(plain, base=base if local is None else local)
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..models.family import Family
-from ..models.spec import LayerSpec, ModelSpec, RopeSpec
+from ..models.spec import LayerSpec, ModelSpec, RopeSpec, Sizes
 from . import declared
 from .declared import Declared
 from .fields import Fields, invalid, shown
 from .gguf import GGUFFile
 from .gguf_rope import read_ropes
 from .mixture import gguf_experts
+from .varied import by_layer, gguf_layers
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
@@ -85,6 +86,11 @@ def _read_by(family: Family) -> set[str]:
         keys.add(family.temperature[1])
     if family.mixture is not None:
         keys.add("expert_count")
+    if family.inputs is not None:
+        keys.add(family.inputs[1])
+    if family.varied is not None:
+        keys |= {"attention.shared_kv_layers", "rope.dimension_count_swa"}
+        keys |= {"attention.key_length_swa", "attention.value_length_swa"}
     return keys | ({"rope.dimension_sections"} if family.sections else set())
 
 
@@ -130,6 +136,20 @@ def _sees_all(model: Fields, family: Family, count: int) -> list[bool]:
     return [not windowed for windowed in listed]
 
 
+def _sizes(model: Fields, family: Family, heads: int, head_dim: int, layers: int) -> Sizes:
+    """Of all layers, or in a model where they differ, of the first ones and of those with a window."""
+    if family.varied is None:
+        kv_heads = model.integer("attention.head_count_kv", *declared.HEADS, default=heads)
+        return Sizes(heads, kv_heads, head_dim, model.integer("feed_forward_length", *declared.FEED_FORWARD))
+    own = model.integer("attention.key_length_swa", *declared.HEAD_DIM)
+    if model.integer("attention.value_length_swa", *declared.HEAD_DIM, default=own) != own:
+        model.fail("attention.value_length_swa", f"other than the key length ({own}) is not supported")
+    kv_heads = by_layer(model, "attention.head_count_kv", declared.HEADS, layers)[0]
+    return Sizes(
+        heads, kv_heads, own, by_layer(model, "feed_forward_length", declared.FEED_FORWARD, layers)[0]
+    )
+
+
 def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
     general = file.fields()
@@ -156,18 +176,24 @@ def read_metadata(file: GGUFFile) -> Declared:
     if embedding is None:
         model.refuse("tensor token_embd.weight is missing")
     full, local = read_ropes(file, model, family, head_dim, context)
+    layers = _layers(model, family, full, local)
+    sizes = _sizes(model, family, heads, head_dim, len(layers))
     spec = ModelSpec(
         architecture=architecture,
-        layers=_layers(model, family, full, local),
+        layers=gguf_layers(file, model, family.varied, layers, sizes),
         width=width,
         heads=heads,
-        kv_heads=model.integer("attention.head_count_kv", *declared.HEADS, default=heads),
-        head_dim=head_dim,
-        feed_forward=model.integer("feed_forward_length", *declared.FEED_FORWARD),
+        kv_heads=sizes.kv_heads,
+        head_dim=sizes.head_dim,
+        feed_forward=sizes.feed_forward,
         vocabulary=embedding.shape[0],
         context_length=declared.usable_context(context, full),
         norm_eps=model.number("attention.layer_norm_rms_epsilon", *declared.NORM_EPS),
         gate=next(iter(family.gates.values())),
+        value_norm=family.value_norm,
+        input_columns=model.integer(family.inputs[1], 0, declared.WIDTH[1], default=0)
+        if family.inputs
+        else 0,
     )
     spec = declared.with_options(spec, model, family, "gguf")
     declared.check_relations(spec, model)

@@ -19,12 +19,16 @@ _SOFTMAX = (0, 1, 3)
 def folder_experts(config: Fields, mixture: Mixture | None, layers: int) -> list[ExpertsSpec | None]:
     """Of each layer, as a config.json says."""
     given = [name for name in _COUNTS if config.get(name) is not None]
-    if mixture is None or (mixture.optional and not given):
+    if mixture is None:
+        return [None] * layers
+    if not (
+        config.boolean(mixture.switch, default=False) if mixture.switch else given or not mixture.optional
+    ):
         return [None] * layers
     count = config.integer((given or _COUNTS)[0], *_COUNT)
     if given and config.integer(given[-1], *_COUNT) != count:
         config.fail(given[-1], f"is not {given[0]} ({count})")
-    used = config.integer("num_experts_per_tok", 1, count)
+    used = config.integer(mixture.used, 1, count)
     hidden = config.integer(mixture.hidden or "intermediate_size", *declared.FEED_FORWARD)
     normalised = mixture.normalised is None or config.boolean(*mixture.normalised)
     shared = 0

@@ -31,6 +31,7 @@ ASKED = {"int8": "q8", "int4": "q4", "nf4": "nf4"}
 """Formats by the words that ask for them."""
 
 _SENSITIVE = ("embedding", "head")
+_TABLES = (*_SENSITIVE, "inputs_embedding")
 # Tables of frequencies that old files carry besides the numbers they follow from.
 _DERIVED = (".rotary_emb.inv_freq", ".attn_rot_embd.weight")
 
@@ -115,7 +116,7 @@ class CheckpointTensors(NamedTuple):
         """The format of most layer weights, for people: the file's own word, or the one asked for."""
         sizes: Counter[str] = Counter()
         for spec, tensor in self.bound.values():
-            if spec.is_matrix and spec.role not in _SENSITIVE:
+            if spec.is_matrix and spec.role not in _TABLES:
                 format = planned_format(spec, tensor, self.quantization)
                 asked = {format: word for word, format in ASKED.items()}
                 word = tensor.label if format == tensor.format else asked.get(format, format)
@@ -182,4 +183,4 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:
     if spec.role.endswith("_bias"):
         return spec.role not in declared.biases
-    return spec.role == "head" and declared.tied is None
+    return spec.role == "layer_scale" or (spec.role == "head" and declared.tied is None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.interface import Handle, Inputs, Operations, Value
+from kernels.interface import Handle, Operations, Value
+from kernels.interface import Inputs as Batch
 
 from .spec import ModelSpec, RopeSpec, Sizes
-from .weights import FeedForward, LayerWeights, Mixture, Weights
+from .weights import FeedForward, Inputs, LayerInput, LayerWeights, Mixture, Weights
 
 
 def attention(
-    ops: Operations, spec: ModelSpec, weights: Weights, layer: LayerWeights, x: Value, batch: Inputs
+    ops: Operations, spec: ModelSpec, weights: Weights, layer: LayerWeights, x: Value, batch: Batch
 ) -> Value:
     """Attention block of one layer on x [rows, width] -> [rows, width]."""
     own, sizes, at = spec.layers[layer.index], spec.sizes(layer.index), spec.cache_layer(layer.index)
@@ -31,7 +32,7 @@ def attention(
 
 
 def _rotated(
-    ops: Operations, weights: Weights, rope: RopeSpec | None, sizes: Sizes, x: Value, batch: Inputs
+    ops: Operations, weights: Weights, rope: RopeSpec | None, sizes: Sizes, x: Value, batch: Batch
 ) -> Value:
     if rope is None:
         return x
@@ -45,30 +46,61 @@ def feed_forward(ops: Operations, spec: ModelSpec, network: FeedForward, x: Valu
     return ops.linear(ops.gated(gate_up, spec.gate), network.down.matrix, network.down.bias)
 
 
-def mixture(ops: Operations, spec: ModelSpec, layer: LayerWeights, network: Mixture, x: Value) -> Value:
-    """Mixture of experts of one layer on x [rows, width] -> [rows, width]."""
+def mixture(
+    ops: Operations, spec: ModelSpec, layer: LayerWeights, network: Mixture, x: Value, normed: Value
+) -> Value:
+    """Mixture of experts of one layer on x [rows, width], normed for its block -> [rows, width]."""
     own = spec.layers[layer.index].experts
     assert own is not None
-    logits = ops.linear(x, network.router.matrix, network.router.bias, planes=2)
-    mixed = ops.experts(x, logits, network.experts, own.routing, spec.gate)
-    return mixed if network.shared is None else ops.add(mixed, feed_forward(ops, spec, network.shared, x))
+    routed = normed if network.router_norm is None else _norm(ops, spec, x, network.router_norm)
+    logits = ops.linear(routed, network.router.matrix, network.router.bias, planes=2)
+    taken = normed if network.norm is None else _norm(ops, spec, x, network.norm)
+    mixed = ops.experts(taken, logits, network.experts, own.routing, spec.gate)
+    mixed = _norm(ops, spec, mixed, network.post_norm)
+    if network.shared is None:
+        return mixed
+    shared = feed_forward(ops, spec, network.shared, normed)
+    return ops.add(mixed, _norm(ops, spec, shared, network.shared_post_norm))
 
 
-def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Inputs) -> Value:
+def layer_inputs(
+    ops: Operations, spec: ModelSpec, inputs: Inputs, x: Value, tokens: Value
+) -> tuple[Value, ...]:
+    """What each layer gets of the tokens besides, [rows, input_columns] each: of the tokens themselves, and
+    of them embedded, x.
+    """
+    of_tokens = ops.scale(ops.embedding(inputs.embedding, tokens), spec.input_columns**0.5)
+    projected = ops.scale(ops.linear(x, inputs.projection, planes=2), spec.width**-0.5)
+    both = ops.scale(ops.add(_norm(ops, spec, projected, inputs.norm), of_tokens), 0.5**0.5)
+    return ops.split(both, (spec.input_columns,) * len(spec.layers))
+
+
+def with_input(ops: Operations, spec: ModelSpec, own: LayerInput, x: Value, given: Value) -> Value:
+    """The rows x with what the layer gets of their tokens -> [rows, width]."""
+    gated = ops.gated(ops.linear(x, own.gate.matrix, own.gate.bias), spec.gate, given)
+    projected = ops.linear(gated, own.projection.matrix, own.projection.bias)
+    return ops.add(x, _norm(ops, spec, projected, own.norm))
+
+
+def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch) -> Value:
     """Tokens of one step -> sampled tokens of its sample rows. Runs once a step, or once a recording."""
     x = _scaled(ops, ops.embedding(weights.embedding, batch.tokens), spec.embedding_scale)
+    given = () if weights.inputs is None else layer_inputs(ops, spec, weights.inputs, x, batch.tokens)
     for layer in weights.layers:
         y = attention(ops, spec, weights, layer, _norm(ops, spec, x, layer.attention_norm), batch)
         y = _norm(ops, spec, y, layer.attention_post_norm)
         x = ops.add(x, _scaled(ops, y, spec.residual_scale))
         normed, network = _norm(ops, spec, x, layer.mlp_norm), layer.network
         y = (
-            mixture(ops, spec, layer, network, normed)
+            mixture(ops, spec, layer, network, x, normed)
             if isinstance(network, Mixture)
             else feed_forward(ops, spec, network, normed)
         )
         y = _norm(ops, spec, y, layer.mlp_post_norm)
         x = ops.add(x, _scaled(ops, y, spec.residual_scale))
+        if layer.input is not None:
+            x = with_input(ops, spec, layer.input, x, given[layer.index])
+        x = _scaled(ops, x, layer.scale)
     last = _norm(ops, spec, ops.gather(x, batch.sample_rows), weights.norm)
     # A row of the vocabulary's length would take longer to scale.
     logits = ops.linear(_scaled(ops, last, spec.head_scale), weights.head)

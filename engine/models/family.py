@@ -53,7 +53,8 @@ MLP_BIASES: Mapping[str, tuple[str, str]] = {
 """Biases of the feed-forward network."""
 
 _DENSE_ROLES = ("gate", "up", "down", *MLP_BIASES)
-_MODEL_ROLES = ("embedding", "norm", "head")
+_INPUT_ROLES = ("inputs_embedding", "inputs_projection", "inputs_norm")
+_MODEL_ROLES = ("embedding", "norm", "head", *_INPUT_ROLES)
 _LAYER_PREFIX = ("blk", "model.layers")
 
 
@@ -64,6 +65,7 @@ class Windows(NamedTuple):
     file has none. switch: option of config.json that must be true, or there are no windows. first: option
     and its default: layers before it see all keys. every: option (or an empty name) and its default: the last
     of so many layers sees all keys. same: all layers are alike; a config.json that says otherwise is refused.
+    last: the last layer sees all keys, whatever is said.
     """
 
     default: int | None
@@ -71,7 +73,25 @@ class Windows(NamedTuple):
     first: tuple[str, int] | None = None
     every: tuple[str, int] | None = None
     same: bool = False
+    last: bool = False
     gguf_default: int | None = None
+
+
+class Varied(NamedTuple):
+    """Sizes that differ from layer to layer; options of config.json.
+
+    head_dim, kv_heads: of layers that see all keys. keys_are_values: whether these have no values of their
+    own; without it kv_heads is of no account. shared: how many of the last layers read the keys and values
+    of the last one of their kind (with a window or without) before them. wide: whether those have twice the
+    columns inside their feed-forward network. layers: an object that says it by layer, and wins.
+    """
+
+    head_dim: str
+    kv_heads: str
+    keys_are_values: str
+    shared: str
+    wide: str
+    layers: str
 
 
 class Option(NamedTuple):
@@ -116,6 +136,8 @@ class Family:
     ramp ends on whole dimensions where the file does not say. options: field of the specification -> where
     its value comes from. refused: options of config.json that must not be true. fixed: options that must
     have this value, where they are there and not null. mixture: None if no layer has experts.
+    varied: None if the layers of a model have the same sizes. inputs: keys, of config.json and of GGUF files,
+    of `ModelSpec.input_columns`. value_norm: as there.
     """
 
     model_types: tuple[str, ...]
@@ -144,8 +166,11 @@ class Family:
     yarn_truncated: bool = True
     options: Mapping[str, Option] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
-    fixed: Mapping[str, float | None] = field(default_factory=dict)
+    fixed: Mapping[str, float | str | None] = field(default_factory=dict)
     mixture: Mixture | None = None
+    varied: Varied | None = None
+    inputs: tuple[str, str] | None = None
+    value_norm: bool = False
 
 
 class TensorSpec(NamedTuple):
@@ -189,8 +214,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def _model_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    table = (spec.vocabulary, spec.width)
-    return _with_biases({"embedding": table, "head": table}) | {"norm": (spec.width,)}
+    table, columns = (spec.vocabulary, spec.width), spec.input_columns
+    inputs = len(spec.layers) * columns
+    matrices: dict[str, tuple[int, ...]]
+    matrices = {"embedding": table, "head": table, "inputs_embedding": (spec.vocabulary, inputs)}
+    matrices["inputs_projection"] = (inputs, spec.width)
+    return _with_biases(matrices) | {"norm": (spec.width,), "inputs_norm": (columns,)}
 
 
 def _layer_shapes(family: Family, spec: ModelSpec, layer: int) -> dict[str, tuple[int, ...]]:
@@ -199,15 +228,20 @@ def _layer_shapes(family: Family, spec: ModelSpec, layer: int) -> dict[str, tupl
     matrices: dict[str, tuple[int, ...]]
     matrices = {"q": (q, width), "k": (kv, width), "v": (kv, width), "output": (width, q)}
     matrices |= _network("", width, sizes.feed_forward)
-    norms = dict.fromkeys(("attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm"), (width,))
+    matrices |= {"input_gate": (spec.input_columns, width), "input_projection": (width, spec.input_columns)}
+    norms = dict.fromkeys(
+        ("attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm", "input_norm"), (width,)
+    )
     norms |= {"q_norm": (q,), "k_norm": (kv,)} if family.norm_of_rows else dict.fromkeys(HEAD_NORMS, (head,))
-    return {**_with_biases(matrices), **norms, "sinks": (spec.heads,)}
+    return {**_with_biases(matrices), **norms, "sinks": (spec.heads,), "layer_scale": (1,)}
 
 
 def _expert_shapes(spec: ModelSpec, experts: ExpertsSpec) -> dict[str, tuple[int, ...]]:
     matrices = _network("expert_", spec.width, experts.hidden)
     matrices |= _network("shared_", spec.width, experts.shared)
-    return _with_biases({**matrices, "router": (experts.count, spec.width)})
+    norms = ("router_norm", "mixture_norm", "mixture_post_norm", "shared_post_norm")
+    vectors = {**dict.fromkeys(norms, (spec.width,)), "mixture_scales": (experts.count,)}
+    return {**_with_biases({**matrices, "router": (experts.count, spec.width)}), **vectors}
 
 
 def _network(prefix: str, width: int, hidden: int) -> dict[str, tuple[int, ...]]:
@@ -276,10 +310,11 @@ class _Tensors(NamedTuple):
                 )
 
 
-def _left_out(layer: LayerSpec) -> tuple[str, ...]:
-    """Roles that its kind has no tensors for."""
+def _left_out(spec: ModelSpec, layer: LayerSpec) -> tuple[str, ...]:
+    """Roles that a layer of its kind has no tensors for."""
     values = ("v", "v_bias") if layer.keys_are_values else ()
-    return values if layer.experts is None else (*values, *_DENSE_ROLES)
+    inputs = () if spec.input_columns else ("input_gate", "input_projection", "input_norm")
+    return (*values, *inputs, *(() if layer.experts is None else _DENSE_ROLES))
 
 
 def _unused(layer: LayerSpec) -> tuple[str, ...]:
@@ -291,14 +326,17 @@ def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[Te
     """Every tensor a checkpoint of this model may have; biases and head are not in all of them."""
     column = ("gguf", "huggingface").index(naming)
     offset = family.norm_offset if naming == "huggingface" else 0.0
-    of_model = {role: names for role, names in family.names.items() if role in _MODEL_ROLES}
+    without = () if spec.input_columns else _INPUT_ROLES
+    of_model = {
+        role: names for role, names in family.names.items() if role in _MODEL_ROLES and role not in without
+    }
     of_layer = {role: names for role, names in family.names.items() if role not in _MODEL_ROLES}
     yield from _Tensors("", "", _model_shapes(spec), column, offset).named(of_model)
     for index, layer in enumerate(spec.layers):
         shapes = _layer_shapes(family, spec, index)
         place = f"{_LAYER_PREFIX[column]}.{index}."
         tensors = _Tensors(f"{index}.", place, shapes, column, offset, _unused(layer))
-        left_out = _left_out(layer)
+        left_out = _left_out(spec, layer)
         yield from tensors.named({role: names for role, names in of_layer.items() if role not in left_out})
         if layer.experts is not None:
             assert family.mixture is not None, "experts are of a family that has them"

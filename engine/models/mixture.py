@@ -32,6 +32,7 @@ class Mixture:
     network; {} stands for the number of an expert; a tensor without it holds all experts, one below the
     other. Roles with the same name are blocks of rows of each expert. hidden: option of config.json that
     says how many columns an expert has inside; without it they are those of the feed-forward network.
+    used: option that says how many a row chooses; switch: option that is true where there are experts.
     normalised: option that says whether a row's weights sum to 1, and its default; None: they do.
     gguf_normalised: what GGUF files mean that do not say. shared: options of config.json and GGUF that say
     how large the network is that all rows go through besides. sparse: None if all layers have experts.
@@ -42,6 +43,8 @@ class Mixture:
 
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: EXPERTS)
     hidden: str = ""
+    used: str = "num_experts_per_tok"
+    switch: str = ""
     normalised: tuple[str, bool] | None = None
     gguf_normalised: bool = True
     shared: tuple[str, str] | None = None

@@ -129,8 +129,9 @@ class ModelSpec:
     kv_heads, head_dim, feed_forward: of layers that have none of their own (see `sizes`). gate: of the
     feed-forward network. attention_scale: of the scores, None for 1 / sqrt(head_dim). score_cap, logit_cap:
     bounds that scores and logits approach, by a hyperbolic tangent. value_norm: heads of values are normed,
-    without weights. embedding_scale: of embedded tokens. residual_scale: of what each block adds.
-    head_scale: of the logits, before their cap.
+    without weights. input_columns: of what each layer gets of the tokens besides, 0 if that is nothing.
+    embedding_scale: of embedded tokens. residual_scale: of what each block adds. head_scale: of the logits,
+    before their cap.
     """
 
     architecture: str
@@ -148,6 +149,7 @@ class ModelSpec:
     score_cap: float | None = None
     logit_cap: float | None = None
     value_norm: bool = False
+    input_columns: int = 0
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     head_scale: float = 1.0

@@ -22,7 +22,10 @@ class Tensors(Protocol):
     Names: embedding, norm, head; and for layer i: i.ROLE, where the roles are q, k, v, output, gate, up and
     down, each of these with _bias behind it, attention_norm, q_norm, k_norm, sinks, attention_post_norm,
     mlp_norm and mlp_post_norm. A layer with experts has router, shared_gate, shared_up and shared_down
-    instead of gate, up and down, and i.ROLE.e of expert e: expert_gate, expert_up, expert_down, their biases.
+    instead of gate, up and down, and i.ROLE.e of expert e: expert_gate, expert_up, expert_down, their biases;
+    in some models router_norm, mixture_norm, mixture_post_norm, shared_post_norm and mixture_scales besides.
+    In models whose layers get of the tokens besides: inputs_embedding, inputs_projection, inputs_norm, and of
+    a layer input_gate, input_projection and input_norm. layer_scale: what a layer's result is multiplied by.
     """
 
     def has(self, name: str) -> bool:
@@ -49,11 +52,37 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A router, experts, and the network that all rows go through besides, if there is one."""
+    """A router, experts, and the network that all rows go through besides, if there is one.
+
+    router_norm, norm: of what the router and the experts take, if that is not what the network takes.
+    post_norm, shared_post_norm: of what experts and network give, before the sum.
+    """
 
     router: Linear
     experts: Experts
     shared: FeedForward | None
+    router_norm: Handle | None = None
+    norm: Handle | None = None
+    post_norm: Handle | None = None
+    shared_post_norm: Handle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInput:
+    """How a layer takes what it gets of the tokens: gated by its rows, projected to their width, normed."""
+
+    gate: Linear
+    projection: Linear
+    norm: Handle | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What layers get of the tokens besides: [vocabulary, layers * input_columns], and of embedded tokens."""
+
+    embedding: Handle
+    projection: Handle
+    norm: Handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +90,7 @@ class LayerWeights:
     """Placed weights of one layer; q, k and v are blocks of rows of one matrix: those of them that it has.
 
     sinks: see `Operations.paged_attention`. attention_post_norm, mlp_post_norm: of what a block adds to the
-    residual.
+    residual. input: None if the layer gets nothing of the tokens besides. scale: of the layer's result.
     """
 
     index: int
@@ -76,15 +105,17 @@ class LayerWeights:
     attention_post_norm: Handle | None
     mlp_norm: Handle | None
     mlp_post_norm: Handle | None
+    input: LayerInput | None
+    scale: float
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Placed weights of a model. head is the embedding's own handle where the two are tied.
 
-    streamed_bytes: read by every step: all of them, but for what is read in parts: an embedding table that is
-    not the head as well, the matrices of experts (expert_bytes), and rotation tables. rotations: filled by
-    `place_rotations`.
+    streamed_bytes: read by every step: all of them, but for what is read in parts: embedding tables but for
+    one that is the head as well, the matrices of experts (expert_bytes), and rotation tables. rotations:
+    filled by `place_rotations`.
     """
 
     embedding: Handle
@@ -93,6 +124,7 @@ class Weights:
     head: Handle
     streamed_bytes: int
     expert_bytes: int = 0
+    inputs: Inputs | None = None
     rotations: dict[Turning, Handle] = field(default_factory=dict)
 
 
@@ -141,10 +173,17 @@ def place_tensors(spec: ModelSpec, tensors: Tensors, backend: Backend) -> Weight
     if tensors.has("head"):
         not_streamed = backend.weight_bytes - before
         head = backend.place_matrix(_matrix(tensors, "head"))
+    inputs = None
+    if spec.input_columns:
+        before = backend.weight_bytes
+        table = backend.place_matrix(_matrix(tensors, "inputs_embedding"))
+        not_streamed += backend.weight_bytes - before
+        projection = backend.place_matrix(_matrix(tensors, "inputs_projection"))
+        inputs = Inputs(table, projection, placing.vector("inputs_norm"))
     layers = tuple(placing.layer(i) for i in range(len(spec.layers)))
     norm = placing.vector("norm")
     streamed = backend.weight_bytes - not_streamed - placing.expert_bytes
-    return Weights(embedding, layers, norm, head, streamed, placing.expert_bytes)
+    return Weights(embedding, layers, norm, head, streamed, placing.expert_bytes, inputs)
 
 
 class _Placing:
@@ -177,12 +216,24 @@ class _Placing:
             if own.experts is None
             else self._mixture(f"{i}.", own.experts),
             mlp_post_norm=self.vector(f"{i}.mlp_post_norm"),
+            input=self._input(f"{i}.") if self._spec.input_columns else None,
+            scale=self._scale(f"{i}.layer_scale"),
         )
 
     def vector(self, name: str) -> Handle | None:
         """None if the file has none."""
         values = _vector(self._tensors, name)
         return None if values is None else self._backend.place_vector(values)
+
+    def _input(self, prefix: str) -> LayerInput:
+        width, columns = self._spec.width, self._spec.input_columns
+        gate = self._linear(prefix, width, {"input_gate": columns})
+        projection = self._linear(prefix, columns, {"input_projection": width})
+        return LayerInput(gate, projection, self.vector(f"{prefix}input_norm"))
+
+    def _scale(self, name: str) -> float:
+        value = _vector(self._tensors, name)
+        return 1.0 if value is None else float(value[0])
 
     def _linear(self, prefix: str, columns: int, rows: Mapping[str, int]) -> Linear:
         parts = {role: _matrix(self._tensors, prefix + role) for role in rows}
@@ -210,12 +261,25 @@ class _Placing:
             for roles in (("expert_gate", "expert_up"), ("expert_down",))
         )
         self.expert_bytes += self._backend.weight_bytes - before
-        biases = (
+        inward, outward = (
             self._expert_biases(prefix, own.count, roles)
             for roles in (("expert_gate_bias", "expert_up_bias"), ("expert_down_bias",))
         )
-        experts = Experts(gate_up, down, *biases)
-        return Mixture(router, experts, self._network(f"{prefix}shared_", own.shared) if own.shared else None)
+        experts = Experts(gate_up, down, inward, outward, self.vector(f"{prefix}mixture_scales"))
+        # What a router takes is made smaller by the root of its width: here that is part of its norm.
+        router_norm = _vector(self._tensors, f"{prefix}router_norm")
+        if router_norm is not None:
+            router_norm = router_norm * np.float32(self._spec.width**-0.5)
+        return Mixture(
+            router,
+            experts,
+            self._network(f"{prefix}shared_", own.shared) if own.shared else None,
+            None if router_norm is None else self._backend.place_vector(router_norm),
+            *(
+                self.vector(prefix + norm)
+                for norm in ("mixture_norm", "mixture_post_norm", "shared_post_norm")
+            ),
+        )
 
     def _expert_biases(self, prefix: str, count: int, roles: tuple[str, ...]) -> Handle | None:
         if not self._tensors.has(f"{prefix}{roles[0]}.0"):

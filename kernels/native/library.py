@@ -94,7 +94,7 @@ class Op(Structure):
         *_fields(c_int32, "experts used over_all"),
         *_fields(c_float, "number cap"),
         *_fields(View, "x y out blocks"),
-        *_fields(c_void_p, "weight bias cos sin down down_bias"),
+        *_fields(c_void_p, "weight bias cos sin down down_bias expert_scales"),
     ]
 
 

@@ -110,7 +110,7 @@ def _is_one(chain: list[Node], uses: Counter[Storage]) -> bool:
     assert linear.matrix is not None
     assert linear.out is not None
     assert gated.out is not None
-    linked = gated.x == linear.out and quantize.x == gated.out
+    linked = gated.x == linear.out and gated.y is None and quantize.x == gated.out
     alone = uses[linear.out.storage] == uses[gated.out.storage] == 1
     return linked and alone and linear.matrix.halves and linear.y is None and quantize.planes == 1
 
@@ -175,6 +175,8 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
             op.bias = addressof(experts.gate_up_bias)
         if experts.down_bias is not None:
             op.down_bias = addressof(experts.down_bias)
+        if experts.scales is not None:
+            op.expert_scales = addressof(experts.scales)
     if node.rotation is not None:
         op.cos, op.sin = addressof(node.rotation.cos), addressof(node.rotation.sin)
         op.interleaved, op.limit = node.rotation.layout == "interleaved", len(node.rotation.cos)

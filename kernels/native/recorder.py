@@ -75,9 +75,10 @@ class Mixture(NamedTuple):
 class Node:
     """One operation.
 
-    y: the second operand, or the residual that a linear adds. length: columns of a norm, of a head of a rope.
-    turning: of a head of a rope, its columns that turn. number: eps of a norm, scale of an attention, factor
-    or limit. cap: of the scores of an attention, 0 for none. vector: weight of a norm, sinks of an attention.
+    y: the second operand, what a gate multiplies if that is apart, or the residual that a linear adds.
+    length: columns of a norm, of a head of a rope. turning: of a head of a rope, its columns that turn.
+    number: eps of a norm, scale of an attention, factor or limit. cap: of the scores of an attention, 0 for
+    none. vector: weight of a norm, sinks of an attention.
     """
 
     kind: Kind
@@ -196,9 +197,11 @@ class RecordingOperations:
         node = Node("attention", q, layer=layer, window=window, number=scale, cap=cap or 0.0, vector=sinks)
         return self._new(node, q.columns, samples=False)
 
-    def gated(self, x: Value, gate: Gate = "silu") -> Value:
-        """The first half gates the second half."""
-        return self._new(Node("gated", x, gate=gate), x.columns // 2, samples=x.storage.samples)
+    def gated(self, x: Value, gate: Gate = "silu", up: Value | None = None) -> Value:
+        """The first half gates the second half, or x gates up."""
+        assert up is None or (up.columns, up.storage.samples) == (x.columns, x.storage.samples)
+        columns = x.columns // 2 if up is None else x.columns
+        return self._new(Node("gated", x, up, gate=gate), columns, samples=x.storage.samples)
 
     def experts(
         self, x: Value, logits: Value, experts: Experts, routing: Routing, gate: Gate = "silu"
@@ -207,6 +210,7 @@ class RecordingOperations:
         assert not x.storage.samples
         assert logits.columns == len(experts.gate_up) == len(experts.down)
         assert 1 <= routing.used <= logits.columns, routing
+        assert experts.scales is None or len(experts.scales) == logits.columns
         hidden = experts.down[0].columns
         assert all((m.rows, m.columns) == (2 * hidden, x.columns) for m in experts.gate_up)
         assert all((m.rows, m.columns) == (x.columns, hidden) for m in experts.down)

@@ -37,6 +37,8 @@ def route(logits: Tensor, routing: Routing) -> tuple[Tensor, Tensor]:
 def mixture(x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate: Gate) -> Mixed:
     """`Operations.experts`."""
     chosen, weights = route(logits, routing)
+    if experts.scales is not None:
+        weights = weights * experts.scales[chosen]
     results = x.new_empty(*chosen.shape, x.shape[1])
     nbytes = 0
     for expert in sorted(set(chosen.flatten().tolist())):

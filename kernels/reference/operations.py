@@ -107,9 +107,9 @@ class ReferenceOperations:
             self._works[kind] = work_of(self._step, self._cache, *kind, self._device)
         return attend(self._cache, layer, q, self._works[kind], scale, cap, sinks)
 
-    def gated(self, x: Tensor, gate: Gate = "silu") -> Tensor:
+    def gated(self, x: Tensor, gate: Gate = "silu", up: Tensor | None = None) -> Tensor:
         """By the functions of arithmetic.py."""
-        first, second = x.chunk(2, dim=1)
+        first, second = x.chunk(2, dim=1) if up is None else (x, up)
         return gated(gate, first, second, exp)
 
     def experts(

@@ -112,9 +112,9 @@ class QuantizedOperations:
             out[row] = np.concatenate(mixed).reshape(-1)
         return out
 
-    def gated(self, x: Float32, gate: Gate = "silu") -> Float32:
+    def gated(self, x: Float32, gate: Gate = "silu", up: Float32 | None = None) -> Float32:
         """By the functions of arithmetic.py."""
-        first, second = np.split(x, 2, axis=1)
+        first, second = np.split(x, 2, axis=1) if up is None else (x, up)
         with np.errstate(all="ignore"):
             return gated(gate, first, second, exp32)
 
@@ -123,6 +123,8 @@ class QuantizedOperations:
     ) -> Float32:
         """Expert by expert, and the sums from the largest logit down."""
         chosen, weights = route(logits, routing)
+        if experts.scales is not None:
+            weights = weights * experts.scales[chosen]
         results = np.empty((*chosen.shape, x.shape[1]), np.float32)
         for expert in np.unique(chosen):
             rows, ranks = np.nonzero(chosen == expert)

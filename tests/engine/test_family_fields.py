@@ -46,6 +46,8 @@ SETTLED = {
     "no_rope_layer_interval": ("no_rope_layers",),
     "num_experts": ("num_local_experts",),
     "num_local_experts": ("num_experts",),
+    "moe_intermediate_size": ("enable_moe_block",),
+    "top_k_experts": ("enable_moe_block",),
 }
 """Fields that others may have settled before they are looked at."""
 

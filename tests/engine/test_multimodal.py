@@ -168,6 +168,6 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path) -> None:
     assert "text_config must be an object" in refuse(tmp_path)
     edit(tmp_path, text_config=text, quantization_config={"quant_method": "novel"})
     assert "quantization_config" in refuse(tmp_path)
-    for kind in ("gemma3n", "llava", "mllama", "gemma4"):
+    for kind in ("gemma3n", "llava", "mllama", "llama4"):
         edit(tmp_path, model_type=kind)
         assert f"model_type '{kind}' is not supported (" in refuse(tmp_path)

@@ -53,6 +53,8 @@ def rope_of(config: Any) -> Values:
 def metadata(config: Any, architecture: str, whole: Any) -> Values:
     """By key below the architecture."""
     rope = rope_of(config)
+    if config.model_type == "gemma4_text":  # what differs between layers is not told otherwise
+        config.allow_global_per_layer_attribute_access = True
     found: Values = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -80,6 +82,7 @@ def metadata(config: Any, architecture: str, whole: Any) -> Values:
         "llama": lambda: {"vocab_size": config.vocab_size, "rope.dimension_count": head_size(config)},
         "mistral3": lambda: _mistral3(config, rope),
         "gemma2": lambda: _gemma2(config),
+        "gemma4": lambda: _gemma4(config),
         "gemma3": lambda: {"attention.sliding_window": config.sliding_window},
         "granite": lambda: _granite(config),
         "granitemoe": lambda: _granite(config),
@@ -104,6 +107,33 @@ def _mistral3(config: Any, rope: Values) -> Values:
 def _gemma2(config: Any) -> Values:
     caps = ("attn_logit_softcapping", "final_logit_softcapping")
     return {"attention.sliding_window": config.sliding_window, **{cap: getattr(config, cap) for cap in caps}}
+
+
+def _gemma4(config: Any) -> Values:
+    windowed = [kind == "sliding_attention" for kind in config.layer_types]
+    own = [config.per_layer_config[i] for i in range(config.num_hidden_layers)]
+    head = own[windowed.index(False)].head_dim
+    found = {
+        "attention.sliding_window": config.sliding_window,
+        "attention.sliding_window_pattern": windowed,
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "attention.key_length_swa": config.head_dim,
+        "attention.value_length_swa": config.head_dim,
+        "attention.head_count_kv": [each.num_key_value_heads for each in own],
+        "attention.shared_kv_layers": config.num_kv_shared_layers,
+        "embedding_length_per_layer_input": config.hidden_size_per_layer_input,
+        "final_logit_softcapping": config.final_logit_softcapping,
+        "rope.dimension_count": head,
+        "rope.dimension_count_swa": config.head_dim,
+    }
+    if config.use_double_wide_mlp:
+        first = config.num_hidden_layers - config.num_kv_shared_layers
+        width = config.intermediate_size
+        found["feed_forward_length"] = [
+            width if i < first else 2 * width for i in range(config.num_hidden_layers)
+        ]
+    return found
 
 
 def _granite(config: Any) -> Values:
@@ -146,6 +176,11 @@ def factors(config: Any) -> dict[str, np.ndarray]:
             f"rope_factors_{length}.weight": np.array(rope[f"{length}_factor"])
             for length in ("long", "short")
         }
+    if rope["rope_type"] == "proportional":
+        own = config.per_layer_config[config.layer_types.index("full_attention")]
+        pairs = own.head_dim // 2
+        turning = int(rope["partial_rotary_factor"] * pairs)
+        return {"rope_freqs.weight": np.array([1.0] * turning + [1e30] * (pairs - turning))}
     if rope["rope_type"] != "llama3":
         return {}
     spec = RopeSpec(
@@ -176,8 +211,11 @@ def tensors(
         for projection, count in heads.items():
             if turned and projection in key:
                 values = interleaved(values, count)
-        if architecture.startswith("gemma") and key.endswith("norm.weight"):
+        if architecture in ("gemma2", "gemma3") and key.endswith("norm.weight"):
             values = values + np.float32(1)
+        if (scale := tiny_mixtures.scale_name(key)) is not None:
+            yield scale, values
+            continue
         for part, rows in tiny_mixtures.tensors(key, values, config):
             yield names.get_name(part, try_suffixes=(".weight", ".bias")), rows
 

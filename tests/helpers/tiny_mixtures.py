@@ -91,7 +91,8 @@ def metadata(config: Any) -> dict[str, Any]:
     count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     if count is None:
         return {}
-    found = {"expert_count": count, "expert_used_count": config.num_experts_per_tok}
+    used = getattr(config, "top_k_experts", None) or config.num_experts_per_tok
+    found = {"expert_count": count, "expert_used_count": used}
     if (hidden := getattr(config, "moe_intermediate_size", None)) is not None:
         found["expert_feed_forward_length"] = hidden
     if shared := getattr(config, "shared_intermediate_size", 0):
@@ -102,10 +103,19 @@ def metadata(config: Any) -> dict[str, Any]:
     return found
 
 
+def scale_name(key: str) -> str | None:
+    """In a file, of a scale that the converter's table does not know."""
+    place, _, name = key.rpartition(".router.")
+    stored = {"scale": "ffn_gate_inp", "per_expert_scale": "ffn_down_exps"}.get(name)
+    return None if stored is None else f"blk.{place.rpartition('.')[2]}.{stored}.scale"
+
+
 def tensors(key: str, values: np.ndarray, config: Any) -> Iterator[tuple[str, np.ndarray]]:
     """A tensor of a model, or the parts it becomes, by names that the converter's table knows."""
     place, _, name = key.replace("block_sparse_moe.experts.", "mlp.experts.").rpartition(".")
-    if place.endswith("block_sparse_moe.router"):
+    if name == "layer_scalar" or (place.endswith("experts") and config.model_type == "gemma4_text"):
+        yield f"{key}.weight", values
+    elif place.endswith("block_sparse_moe.router"):
         yield f"{place}.layer.weight", values
     elif name == "sinks":
         yield f"{key}.weight", values

@@ -53,6 +53,12 @@ GEMMA3_ROPE = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
 }
+GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 6,
+    "final_logit_softcapping": 20.0,
+}
 OLMO3_ROPE = {"full_attention": YARN_ROPE, "sliding_attention": PLAIN_ROPE}
 LONG, SHORT = [1.0 + 0.7 * i for i in range(6)], [1.0 + 0.1 * i for i in range(6)]
 VISION = {
@@ -162,6 +168,43 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             VISION, tied=True, head_dim=24, query_pre_attn_scalar=24, num_hidden_layers=7, sliding_window=5
         ),
     ),
+    "gemma4": (
+        "Gemma4TextConfig",
+        {
+            **GEMMA4,
+            "num_hidden_layers": 8,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2
+            + ["sliding_attention", "full_attention"],
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 24,
+            "vocab_size_per_layer_input": SIZES["vocab_size"],
+        },
+    ),
+    "gemma4-keys-are-values": (
+        "Gemma4TextConfig",
+        {
+            **GEMMA4,
+            "num_hidden_layers": 7,
+            "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+    ),
+    "gemma4moe": (
+        "Gemma4TextConfig",
+        {
+            **GEMMA4,
+            "num_hidden_layers": 4,
+            "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 32,
+        },
+    ),
     "granite": (
         "GraniteConfig",
         {
@@ -259,6 +302,8 @@ CONVERTED = {
     "qwen3vl": Converted("qwen3vl"),
     "gemma2": Converted("gemma2"),
     "gemma3": Converted("gemma3"),
+    "gemma4": Converted("gemma4"),
+    "gemma4moe": Converted("gemma4"),
     "granite": Converted("granite", True),
     "phi3": Converted("phi3"),
     "olmo2": Converted("olmo2"),
@@ -298,7 +343,8 @@ def make(kind: str, folder: Path, **special: Any) -> torch.nn.Module:
         auto = transformers.AutoModelForCausalLM
     text.initializer_range = config.initializer_range = 0.15
     # What the library takes otherwise wants widths of whole 16 bytes.
-    experts = {"experts_implementation": "eager"} if kind in tiny_mixtures.MIXTURES else {}
+    mixed = kind in tiny_mixtures.MIXTURES or kind == "gemma4moe"
+    experts = {"experts_implementation": "eager"} if mixed else {}
     model = auto.from_config(config, attn_implementation="eager", **experts).float().eval()
     with torch.no_grad():
         for key, value in model.named_parameters():
@@ -306,7 +352,10 @@ def make(kind: str, folder: Path, **special: Any) -> torch.nn.Module:
                 continue
             if key.endswith("bias"):
                 value.normal_(std=2.0)
-            elif "norm" in key:
+            elif "norm" in key or key.endswith(("router.scale", "per_expert_scale")):
+                value.uniform_(0.5, 1.5)
+        for key, value in model.named_buffers():
+            if key.endswith("layer_scalar"):
                 value.uniform_(0.5, 1.5)
     model.save_pretrained(folder)
     return model

@@ -252,7 +252,8 @@ void Program::run_row(const Op& op, int row) {
         }
         case OpKind::gated: {
             const float* x = at(op.x);
-            kernels_.gated(op.gate, x, x + op.out.columns, op.out.columns, at(op.out));
+            const float* up = op.y.buffer < 0 ? x + op.out.columns : at(op.y);
+            kernels_.gated(op.gate, x, up, op.out.columns, at(op.out));
             break;
         }
         case OpKind::add:

@@ -69,13 +69,15 @@ struct Op {
     int32_t over_all;      // route: the softmax is of all logits, not of those chosen
     float number;          // eps of a norm, scale of attention, factor of scale, limit of cap
     float cap;             // of the scores of attention, 0 for none
-    View x, y, out;        // y: second operand of add and kv_write, residual of linear; out of gated_linear: quantized
+    // y: second operand of gated (if apart), add and kv_write, residual of linear; out of gated_linear: quantized
+    View x, y, out;
     View blocks;           // quantized rows: out of quantize, in of products
     // Matrix of embedding and linear, vector of norm, sinks of attention (or null), Matrix*[experts] of gate and up
     const void* weight;
     const float *bias, *cos, *sin;  // bias of experts: [experts][outputs]
     const void* down;      // Matrix*[experts], likewise its bias
     const float* down_bias;
+    const float* expert_scales;  // route: [experts], of the weights of a row's experts, or null
 };
 
 // Storage that lasts from step to step, one per value that is live at the same time.
