@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +243,9 @@ def test_folders_of_gpt_oss_are_read_in_mxfp4(tmp_path: Path) -> None:
     assert checkpoint.tensors.label() == "MXFP4"
     (logits,) = Session(checkpoint).step([(0, 0, text)])
     assert np.abs(logits - expected).max() < 1e-4
-    backends = (QuantizedBackend(), NativeBackend(BackendSettings(threads=2)))
-    sessions = [Session(checkpoint, 1, backend, "float16") for backend in backends]
-    assert len({session.step([(0, 0, text)])[0].tobytes() for session in sessions}) == 1
+    with closing(NativeBackend(BackendSettings(threads=2))) as native:
+        sessions = [Session(checkpoint, 1, backend, "float16") for backend in (QuantizedBackend(), native)]
+        assert len({session.step([(0, 0, text)])[0].tobytes() for session in sessions}) == 1
 
 
 @pytest.mark.parametrize(

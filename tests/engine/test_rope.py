@@ -143,7 +143,7 @@ def test_B093_longrope_goes_by_the_length_that_texts_may_reach(context: int) -> 
     assert rope.scaling == "longrope"
     assert frequencies(rope.within(context), 64) == pytest.approx(expected.double().numpy(), rel=2e-5)
     assert attention_factor(rope.within(context)) == pytest.approx(factor, rel=1e-12)
-    tables = Rotations(replace(spec, context_length=context), 100).tables[rope]
+    (tables,) = Rotations(replace(spec, context_length=context), 100).tables.values()
     tables.reach(100)
     angles = 99 * frequencies(rope.within(context), 64)
     assert tables.cos[99] == pytest.approx(np.cos(angles) * factor, abs=1e-6)

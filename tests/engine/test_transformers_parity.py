@@ -1,6 +1,7 @@
 """Loading and decoding against transformers: tiny random models, all in float32, on every backend."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +76,11 @@ def test_B089_logits_and_greedy_tokens_equal_transformers(kind: str, tmp_path: P
         prompt, new = 12, 2
         twin = alone(Session(checkpoint, 1, QuantizedBackend()), text, prompt, new)
         check_close(twin, wanted[: prompt + new], "with the native backend's arithmetic")
-        backends = (QuantizedBackend(), NativeBackend(BackendSettings(threads=2)))
-        sessions = [Session(checkpoint, 1, backend, "float16") for backend in backends]
-        bits = {alone(session, text, prompt, new).tobytes() for session in sessions}
+        with closing(NativeBackend(BackendSettings(threads=2))) as native:
+            sessions = [
+                Session(checkpoint, 1, backend, "float16") for backend in (QuantizedBackend(), native)
+            ]
+            bits = {alone(session, text, prompt, new).tobytes() for session in sessions}
         assert len(bits) == 1, "the native backend and its twin"
 
 

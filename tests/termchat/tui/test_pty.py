@@ -238,9 +238,12 @@ def agree(ratios: list[float]) -> bool:
 
 
 def test_the_panel_tells_the_truth(terminal: Any, tmp_path: Path) -> None:
-    """Its rates against the tokens that came and the time that passed, in the same 2 seconds each."""
+    """Its rates against the tokens that came and the time that passed, in the same 2 seconds each.
+
+    Without drafts, a token is a step, and what a step reads follows from the tokens.
+    """
     began = time.perf_counter()
-    screen = terminal("-t", "0")
+    screen = terminal("-t", "0", "--draft", "none")
     screen.shows("Type a message")
     screen.child.send(f"{STORY}\r")
     screen.shows("◆", "1 running")
