@@ -140,12 +140,15 @@ def test_interleaved_requests_equal_the_same_requests_alone(
 ) -> None:
     runners, size, seeds = machine_parts
     first = random.randrange(10**6)
-    print("seeds", first, "to", first + seeds - 1)
+    print("seeds from", first)
     counts: Counter[str] = Counter()
-    for seed in range(first, first + seeds):
+    wanted = {"preemptions", "hits", "mixed", "aborts", "accepted", "rejected"}
+    # So few seeds may miss what seldom happens: they go on until all of it did.
+    for seed in range(first, first + 10 * seeds):
+        if seed >= first + seeds and wanted <= set(+counts):
+            break
         interleave(runners, size, seed, counts)
-    for what in ("preemptions", "hits", "mixed", "aborts", "accepted", "rejected"):
-        assert counts[what] > 0, what
+    assert wanted <= set(+counts), counts
 
 
 def interleave(runners: list[ModelRunner], size: int, seed: int, counts: Counter[str]) -> None:
