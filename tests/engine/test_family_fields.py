@@ -90,10 +90,9 @@ def test_the_configuration_of_each_family_is_looked_at() -> None:
         assert set(family.model_types) & CONFIGS.keys(), family.model_types
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_every_field_of_a_configuration_is_read_or_of_no_account(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names that fields are asked for from now on."""
     asked: set[str] = set()
     get = Fields.get
 
@@ -102,6 +101,11 @@ def test_every_field_of_a_configuration_is_read_or_of_no_account(
         return get(self, name, default)
 
     monkeypatch.setattr(Fields, "get", recorded)
+    return asked
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_field_of_a_configuration_is_read_or_of_no_account(kind: str, asked: set[str]) -> None:
     read(CONFIGS[kind].to_dict())
     if family_of(kind).biases:  # must be there, or the file is refused
         asked.add("attention_bias")
@@ -186,17 +190,7 @@ def keys() -> list[str]:
     return [value.removeprefix("{arch}.") for value in values if isinstance(value, str) and "{arch}" in value]
 
 
-def test_every_key_of_a_gguf_file_is_read_or_refused_or_of_no_account(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: set[str] = set()
-    get = Fields.get
-
-    def recorded(self: Fields, name: str, default: Any = None) -> Any:
-        asked.add(name)
-        return get(self, name, default)
-
-    monkeypatch.setattr(Fields, "get", recorded)
+def test_every_key_of_a_gguf_file_is_read_or_refused_or_of_no_account(asked: set[str]) -> None:
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
     for architecture in ("llama", "gemma3", "mistral3"):
         read_metadata(header(architecture, **yarn))
