@@ -7,14 +7,22 @@ instead.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from .errors import UserError, did_you_mean, shown
-from .files import Text, TextError, locked, parse_toml, private_folder, read_text, read_toml, write_private
+from .files import (
+    Text,
+    TextError,
+    locked,
+    private_folder,
+    read_text,
+    read_toml,
+    rewritten_toml,
+    write_private,
+)
 from .settings import ENGINE, OPTIONS, SAMPLING, Check, accepted, check_engine, check_sampling
 
 Source = Literal["flag", "config", "registry", "model", "default"]
@@ -101,12 +109,10 @@ def set_value(file: Path, key: str, value: Any) -> None:
             document: Any = tomlkit.parse(before.text)
             for tree, new in ((wanted, dict), (document, tomlkit.table)):
                 _put(tree, key, value, new)
-            text = tomlkit.dumps(document)
-            if "\r\n" in before.text:
-                text = re.sub(r"\r?\n", "\r\n", text)
-            if parse_toml(text) != wanted:
+            text = rewritten_toml(before, tomlkit.dumps(document), wanted)
+            if text is None:
                 raise ConfigError(f"{key} cannot be set in {file} without changing more; set it by hand")
-            write_private(file, before._replace(text=text))
+            write_private(file, text)
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigError(f"{file} cannot be edited: {reason}; set {key} by hand") from error

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import stat
 import tempfile
 import time
@@ -209,6 +210,13 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise TomlError("it is nested too deeply") from error
     except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
         raise TomlError(error) from error
+
+
+def rewritten_toml(before: Text, text: str, wanted: dict[str, Any]) -> Text | None:
+    """A TOML file's new text with the line ends it had; None if it means anything but `wanted`."""
+    if "\r\n" in before.text:
+        text = re.sub(r"\r?\n", "\r\n", text)
+    return before._replace(text=text) if parse_toml(text) == wanted else None
 
 
 @contextmanager

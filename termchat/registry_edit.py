@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .errors import shown
-from .files import Text, TextError, locked, parse_toml, private_folder, read_text, write_private
+from .files import (
+    Text,
+    TextError,
+    locked,
+    parse_toml,
+    private_folder,
+    read_text,
+    rewritten_toml,
+    write_private,
+)
 from .hub.name import SAFETENSORS, HubName
 from .model_entry import HuggingFaceSource, ModelEntry
 from .registry_errors import RegistryError
@@ -45,12 +53,10 @@ def add_entry(file: Path, name: str, table: Mapping[str, Any]) -> None:
                 document["models"] = tomlkit.table(is_super_table=True)
             document["models"][name] = _written(tomlkit, table)
             wanted.setdefault("models", {})[name] = dict(table)
-            text = tomlkit.dumps(document)
-            if "\r\n" in before.text:
-                text = re.sub(r"\r?\n", "\r\n", text)
-            if parse_toml(text) != wanted:
+            text = rewritten_toml(before, tomlkit.dumps(document), wanted)
+            if text is None:
                 raise RegistryError(f"{name} cannot be added to {file} without changing more; do it by hand")
-            write_private(file, before._replace(text=text))
+            write_private(file, text)
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError, TypeError, AttributeError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         if isinstance(error, TextError):
