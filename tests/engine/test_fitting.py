@@ -86,6 +86,7 @@ def test_weights_that_do_not_fit_are_refused_before_any_is_read(folder, monkeypa
         ("auto", nbytes(folder, "int4") - 1, "close other programs"),
     ):
         monkeypatch.setattr("kernels.native.backend.free_memory", lambda free=free: free)
+        monkeypatch.setattr("engine.reserve._reserved", 0)
         monkeypatch.setattr("engine.loading.tensors.CheckpointTensors.get", None)
         with pytest.raises(EngineError, match=advice) as caught:
             load_model(EngineConfig(model=folder, quantization=quantization, backend="native"))

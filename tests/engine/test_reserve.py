@@ -10,6 +10,7 @@ def reserved(monkeypatch):
     calls = []
     monkeypatch.setattr("engine.reserve.reserve", calls.append)
     monkeypatch.setattr("engine.reserve.chosen", lambda device, dtype: device != "cuda")
+    monkeypatch.setattr("engine.reserve._reserved", 0)  # what is set here does not outlive the test
     return calls
 
 
