@@ -35,10 +35,10 @@ def interpreted() -> bool:
     return bool(knobs.runtime.interpret)
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    """Of the arithmetic; auto: bfloat16 on a GPU, float32 where kernels are interpreted."""
+def _dtype(name: str) -> torch.dtype | None:
+    """What plain weights are rounded to; auto: they stay as they are."""
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return None
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype
@@ -67,7 +67,7 @@ class TritonBackend:
         self.weight_bytes = 0
         self.cache_bytes = 0
         self.shares_arrays = self.torch_device.type == "cpu"
-        self._dtype = _dtype(settings.dtype, self.torch_device)
+        self._dtype = _dtype(settings.dtype)
         folder = None if settings.findings_folder is None else Path(settings.findings_folder)
         self._record = Record(folder, self.torch_device)
         finding = self._record.read() or self._look()
