@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import astuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from ..interface import Forward, Limits, StepOutput
 from ..step import Counts, Step, size_of
 from .batch import HEAD, MOST_KINDS, Batch, Kind, Padding, Staging
 from .cache import Cache
+from .functions import Functions
 from .graphs import Graphs, padded_rows
-from .kernel import Function
 from .operations import Bounds, Output, TritonOperations
 from .sampler import Rules
 
@@ -57,7 +57,7 @@ class TritonProgram:
 
     def __init__(
         self,
-        use: Mapping[str, Function],
+        use: Functions,
         cache: Callable[[], Cache],
         device: torch.device,
         forward: Forward,
@@ -85,6 +85,8 @@ class TritonProgram:
         """Send a step and begin it. ValueError: it exceeds the limits, or points outside tables and cache."""
         cache = self._cache()
         self._check(step, cache)
+        if self._use.failed and self.graphs.on:
+            self.graphs.stop("plain torch computes in place of a kernel")
         size = padded_rows(step.counts.rows, step.counts.samples) if self.graphs.on else None
         padding = None if size is None else Padding(size, size, cache.spare_block)
         rules = Rules.of(step)
