@@ -189,7 +189,9 @@ async def test_logprobs_are_those_of_score(engine: AsyncEngine) -> None:
             entries += event.logprobs
     final = await stream.result()
     assert [entry.token_id for entry in entries] == list(final.token_ids)
-    assert all(entry.top[0] == (entry.token_id, entry.logprob) for entry in entries), "greedy takes the best"
+    chosen = [(entry.token_id, entry.logprob, entry.text) for entry in entries]
+    assert [entry.top[0] for entry in entries] == chosen, "greedy takes the best"
+    assert [final.text[entry.offset :][: len(entry.text)] for entry in entries] == [e.text for e in entries]
     ids = COUNT_IDS + list(final.token_ids)
     scores = await engine.score(ids, chosen=True)
     assert np.isnan(scores[0])
