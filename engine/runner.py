@@ -75,10 +75,12 @@ class ModelRunner:
         """Copy shared blocks that are about to be written, then compute the plan's runs.
 
         Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
+        MemoryError: there is none for this step; copies that were made are no longer in the plan.
         """
         if plan.copies:
             pairs = np.array(plan.copies, np.int32)
             self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+            plan.copies.clear()
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.launch(self._steps.build(plan), logits=logits).result()
