@@ -133,6 +133,11 @@ class EngineConfig:
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
 
     @property
+    def sizes_cache(self) -> bool:
+        """Whether the size of the KV cache is asked for; else it follows the memory."""
+        return self.kv_blocks is not None or self.kv_memory is not None
+
+    @property
     def draft_window(self) -> int | None:
         """Guesses a step for each conversation; None: their number adapts."""
         return None if self.draft_tokens == "auto" else self.draft_tokens

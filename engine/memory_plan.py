@@ -12,7 +12,11 @@ from .models.spec import ModelSpec
 from .types import EngineError
 
 KV_SHARE_OF_MEMORY = 0.25
-"""Part of the free memory that the KV cache may take when nobody says how much."""
+"""Part of the free main memory that the KV cache may take when nobody says how much."""
+
+KV_SHARE_OF_GPU = 0.9
+"""Part of a GPU's memory that is free once the weights are there. It has no other use; what is left is for
+the values of a step, and for what other programs come to need."""
 
 MOST_BLOCKS = 1 << 20
 """Of a cache whose size nobody asked for: a file that declares a tiny model with a huge context gets no more.
@@ -44,8 +48,10 @@ class MemoryPlan:
         return self.blocks // -(-tokens // self.block_size)
 
 
-def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free: int) -> CacheShape:
-    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a quarter of the `free` bytes.
+def size_kv_cache(
+    config: EngineConfig, spec: ModelSpec, context_length: int, free: int, device: str = "cpu"
+) -> CacheShape:
+    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a share of the `free` bytes.
 
     Never more than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block
     fits.
@@ -54,7 +60,8 @@ def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, fr
     one = CacheShape(spec.cached, 1, config.block_size, dtype)
     blocks = config.kv_blocks
     if blocks is None:
-        memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
+        share = KV_SHARE_OF_GPU if device.startswith("cuda") else KV_SHARE_OF_MEMORY
+        memory = config.kv_memory if config.kv_memory is not None else int(free * share)
         useful = config.sequences * -(-context_length // config.block_size)
         blocks = min(memory // one.nbytes, useful, MOST_BLOCKS)
         if blocks < 1:
@@ -82,10 +89,12 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free = free_bytes(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
-    checkpoint = fitted(checkpoint, config, selection.name, free)
+    device = selection.settings.device
+    checkpoint = fitted(checkpoint, config, selection.name, free, device)
     weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
     # What does not fit is planned all the same, so that it can be said how much is missing.
-    shape = size_kv_cache(config, checkpoint.spec, context, free - weights if weights < free else free)
+    left = free - weights if weights < free else free
+    shape = size_kv_cache(config, checkpoint.spec, context, left, device)
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.tensors.label(),

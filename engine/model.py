@@ -64,7 +64,8 @@ def load_model(
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
-    from .fitting import check_fit, fitted
+    from .capturing import capture_within
+    from .fitting import USEFUL_TOKENS, check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -90,9 +91,11 @@ def load_model(
         backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+    except MemoryError as error:
+        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
     try:
         free = backend.free_bytes() + take_reserved()
-        checkpoint = fitted(checkpoint, config, backend.name, free)
+        checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
         try:
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
@@ -100,11 +103,10 @@ def load_model(
             raise invalid(checkpoint.path, str(error)) from None
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
-        shape = size_kv_cache(config, spec, context, left)
+        shape = size_kv_cache(config, spec, context, left, backend.device)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        backend.allocate_cache(shape)
         drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
         limits = Limits(
             rows=config.max_batch_tokens,
@@ -112,6 +114,7 @@ def load_model(
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
+        useful = min(context, USEFUL_TOKENS)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
@@ -119,7 +122,14 @@ def load_model(
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
-                program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+                captured = capture_within(
+                    backend,
+                    shape,
+                    lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
+                    limits,
+                    positions,
+                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
@@ -132,10 +142,11 @@ def load_model(
         backend.close()
         raise
     template = checkpoint.generation.chat_template
+    shape = captured.shape
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
+        runner=ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations),
         tokenizer=tokenizer,
         vocabulary=spec.vocabulary,
         context_length=context,
@@ -144,7 +155,12 @@ def load_model(
         end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
+        notes=(
+            *checkpoint.notes,
+            *selection.notes,
+            *captured.notes,
+            *template_notes(config, template, tokenizer),
+        ),
         place=_place(backend, traffic),
         drafter=_drafter(config, backend.exact),
     )

@@ -83,9 +83,11 @@ class ModelRunner:
         """Copy shared blocks that are about to be written, then compute the plan's runs.
 
         Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
+        MemoryError: there is none for this step; copies that were made are no longer in the plan.
         """
         if plan.copies:
             self.copy_blocks(plan.copies)
+            plan.copies.clear()
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.launch(self._steps.build(plan), logits=logits).result()
