@@ -17,7 +17,7 @@ CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
-Draft = Literal["auto", "ngram", "none"]
+DraftWord = Literal["auto", "ngram", "none"]
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -56,8 +56,10 @@ class EngineConfig:
     template: chat template instead of the model's own: a name (`named_templates`) or the path of a file.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
-    draft: what guesses how replies go on, so that a step can bring several tokens; the tokens are the same.
-    ngram: the conversation itself, where its end stood in it before; auto: that, if the backend is exact.
+    draft_model: what guesses how replies go on, so that a step can bring several tokens; the tokens are the
+    same. The path of a smaller model with the same vocabulary (or what makes one without files); ngram: the
+    conversation itself, where its end stood in it before; auto: that, if the backend is exact; none or None.
+    paired_draft: path of a draft model that auto takes instead, if it can be used and leaves enough memory.
     draft_tokens: guesses a step for each conversation, for as long as there are any; auto: as many as make it
     faster, by measured times.
     """
@@ -80,7 +82,8 @@ class EngineConfig:
     context_length: int | None = None
     threads: int | None = None
     cpu_isa: CpuIsa = "auto"
-    draft: Draft = "auto"
+    draft_model: str | Path | ModelSource | None = "auto"
+    paired_draft: str | Path | None = None
     draft_tokens: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
@@ -91,7 +94,11 @@ class EngineConfig:
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
-        _choice("draft", self.draft, get_args(Draft))
+        if not (isinstance(self.draft_model, (str, Path, type(None))) or hasattr(self.draft_model, "load")):
+            words = ", ".join(get_args(DraftWord))
+            raise ValueError(
+                f"draft_model must be one of {words} or the path of a model, not {shown(self.draft_model)}"
+            )
         kind, colon, index = (self.device if isinstance(self.device, str) else "").partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps") or (
             colon and (kind != "cuda" or not (index.isascii() and index.isdecimal()))
@@ -136,6 +143,11 @@ class EngineConfig:
     def sizes_cache(self) -> bool:
         """Whether the size of the KV cache is asked for; else it follows the memory."""
         return self.kv_blocks is not None or self.kv_memory is not None
+
+    @property
+    def draft_source(self) -> str | Path | ModelSource | None:
+        """The draft model that was asked for, if one was."""
+        return None if self.draft_model in (None, *get_args(DraftWord)) else self.draft_model
 
     @property
     def draft_window(self) -> int | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .speculative.drafter import Drafter
+    from .speculative.drafter import ComputingDrafter, Drafter
     from .tokenization import Tokenizer
 
 
@@ -44,7 +44,17 @@ class LoadedModel:
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     place: str = ""
-    drafter: Drafter | None = None
+    drafter: Drafter | ComputingDrafter | None = None
+
+    def close(self) -> None:
+        """Free memory and threads, those of a draft model, too."""
+        from .speculative.drafter import ComputingDrafter
+
+        try:
+            self.runner.close()
+        finally:
+            if isinstance(self.drafter, ComputingDrafter):
+                self.drafter.close()
 
 
 def load_model(
@@ -75,7 +85,8 @@ def load_model(
     from .roofline import Traffic
     from .scheduler import most_samples
     from .selection import select_backend
-    from .speculative.speculation import most_drafts
+    from .speculative.pairing import Drafting, Target, draft_beside
+    from .tokenization import tokenizer_of
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -93,8 +104,18 @@ def load_model(
         raise EngineError("model_invalid", str(error)) from error
     except MemoryError as error:
         raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+    drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
+        target = Target(
+            checkpoint.name,
+            lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
+            context,
+            checkpoint.tensors.nbytes(),
+            backend.exact,
+        )
+        drafting = draft_beside(config, target, free)
+        free -= drafting.weight_bytes
         checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
         try:
@@ -103,14 +124,13 @@ def load_model(
             raise invalid(checkpoint.path, str(error)) from None
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
-        shape = size_kv_cache(config, spec, context, left, backend.device)
+        shape = size_kv_cache(config, spec, context, left, backend.device, drafting.cached)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
         limits = Limits(
             rows=config.max_batch_tokens,
-            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
+            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
@@ -135,14 +155,15 @@ def load_model(
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
-    except MemoryError as error:
+        shape = captured.shape
+        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+    except BaseException as error:
+        drafting.close()
         backend.close()
-        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
-    except BaseException:
-        backend.close()
+        if isinstance(error, MemoryError):
+            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
     template = checkpoint.generation.chat_template
-    shape = captured.shape
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
     return LoadedModel(
         name=checkpoint.name,
@@ -159,22 +180,12 @@ def load_model(
             *checkpoint.notes,
             *selection.notes,
             *captured.notes,
+            *drafting.notes,
             *template_notes(config, template, tokenizer),
         ),
         place=_place(backend, traffic),
-        drafter=_drafter(config, backend.exact),
+        drafter=drafter,
     )
-
-
-def _drafter(config: EngineConfig, exact: bool) -> Drafter | None:
-    """What guesses how replies go on. Where a row's result depends on its neighbours, drafts could change a
-    reply, so there they are made only if asked for.
-    """
-    if config.draft == "none" or (config.draft == "auto" and not exact):
-        return None
-    from .speculative.ngram import NgramDrafter
-
-    return NgramDrafter()
 
 
 def _check_form(checkpoint: Checkpoint) -> None:
