@@ -14,11 +14,13 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
-    from kernels.interface import Backend
+    from kernels.cache_format import CacheShape
+    from kernels.interface import Limits
 
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
+    from .selection import Selection
     from .speculative.drafter import Drafter
     from .tokenization import Tokenizer
 
@@ -61,7 +63,6 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
-    from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
     from .fitting import check_fit, fitted
@@ -72,9 +73,7 @@ def load_model(
     from .models.weights import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
-    from .scheduler import most_samples
     from .selection import select_backend
-    from .speculative.speculation import most_drafts
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -85,6 +84,8 @@ def load_model(
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
     selection = select_backend(config)
+    if config.ranks > 1:
+        return _load_ranks(config, checkpoint, selection, context, watch)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
@@ -105,13 +106,7 @@ def load_model(
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         backend.allocate_cache(shape)
-        drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
-        limits = Limits(
-            rows=config.max_batch_tokens,
-            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
-            sequences=config.sequences,
-            blocks_per_sequence=-(-context // config.block_size),
-        )
+        limits = _limits(config, context)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
@@ -131,22 +126,76 @@ def load_model(
     except BaseException:
         backend.close()
         raise
-    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
+    runner = ModelRunner(backend, program, traffic, config.block_size, files, rotations)
+    notes = (*checkpoint.notes, *selection.notes)
+    return _loaded(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device)
+
+
+def _load_ranks(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    selection: Selection,
+    context: int,
+    watch: Callable[[float], None] | None,
+) -> LoadedModel:
+    """The same in several processes."""
+    from .parallel.model import load_ranks
+
+    with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
+        made = beside.submit(_prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
+        ranks = load_ranks(config, checkpoint, selection, context, _limits(config, context), watch)
+        try:
+            tokenizer = made.result()
+        except BaseException:
+            ranks.model.close()
+            raise
+    runner = ModelRunner(ranks.model, ranks.model, ranks.traffic, config.block_size)
+    notes = (*checkpoint.notes, *selection.notes)
+    return _loaded(config, checkpoint, runner, tokenizer, context, ranks.shape, notes, ranks.device)
+
+
+def _limits(config: EngineConfig, context: int) -> Limits:
+    """The largest step that there can be."""
+    from kernels.interface import Limits
+
+    from .scheduler import most_samples
+    from .speculative.speculation import most_drafts
+
+    drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
+    return Limits(
+        rows=config.max_batch_tokens,
+        samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
+        sequences=config.sequences,
+        blocks_per_sequence=-(-context // config.block_size),
+    )
+
+
+def _loaded(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    context: int,
+    shape: CacheShape,
+    notes: tuple[str, ...],
+    device: str,
+) -> LoadedModel:
+    template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
+        runner=runner,
         tokenizer=tokenizer,
-        vocabulary=spec.vocabulary,
+        vocabulary=vocabulary,
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
-        place=_place(backend, traffic),
-        drafter=_drafter(config, backend.exact),
+        notes=(*notes, *template_notes(config, template, tokenizer)),
+        place=_place(device, runner.traffic),
+        drafter=_drafter(config, runner.exact),
     )
 
 
@@ -195,12 +244,12 @@ def _watched(
     return tensors._replace(threads=threads, after=after)
 
 
-def _place(backend: Backend, traffic: Traffic) -> str:
+def _place(device: str, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 
     size = traffic.all_weight_bytes.bit_length()
-    return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
+    return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
 def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

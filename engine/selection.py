@@ -35,6 +35,10 @@ def select_backend(config: EngineConfig) -> Selection:
         choice = automatic(settings)
         if choice.news and choice.name == "native":
             notes.append(f"{choice.why}; {choice.mend}")
+    if config.ranks > 1 and choice.name == "native":
+        why = "several processes (tensor_parallel, pipeline_parallel) compute with the reference backend"
+        choice = Choice("reference", why, "leave tensor_parallel and pipeline_parallel at 1 on a CPU")
+        notes.append(f"{why}, which is slower on a CPU than the native one in a single process")
     most = most_cpus()
     if settings.threads is not None and settings.threads > most:
         # More would take turns on the same processors, and wait for each other.
