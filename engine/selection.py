@@ -37,6 +37,12 @@ def select_backend(config: EngineConfig) -> Selection:
             notes.append(f"{choice.why}; {choice.mend}")
     else:
         choice = Choice(config.backend, resolve(config.backend, settings)[1].device)
+    if config.ranks > 1 and choice.name == "native":
+        why = "several processes (tensor_parallel, pipeline_parallel) compute with the reference backend"
+        choice = Choice(
+            "reference", choice.device, why, "leave tensor_parallel and pipeline_parallel at 1 on a CPU"
+        )
+        notes.append(f"{why}, which is slower on a CPU than the native one in a single process")
     settings = replace(settings, device=choice.device)
     most = most_cpus()
     if settings.threads is not None and settings.threads > most:

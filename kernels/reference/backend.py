@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import astuple
 
 import torch
 from torch import Tensor
@@ -132,13 +131,7 @@ class ReferenceProgram:
 
     def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
         """Compute a step, at once. ValueError: it exceeds the limits. MemoryError: no room for it."""
-        counts, limits = step.counts, astuple(self._limits)  # of rows, samples, tables and their width, both
-        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
-        for name, size, limit in zip(names, counts, limits, strict=False):
-            if size > limit:
-                raise ValueError(
-                    f"the step has {size} {name}, more than the {limit} the program was captured for"
-                )
+        self._limits.check(step.counts)
         device = self._backend.torch_device
         with torch.inference_mode(), room(device, f"a step of {step.counts.rows} tokens"):
             operations = ReferenceOperations(step, self._backend.cache, device)
