@@ -20,6 +20,7 @@ from .types import (
     TextDelta,
     Timings,
     TokenLogprob,
+    TopLogprob,
     Usage,
     as_dict,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "TextDelta",
     "Timings",
     "TokenLogprob",
+    "TopLogprob",
     "Usage",
     "as_dict",
     "describe_model",

@@ -12,7 +12,7 @@ from .types import shown
 if TYPE_CHECKING:
     from .model import LoadedModel
 
-Backend = Literal["auto", "reference", "native"]
+Backend = Literal["auto", "reference", "native", "triton"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
@@ -42,8 +42,8 @@ class EngineConfig:
     """How an engine is set up. Only `model` must be given; None and "auto" take a default from the machine.
 
     model: path of a GGUF file or of a safetensors folder, or what makes a model without files.
-    device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
-    reference backend.
+    device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU), triton (CUDA GPU) or reference.
+    dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
     kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.

@@ -116,6 +116,7 @@ class Scheduler:
             for token in tokens:
                 sequence.append(token)
             sequence.computed = run.end - rejected
+            sequence.table.drafted = min(sequence.table.drafted, sequence.computed)
             self.pool.register(sequence.table, sequence.tokens, sequence.computed)
             self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
 

@@ -120,6 +120,8 @@ class Service:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
             return
+        if self.speculation is not None:
+            self.speculation.guess(plan)
         requests = [self.requests[run.sequence.id] for run in plan.runs]
         for request in requests:
             if request.scheduled is None:
@@ -219,6 +221,8 @@ class Service:
         self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float
     ) -> None:
         traffic = self.model.runner.traffic.step_bytes(plan) + expert_bytes
+        if self.speculation is not None:
+            traffic += self.speculation.traffic
         tokens, prefill = sum(map(len, accepted)), plan.prefill_tokens
         self.metrics.step(now, seconds, len(plan.runs), tokens, traffic, decode=prefill == 0)
         self.scheduler.chunks.observe(seconds, prefill)

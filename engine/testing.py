@@ -99,6 +99,9 @@ class ScriptedRunner:
         self._logits = np.empty((0, vocabulary), np.float32)
         self._raised: list[tuple[int, int]] = []
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """There is no cache."""
+
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """One step of the script."""
         time.sleep(self._script.step_seconds)

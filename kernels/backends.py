@@ -67,7 +67,21 @@ def _native(settings: BackendSettings) -> Backend:
     return NativeBackend(settings)
 
 
-_BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {"reference": _reference, "native": _native}
+def _triton(settings: BackendSettings) -> Backend:
+    from .triton import unavailable_reason
+
+    if reason := unavailable_reason():
+        raise ValueError(f"backend triton: {reason}; use backend auto, native or reference")
+    from .triton.backend import TritonBackend
+
+    return TritonBackend(settings)
+
+
+_BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {
+    "reference": _reference,
+    "native": _native,
+    "triton": _triton,
+}
 
 
 def resolve(name: str, settings: BackendSettings) -> tuple[str, BackendSettings]:
