@@ -18,6 +18,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
 DraftWord = Literal["auto", "ngram", "none"]
+KV_SHORT = {"f32": "float32", "f16": "float16"}
+"""Other names of such formats, which are taken for them."""
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -47,6 +49,7 @@ class EngineConfig:
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
     kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    f16 and f32 are short for float16 and float32.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
@@ -97,6 +100,7 @@ class EngineConfig:
         _choice("cpu_isa", self.cpu_isa, get_args(CpuIsa))
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
+        object.__setattr__(self, "kv_dtype", KV_SHORT.get(str(self.kv_dtype), self.kv_dtype))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
         if not (isinstance(self.draft_model, (str, Path, type(None))) or hasattr(self.draft_model, "load")):
             words = ", ".join(get_args(DraftWord))

@@ -168,16 +168,6 @@ class ByteSize(click.ParamType[int]):
         return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
 
 
-class KVType(click.ParamType[str]):
-    """A format of keys and values, by the engine's name or a short one."""
-
-    name = "format"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The engine's name, which the engine checks."""
-        return {"f16": "float16", "f32": "float32"}.get(value, str(value))
-
-
 class DraftTokens(click.ParamType[int | str]):
     """A number of tokens, or auto."""
 
@@ -294,7 +284,7 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
     "context_length": {"type": int, "metavar": "N"},
-    "kv_dtype": {"type": KVType(), "metavar": "f16|int8", "shell_complete": complete_engine},
+    "kv_dtype": {"metavar": "f16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
 }
 """Options that become fields of EngineConfig of the same name."""
