@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from .loading.checkpoint import Checkpoint
 
 KV_SHARE_OF_MEMORY = 0.25
-"""Part of the free memory that the KV cache may take when nobody says how much."""
+"""Part of the free main memory that the KV cache may take when nobody says how much."""
+
+KV_SHARE_OF_GPU = 0.9
+"""Part of a GPU's memory that is free once the weights are there. It has no other use; what is left is for
+the values of a step, and for what other programs come to need."""
 
 MOST_BLOCKS = 1 << 20
 """Of a cache whose size nobody asked for: a file that declares a tiny model with a huge context gets no more.
@@ -63,9 +67,14 @@ def cache_format(config: EngineConfig) -> str:
 
 
 def size_kv_cache(
-    config: EngineConfig, spec: ModelSpec, context_length: int, free: int, beside: Sequence[CachedLayer] = ()
+    config: EngineConfig,
+    spec: ModelSpec,
+    context_length: int,
+    free: int,
+    device: str = "cpu",
+    beside: Sequence[CachedLayer] = (),
 ) -> CacheShape:
-    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a quarter of the `free` bytes.
+    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a share of the `free` bytes.
 
     beside: layers of a draft model, which has as many blocks and its share of those bytes. Never more blocks
     than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block fits.
@@ -74,7 +83,8 @@ def size_kv_cache(
     both = replace(one, layers=(*one.layers, *beside))
     blocks = config.kv_blocks
     if blocks is None:
-        memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
+        share = KV_SHARE_OF_GPU if device.startswith("cuda") else KV_SHARE_OF_MEMORY
+        memory = config.kv_memory if config.kv_memory is not None else int(free * share)
         useful = config.sequences * -(-context_length // config.block_size)
         blocks = min(memory // both.nbytes, useful, MOST_BLOCKS)
         if blocks < 1:
@@ -102,14 +112,16 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free = free_bytes(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+    device = selection.settings.device
     draft = _planned_draft(config, checkpoint.tensors.nbytes(), free)
     draft_weights = 0 if draft is None else draft.tensors.nbytes()
-    checkpoint = fitted(checkpoint, config, selection.name, max(0, free - draft_weights))
+    checkpoint = fitted(checkpoint, config, selection.name, max(0, free - draft_weights), device)
     weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
     # What does not fit is planned all the same, so that it can be said how much is missing.
     taken = weights + draft_weights
     beside = () if draft is None else draft.spec.cached
-    shape = size_kv_cache(config, checkpoint.spec, context, free - taken if taken < free else free, beside)
+    left = free - taken if taken < free else free
+    shape = size_kv_cache(config, checkpoint.spec, context, left, device, beside)
     both = replace(shape, layers=(*shape.layers, *beside))
     return MemoryPlan(
         model=checkpoint.name,
