@@ -17,9 +17,11 @@ CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
-DraftWord = Literal["auto", "ngram", "none"]
 KV_SHORT = {"f32": "float32", "f16": "float16"}
 """Other names of such formats, which are taken for them."""
+
+DRAFT_WORDS = ("auto", "ngram", "none")
+"""What `draft_model` can be besides a model."""
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -103,7 +105,7 @@ class EngineConfig:
         object.__setattr__(self, "kv_dtype", KV_SHORT.get(str(self.kv_dtype), self.kv_dtype))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
         if not (isinstance(self.draft_model, (str, Path, type(None))) or hasattr(self.draft_model, "load")):
-            words = ", ".join(get_args(DraftWord))
+            words = ", ".join(DRAFT_WORDS)
             raise ValueError(
                 f"draft_model must be one of {words} or the path of a model, not {shown(self.draft_model)}"
             )
@@ -176,7 +178,7 @@ class EngineConfig:
     @property
     def draft_source(self) -> str | Path | ModelSource | None:
         """The draft model that was asked for, if one was."""
-        return None if self.draft_model in (None, *get_args(DraftWord)) else self.draft_model
+        return None if self.draft_model in (None, *DRAFT_WORDS) else self.draft_model
 
     @property
     def draft_window(self) -> int | None:
