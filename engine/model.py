@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from .types import EngineError
 if TYPE_CHECKING:
     from kernels.interface import Backend
 
+    from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
@@ -29,7 +31,8 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
-    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
+    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on. grammars:
+    what replies can keep to; None: to nothing.
     """
 
     name: str
@@ -45,15 +48,21 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     place: str = ""
     drafter: Drafter | None = None
+    grammars: Grammars | None = None
 
 
 def load_model(
-    config: EngineConfig, chat: bool = False, watch: Callable[[float], None] | None = None
+    config: EngineConfig,
+    chat: bool = False,
+    watch: Callable[[float], None] | None = None,
+    *,
+    constrained: bool = False,
 ) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     chat: it is to be given messages, so a model without a chat template is refused before its weights are
-    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
+    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load. constrained:
+    replies are to keep to grammars, so what these take is made ready beside the weights.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit), template (there is none, or the one asked for can't be read).
@@ -115,14 +124,16 @@ def load_model(
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
-                made = beside.submit(_prepared_tokenizer, checkpoint)
+                made = beside.submit(_prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
                 program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
-        tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
+        tokenizer, grammars = (
+            _prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
+        )
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
     except MemoryError as error:
@@ -141,12 +152,13 @@ def load_model(
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        end_ids=_ends(tokenizer, spec.vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
         notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
         place=_place(backend, traffic),
         drafter=_drafter(config, backend.exact),
+        grammars=grammars,
     )
 
 
@@ -203,10 +215,22 @@ def _place(backend: Backend, traffic: Traffic) -> str:
     return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
 
 
-def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer, with the chat template compiled."""
+def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
+    """The end tokens that the model can draw."""
+    return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
+
+
+def _prepared_tokenizer(
+    checkpoint: Checkpoint, vocabulary: int, constrained: bool
+) -> tuple[Tokenizer, Grammars]:
+    """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""
+    from .grammar.grammars import Grammars
     from .tokenization import prepare_template, template_of, tokenizer_of
 
     tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
     prepare_template(template_of(tokenizer, None))
-    return tokenizer
+    grammars = Grammars(tokenizer, vocabulary, _ends(tokenizer, vocabulary))
+    if constrained:
+        with suppress(EngineError):  # the first reply that needs it says what is wrong
+            grammars.prepare()
+    return tokenizer, grammars
