@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kernels.cache_format import CacheShape
     from kernels.interface import Limits
 
+    from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
@@ -32,7 +34,8 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
-    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
+    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on. grammars:
+    what replies can keep to; None: to nothing.
     """
 
     name: str
@@ -48,6 +51,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     place: str = ""
     drafter: Drafter | ComputingDrafter | None = None
+    grammars: Grammars | None = None
 
     def close(self) -> None:
         """Free memory and threads, those of a draft model, too."""
@@ -61,12 +65,17 @@ class LoadedModel:
 
 
 def load_model(
-    config: EngineConfig, chat: bool = False, watch: Callable[[float], None] | None = None
+    config: EngineConfig,
+    chat: bool = False,
+    watch: Callable[[float], None] | None = None,
+    *,
+    constrained: bool = False,
 ) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     chat: it is to be given messages, so a model without a chat template is refused before its weights are
-    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
+    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load. constrained:
+    replies are to keep to grammars, so what these take is made ready beside the weights.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit), template (there is none, or the one asked for can't be read).
@@ -98,7 +107,7 @@ def load_model(
     spec = replace(checkpoint.spec, context_length=context)
     selection = select_backend(config)
     if config.ranks > 1:
-        return _load_ranks(config, checkpoint, selection, context, watch)
+        return _load_ranks(config, checkpoint, selection, context, watch, constrained)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
@@ -128,7 +137,7 @@ def load_model(
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
-                made = beside.submit(_prepared_tokenizer, checkpoint)
+                made = beside.submit(_prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
@@ -142,7 +151,9 @@ def load_model(
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
-        tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
+        tokenizer, grammars = (
+            _prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
+        )
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
         shape = captured.shape
@@ -156,7 +167,8 @@ def load_model(
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
     runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
     notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
-    return _loaded(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device, drafter)
+    prepared = tokenizer, grammars
+    return _loaded(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
 
 
 def _load_ranks(
@@ -165,6 +177,7 @@ def _load_ranks(
     selection: Selection,
     context: int,
     watch: Callable[[float], None] | None,
+    constrained: bool,
 ) -> LoadedModel:
     """The same in several processes."""
     from kernels.machine import free_memory
@@ -174,11 +187,12 @@ def _load_ranks(
     drafting = _draft_beside(config, checkpoint, context, True, free_memory())
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            made = beside.submit(_prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
+            # The ranks use other processors meanwhile.
+            made = beside.submit(_prepared_tokenizer, checkpoint, checkpoint.spec.vocabulary, constrained)
             limits = _limits(config, context, drafting)
             ranks = load_ranks(config, checkpoint, selection, context, limits, watch)
             try:
-                tokenizer = made.result()
+                tokenizer, grammars = made.result()
                 exact, vocabulary = ranks.model.exact, checkpoint.spec.vocabulary
                 drafter = drafting.drafter(checkpoint.name, tokenizer, vocabulary, ranks.shape.blocks, exact)
             except BaseException:
@@ -189,7 +203,8 @@ def _load_ranks(
         raise
     runner = ModelRunner(ranks.model, ranks.model, ranks.traffic, config.block_size)
     notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
-    return _loaded(config, checkpoint, runner, tokenizer, context, ranks.shape, notes, ranks.device, drafter)
+    prepared = tokenizer, grammars
+    return _loaded(config, checkpoint, runner, prepared, context, ranks.shape, notes, ranks.device, drafter)
 
 
 def _draft_beside(
@@ -227,13 +242,14 @@ def _loaded(
     config: EngineConfig,
     checkpoint: Checkpoint,
     runner: ModelRunner,
-    tokenizer: Tokenizer,
+    prepared: tuple[Tokenizer, Grammars],
     context: int,
     shape: CacheShape,
     notes: tuple[str, ...],
     device: str,
     drafter: Drafter | ComputingDrafter | None,
 ) -> LoadedModel:
+    tokenizer, grammars = prepared
     template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
         name=checkpoint.name,
@@ -243,12 +259,13 @@ def _loaded(
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
+        end_ids=_ends(tokenizer, vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
         notes=(*notes, *template_notes(config, template, tokenizer)),
         place=_place(device, runner.traffic),
         drafter=drafter,
+        grammars=grammars,
     )
 
 
@@ -294,10 +311,22 @@ def _place(device: str, traffic: Traffic) -> str:
     return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
-def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer, with the chat template compiled."""
+def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
+    """The end tokens that the model can draw."""
+    return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
+
+
+def _prepared_tokenizer(
+    checkpoint: Checkpoint, vocabulary: int, constrained: bool
+) -> tuple[Tokenizer, Grammars]:
+    """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""
+    from .grammar.grammars import Grammars
     from .tokenization import prepare_template, template_of, tokenizer_of
 
     tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
     prepare_template(template_of(tokenizer, None))
-    return tokenizer
+    grammars = Grammars(tokenizer, vocabulary, _ends(tokenizer, vocabulary))
+    if constrained:
+        with suppress(EngineError):  # the first reply that needs it says what is wrong
+            grammars.prepare()
+    return tokenizer, grammars
