@@ -125,6 +125,7 @@ def load_model(
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
+        _tidy(checkpoint)
     except MemoryError as error:
         backend.close()
         raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
@@ -148,6 +149,18 @@ def load_model(
         place=_place(backend, traffic),
         drafter=_drafter(config, backend.exact),
     )
+
+
+def _tidy(checkpoint: Checkpoint) -> None:
+    """Give back what only loading took: pages of the files' headers, free parts of the heap."""
+    import numpy as np
+
+    from kernels.machine import trim_heap
+    from kernels.stored import release
+
+    for mapping in checkpoint.tensors.mappings():
+        release(np.frombuffer(mapping, np.uint8))
+    trim_heap()
 
 
 def _drafter(config: EngineConfig, exact: bool) -> Drafter | None:
