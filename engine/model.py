@@ -158,6 +158,7 @@ def load_model(
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
         shape = captured.shape
         drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+        _tidy(checkpoint)
     except BaseException as error:
         drafting.close()
         backend.close()
@@ -236,6 +237,18 @@ def _limits(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
         sequences=config.sequences,
         blocks_per_sequence=-(-context // config.block_size),
     )
+
+
+def _tidy(checkpoint: Checkpoint) -> None:
+    """Give back what only loading took: pages of the files' headers, free parts of the heap."""
+    import numpy as np
+
+    from kernels.machine import trim_heap
+    from kernels.stored import release
+
+    for mapping in checkpoint.tensors.mappings():
+        release(np.frombuffer(mapping, np.uint8))
+    trim_heap()
 
 
 def _loaded(
