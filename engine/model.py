@@ -14,14 +14,10 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
-    from kernels.cache_format import CacheShape
-    from kernels.interface import Limits
-
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .selection import Selection
-    from .speculative.drafter import Drafter
+    from .speculative.drafter import ComputingDrafter, Drafter
     from .tokenization import Tokenizer
 
 
@@ -32,6 +28,7 @@ class LoadedModel:
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
     place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
+    ranks: how several processes share it, for people; "": one computes it.
     """
 
     name: str
@@ -46,7 +43,18 @@ class LoadedModel:
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     place: str = ""
-    drafter: Drafter | None = None
+    drafter: Drafter | ComputingDrafter | None = None
+    ranks: str = ""
+
+    def close(self) -> None:
+        """Free memory and threads, those of a draft model, too."""
+        from .speculative.drafter import ComputingDrafter
+
+        try:
+            self.runner.close()
+        finally:
+            if isinstance(self.drafter, ComputingDrafter):
+                self.drafter.close()
 
 
 def load_model(
@@ -63,9 +71,11 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
+    from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
-    from .fitting import check_fit, fitted
+    from .capturing import capture_within
+    from .fitting import USEFUL_TOKENS, check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -73,7 +83,10 @@ def load_model(
     from .models.weights import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
+    from .scheduler import most_samples
     from .selection import select_backend
+    from .speculative.pairing import Drafting, Target, draft_beside
+    from .tokenization import tokenizer_of
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -83,17 +96,31 @@ def load_model(
         _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
-    selection = select_backend(config)
     if config.ranks > 1:
-        return _load_ranks(config, checkpoint, selection, context, watch)
+        from .parallel.model import load_parallel
+
+        return load_parallel(config, checkpoint, context, watch)
+    selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+    except MemoryError as error:
+        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+    drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
-        checkpoint = fitted(checkpoint, config, backend.name, free)
+        target = Target(
+            checkpoint.name,
+            lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
+            context,
+            checkpoint.tensors.nbytes(),
+            backend.exact,
+        )
+        drafting = draft_beside(config, target, free)
+        free -= drafting.weight_bytes
+        checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
         try:
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
@@ -101,113 +128,68 @@ def load_model(
             raise invalid(checkpoint.path, str(error)) from None
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
-        shape = size_kv_cache(config, spec, context, left)
+        shape = size_kv_cache(config, spec, context, left, backend.device, drafting.cached)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        backend.allocate_cache(shape)
-        limits = _limits(config, context)
+        limits = Limits(
+            rows=config.max_batch_tokens,
+            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
+            sequences=config.sequences,
+            blocks_per_sequence=-(-context // config.block_size),
+        )
+        useful = min(context, USEFUL_TOKENS)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
-                made = beside.submit(_prepared_tokenizer, checkpoint)
+                made = beside.submit(prepared_tokenizer, checkpoint)
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
-                program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+                captured = capture_within(
+                    backend,
+                    shape,
+                    lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
+                    limits,
+                    positions,
+                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
-        tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
+        tokenizer = prepared_tokenizer(checkpoint) if made is None else made.result()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
-    except MemoryError as error:
+        shape = captured.shape
+        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+    except BaseException as error:
+        drafting.close()
         backend.close()
-        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
-    except BaseException:
-        backend.close()
+        if isinstance(error, MemoryError):
+            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
+    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
-    runner = ModelRunner(backend, program, traffic, config.block_size, files, rotations)
-    notes = (*checkpoint.notes, *selection.notes)
-    return _loaded(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device)
-
-
-def _load_ranks(
-    config: EngineConfig,
-    checkpoint: Checkpoint,
-    selection: Selection,
-    context: int,
-    watch: Callable[[float], None] | None,
-) -> LoadedModel:
-    """The same in several processes."""
-    from .parallel.model import load_ranks
-
-    with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-        made = beside.submit(_prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
-        ranks = load_ranks(config, checkpoint, selection, context, _limits(config, context), watch)
-        try:
-            tokenizer = made.result()
-        except BaseException:
-            ranks.model.close()
-            raise
-    runner = ModelRunner(ranks.model, ranks.model, ranks.traffic, config.block_size)
-    notes = (*checkpoint.notes, *selection.notes)
-    return _loaded(config, checkpoint, runner, tokenizer, context, ranks.shape, notes, ranks.device)
-
-
-def _limits(config: EngineConfig, context: int) -> Limits:
-    """The largest step that there can be."""
-    from kernels.interface import Limits
-
-    from .scheduler import most_samples
-    from .speculative.speculation import most_drafts
-
-    drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
-    return Limits(
-        rows=config.max_batch_tokens,
-        samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
-        sequences=config.sequences,
-        blocks_per_sequence=-(-context // config.block_size),
-    )
-
-
-def _loaded(
-    config: EngineConfig,
-    checkpoint: Checkpoint,
-    runner: ModelRunner,
-    tokenizer: Tokenizer,
-    context: int,
-    shape: CacheShape,
-    notes: tuple[str, ...],
-    device: str,
-) -> LoadedModel:
-    template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
         name=checkpoint.name,
-        runner=runner,
+        runner=ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations),
         tokenizer=tokenizer,
-        vocabulary=vocabulary,
+        vocabulary=spec.vocabulary,
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(*notes, *template_notes(config, template, tokenizer)),
-        place=_place(device, runner.traffic),
-        drafter=_drafter(config, runner.exact),
+        notes=(
+            *checkpoint.notes,
+            *selection.notes,
+            *captured.notes,
+            *drafting.notes,
+            *template_notes(config, template, tokenizer),
+        ),
+        place=place_of(backend.device, traffic),
+        drafter=drafter,
     )
-
-
-def _drafter(config: EngineConfig, exact: bool) -> Drafter | None:
-    """What guesses how replies go on. Where a row's result depends on its neighbours, drafts could change a
-    reply, so there they are made only if asked for.
-    """
-    if config.draft == "none" or (config.draft == "auto" and not exact):
-        return None
-    from .speculative.ngram import NgramDrafter
-
-    return NgramDrafter()
 
 
 def _check_form(checkpoint: Checkpoint) -> None:
@@ -244,7 +226,7 @@ def _watched(
     return tensors._replace(threads=threads, after=after)
 
 
-def _place(device: str, traffic: Traffic) -> str:
+def place_of(device: str, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 
@@ -252,7 +234,7 @@ def _place(device: str, traffic: Traffic) -> str:
     return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
-def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+def prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer, with the chat template compiled."""
     from .tokenization import prepare_template, template_of, tokenizer_of
 

@@ -38,6 +38,9 @@ class Runner(Protocol):
     traffic: Traffic
     weight_bytes: int
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, target) each, all read before the first is written."""
+
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """Compute one step."""
 
@@ -88,14 +91,20 @@ class ModelRunner:
         self._rotations = rotations
         self._steps = StepBuilder(block_size)
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """See `Runner`."""
+        pairs = np.array(copies, np.int32)
+        self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """Copy shared blocks that are about to be written, then compute the plan's runs.
 
         Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
+        MemoryError: there is none for this step; copies that were made are no longer in the plan.
         """
         if plan.copies:
-            pairs = np.array(plan.copies, np.int32)
-            self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+            self.copy_blocks(plan.copies)
+            plan.copies.clear()
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.launch(self._steps.build(plan), logits=logits).result()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,11 +15,15 @@ from kernels.interface import Float32, Int32, Limits, StepOutput
 from kernels.machine import free_memory, usable_cpus
 from kernels.step import Step
 
+from ..capturing import largest_step
 from ..config import EngineConfig
+from ..fitting import check_fit, fitted
 from ..memory_plan import size_kv_cache
 from ..models.spec import ModelSpec
 from ..roofline import Traffic
-from ..selection import Selection
+from ..runner import ModelRunner
+from ..scheduler import most_samples
+from ..selection import select_backend
 from ..types import EngineError
 from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
 from .shares import Share, Split, share_of
@@ -25,6 +31,7 @@ from .team import Team
 
 if TYPE_CHECKING:
     from ..loading.checkpoint import Checkpoint
+    from ..model import LoadedModel
 
 
 class RankedModel:
@@ -85,68 +92,106 @@ class PendingStep(NamedTuple):
         return StepOutput(tokens, logits, expert_bytes)
 
 
-class Loaded(NamedTuple):
-    """A model in its ranks. device: where, for people."""
-
-    model: RankedModel
-    traffic: Traffic
-    shape: CacheShape
-    device: str
-
-
-def load_ranks(
+def load_parallel(
     config: EngineConfig,
     checkpoint: Checkpoint,
-    selection: Selection,
     context: int,
-    limits: Limits,
     watch: Callable[[float], None] | None = None,
-) -> Loaded:
-    """Start the ranks, have each load its part, and give all a KV cache of the same number of blocks.
+) -> LoadedModel:
+    """As `engine.model.load_model`: in processes that each load their part and get as many KV blocks.
 
-    watch: told how much of the files has been used; what it raises ends the load.
-    EngineError: model_invalid (it can't be cut like that, or a rank found so), out_of_memory, engine_failed.
+    A draft model computes here, as it would without them: it is small.
+    EngineError, besides: engine_failed (the processes can't be started, or one has ended).
     """
+    from ..model import LoadedModel, place_of, prepared_tokenizer, template_notes
+    from ..speculative.pairing import Target, draft_beside
+    from ..tokenization import tokenizer_of
+
     split, spec = split_of(config), replace(checkpoint.spec, context_length=context)
     shares = shares_of(spec, split)
-    threads = max(1, (selection.settings.threads or usable_cpus()) // split.ranks)
-    settings = {
-        "split": list(split),
-        "backend": selection.name,
-        "device": config.device,
-        "dtype": config.dtype,
-        "threads": threads,
-    }
-    files = {
-        "path": str(checkpoint.path.absolute()),
-        "quantization": checkpoint.tensors.quantization,
-        "context": context,
-    }
-    team = Team(split)
     try:
+        selection = select_backend(config)
+    except ValueError as error:
+        raise EngineError("model_invalid", str(error)) from error
+    kind = selection.settings.device.partition(":")[0]
+    with ExitStack() as undo, ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
+        made = beside.submit(prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
+        team = Team(split)
+        undo.callback(team.close)
+        settings = {
+            "split": list(split),
+            "backend": selection.name,
+            "device": kind,
+            "dtype": config.dtype,
+            "threads": max(1, (selection.settings.threads or usable_cpus()) // split.ranks),
+        }
         opened = team.ask("open", [settings] * split.ranks, watch)
+        exact = all(rank["exact"] for rank in opened)
+        free = free_memory() if kind == "cpu" else sum(rank["free_bytes"] for rank in opened)
+        target = Target(
+            checkpoint.name,
+            lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
+            context,
+            checkpoint.tensors.nbytes(),
+            exact,
+        )
+        drafting = draft_beside(replace(config, tensor_parallel=1, pipeline_parallel=1), target, free)
+        undo.callback(drafting.close)
+        checkpoint = fitted(checkpoint, config, selection.name, free - drafting.weight_bytes, kind)
+        check_fit(checkpoint, selection.name, free - drafting.weight_bytes)
+        files = {
+            "path": str(checkpoint.path.absolute()),
+            "quantization": checkpoint.tensors.quantization,
+            "context": context,
+        }
         placed = team.ask("load", [files] * split.ranks, watch)
-        on_cpu = opened[0]["device"] == "cpu"
-        free = [free_memory() // split.ranks] * split.ranks if on_cpu else [p["free_bytes"] for p in placed]
-        shape = kv_shape(config, spec, shares, context, free)
+        room = [rank["free_bytes"] for rank in placed]
+        if kind == "cpu":  # all have the same memory
+            room = [free_memory() // split.ranks] * split.ranks
+        shape = kv_shape(config, spec, shares, context, room, kind, drafting.cached)
+        limits = Limits(
+            rows=config.max_batch_tokens,
+            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
+            sequences=config.sequences,
+            blocks_per_sequence=-(-context // config.block_size),
+        )
+        positions = min(context, shape.blocks * shape.block_size)
         cache = {
             "blocks": shape.blocks,
             "block_size": shape.block_size,
             "format": shape.format,
-            "positions": min(context, shape.blocks * shape.block_size),
+            "positions": positions,
             "limits": list(astuple(limits)),
         }
         team.ask("begin", [cache] * split.ranks, watch)
-    except BaseException:
-        team.close()
-        raise
-    streamed, experts, weights = (
-        sum(part[name] for part in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
-    )
-    exact = all(part["exact"] for part in opened)
-    model = RankedModel(team, limits, opened[0]["backend"], exact, weights)
+        streamed, experts, weights = (
+            sum(rank[name] for rank in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
+        )
+        model = RankedModel(team, limits, opened[0]["backend"], exact, weights)
+        if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
+            model.launch(largest_step(limits, shape, positions)).result()
+        tokenizer = made.result()
+        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, exact)
+        undo.pop_all()
+    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
-    return Loaded(model, traffic, shape, f"{opened[0]['device']} x {split.ranks}")
+    notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
+    return LoadedModel(
+        name=checkpoint.name,
+        runner=ModelRunner(model, model, traffic, config.block_size),
+        tokenizer=tokenizer,
+        vocabulary=spec.vocabulary,
+        context_length=context,
+        blocks=shape.blocks,
+        block_size=config.block_size,
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        chat_template=template,
+        defaults=checkpoint.generation.defaults,
+        notes=(*notes, *template_notes(config, template, tokenizer)),
+        place=place_of(f"{opened[0]['device']} x {split.ranks}", traffic),
+        drafter=drafter,
+        ranks=split.words(),
+    )
 
 
 def split_of(config: EngineConfig) -> Split:
@@ -163,25 +208,32 @@ def shares_of(spec: ModelSpec, split: Split) -> list[Share]:
 
 
 def kv_shape(
-    config: EngineConfig, spec: ModelSpec, shares: list[Share], context: int, free: list[int]
+    config: EngineConfig,
+    spec: ModelSpec,
+    shares: list[Share],
+    context: int,
+    room: list[int],
+    device: str,
+    beside: Sequence[CachedLayer] = (),
 ) -> CacheShape:
     """The cache of all ranks together, where key heads that several hold count as often.
 
-    free: bytes of each rank. The rank with the least room for its part decides the number of blocks.
+    room: free bytes of each rank; the one with the least for its part decides the number of blocks.
+    beside: layers of a draft model, which has as many.
     """
-    ranks = len(shares)
     if config.kv_memory is not None:
-        config = replace(config, kv_memory=max(1, config.kv_memory // ranks))
-    shapes = map(lambda share, room: size_kv_cache(config, share.spec, context, room), shares, free)
-    blocks = min(shape.blocks for shape in shapes)
-    held = [0] * len(spec.layers)
+        config = replace(config, kv_memory=max(1, config.kv_memory // len(shares)))
+    own = [
+        size_kv_cache(config, share.spec, context, free, device, () if rank else beside)
+        for rank, (share, free) in enumerate(zip(shares, room, strict=True))
+    ]
+    heads = dict.fromkeys(range(len(spec.layers)), 0)
     for share in shares:
-        for layer, own in zip(share.layers, share.of_layers, strict=True):
-            held[layer] += len(own.kv_heads)
-    kept = tuple(
-        CachedLayer(heads, spec.sizes(i).head_dim)
-        for i, heads in enumerate(held)
-        if spec.layers[i].shares is None
+        for layer, part in zip(share.layers, share.of_layers, strict=True):
+            heads[layer] += len(part.kv_heads)
+    held = tuple(
+        CachedLayer(count, spec.sizes(layer).head_dim)
+        for layer, count in heads.items()
+        if spec.layers[layer].shares is None
     )
-    one = size_kv_cache(replace(config, kv_blocks=1), spec, context, 0)
-    return replace(one, layers=kept, blocks=blocks)
+    return replace(own[0], layers=held, blocks=min(shape.blocks for shape in own))

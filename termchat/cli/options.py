@@ -321,6 +321,15 @@ template_option = setting(
 )
 """For commands that give a model messages."""
 
+logprobs_option = option(
+    "Output",
+    "--logprobs",
+    type=int,
+    metavar="K",
+    help="In JSON also the log-probability of each token, and the K (0 to 20) most likely in its place.",
+)
+"""A field of SamplingParams, too, but no setting: it is about what comes out."""
+
 json_option = option("Output", "--json", "as_json", is_flag=True, help="JSON on standard output.")
 
 
