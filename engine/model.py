@@ -14,10 +14,14 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
+    from kernels.cache_format import CacheShape
+    from kernels.interface import Limits
+
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
     from .speculative.drafter import ComputingDrafter, Drafter
+    from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
 
 
@@ -71,7 +75,6 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
-    from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
     from .capturing import capture_within
@@ -83,10 +86,8 @@ def load_model(
     from .models.weights import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
-    from .scheduler import most_samples
     from .selection import select_backend
-    from .speculative.pairing import Drafting, Target, draft_beside
-    from .tokenization import tokenizer_of
+    from .speculative.pairing import Drafting
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -111,14 +112,7 @@ def load_model(
     drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
-        target = Target(
-            checkpoint.name,
-            lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
-            context,
-            checkpoint.tensors.nbytes(),
-            backend.exact,
-        )
-        drafting = draft_beside(config, target, free)
+        drafting = drafting_for(config, checkpoint, context, backend.exact, free)
         free -= drafting.weight_bytes
         checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
@@ -132,12 +126,7 @@ def load_model(
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        limits = Limits(
-            rows=config.max_batch_tokens,
-            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
-            sequences=config.sequences,
-            blocks_per_sequence=-(-context // config.block_size),
-        )
+        limits = limits_of(config, context, drafting)
         useful = min(context, USEFUL_TOKENS)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
@@ -167,28 +156,72 @@ def load_model(
         if isinstance(error, MemoryError):
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
-    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
+    runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
+    notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
+    return loaded_model(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device, drafter)
+
+
+def drafting_for(
+    config: EngineConfig, checkpoint: Checkpoint, context: int, exact: bool, free: int
+) -> Drafting:
+    """What drafts for the model in the checkpoint are made with."""
+    from .speculative.pairing import Target, draft_beside
+    from .tokenization import tokenizer_of
+
+    target = Target(
+        checkpoint.name,
+        lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
+        context,
+        checkpoint.tensors.nbytes(),
+        exact,
+    )
+    return draft_beside(config, target, free)
+
+
+def limits_of(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
+    """The largest step that there can be."""
+    from kernels.interface import Limits
+
+    from .scheduler import most_samples
+
+    return Limits(
+        rows=config.max_batch_tokens,
+        samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
+        sequences=config.sequences,
+        blocks_per_sequence=-(-context // config.block_size),
+    )
+
+
+def loaded_model(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    context: int,
+    shape: CacheShape,
+    notes: tuple[str, ...],
+    device: str,
+    drafter: Drafter | ComputingDrafter | None,
+    ranks: str = "",
+) -> LoadedModel:
+    """What the engine's thread gets, of what was loaded. device: where, for people."""
+    template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
         name=checkpoint.name,
-        runner=ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations),
+        runner=runner,
         tokenizer=tokenizer,
-        vocabulary=spec.vocabulary,
+        vocabulary=vocabulary,
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(
-            *checkpoint.notes,
-            *selection.notes,
-            *captured.notes,
-            *drafting.notes,
-            *template_notes(config, template, tokenizer),
-        ),
-        place=place_of(backend.device, traffic),
+        notes=(*notes, *template_notes(config, template, tokenizer)),
+        place=_place(device, runner.traffic),
         drafter=drafter,
+        ranks=ranks,
     )
 
 
@@ -226,7 +259,7 @@ def _watched(
     return tensors._replace(threads=threads, after=after)
 
 
-def place_of(device: str, traffic: Traffic) -> str:
+def _place(device: str, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 

@@ -298,9 +298,11 @@ class BackendSettings:
     """What a backend is made with. threads: CPU threads, None for all that affinity and quota allow.
 
     cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
+    findings_folder: where a backend may keep what it has found out about this machine; None: nowhere.
     """
 
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: int | None = None
     cpu_isa: str = "auto"
+    findings_folder: str | None = None

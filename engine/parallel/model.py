@@ -22,7 +22,6 @@ from ..memory_plan import size_kv_cache
 from ..models.spec import ModelSpec
 from ..roofline import Traffic
 from ..runner import ModelRunner
-from ..scheduler import most_samples
 from ..selection import select_backend
 from ..types import EngineError
 from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
@@ -103,9 +102,7 @@ def load_parallel(
     A draft model computes here, as it would without them: it is small.
     EngineError, besides: engine_failed (the processes can't be started, or one has ended).
     """
-    from ..model import LoadedModel, place_of, prepared_tokenizer, template_notes
-    from ..speculative.pairing import Target, draft_beside
-    from ..tokenization import tokenizer_of
+    from ..model import drafting_for, limits_of, loaded_model, prepared_tokenizer
 
     split, spec = split_of(config), replace(checkpoint.spec, context_length=context)
     shares = shares_of(spec, split)
@@ -128,14 +125,8 @@ def load_parallel(
         opened = team.ask("open", [settings] * split.ranks, watch)
         exact = all(rank["exact"] for rank in opened)
         free = free_memory() if kind == "cpu" else sum(rank["free_bytes"] for rank in opened)
-        target = Target(
-            checkpoint.name,
-            lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
-            context,
-            checkpoint.tensors.nbytes(),
-            exact,
-        )
-        drafting = draft_beside(replace(config, tensor_parallel=1, pipeline_parallel=1), target, free)
+        alone = replace(config, tensor_parallel=1, pipeline_parallel=1)
+        drafting = drafting_for(alone, checkpoint, context, exact, free)
         undo.callback(drafting.close)
         checkpoint = fitted(checkpoint, config, selection.name, free - drafting.weight_bytes, kind)
         check_fit(checkpoint, selection.name, free - drafting.weight_bytes)
@@ -149,12 +140,7 @@ def load_parallel(
         if kind == "cpu":  # all have the same memory
             room = [free_memory() // split.ranks] * split.ranks
         shape = kv_shape(config, spec, shares, context, room, kind, drafting.cached)
-        limits = Limits(
-            rows=config.max_batch_tokens,
-            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
-            sequences=config.sequences,
-            blocks_per_sequence=-(-context // config.block_size),
-        )
+        limits = limits_of(config, context, drafting)
         positions = min(context, shape.blocks * shape.block_size)
         cache = {
             "blocks": shape.blocks,
@@ -173,24 +159,12 @@ def load_parallel(
         tokenizer = made.result()
         drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, exact)
         undo.pop_all()
-    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
+    runner = ModelRunner(model, model, traffic, config.block_size)
     notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
-    return LoadedModel(
-        name=checkpoint.name,
-        runner=ModelRunner(model, model, traffic, config.block_size),
-        tokenizer=tokenizer,
-        vocabulary=spec.vocabulary,
-        context_length=context,
-        blocks=shape.blocks,
-        block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
-        chat_template=template,
-        defaults=checkpoint.generation.defaults,
-        notes=(*notes, *template_notes(config, template, tokenizer)),
-        place=place_of(f"{opened[0]['device']} x {split.ranks}", traffic),
-        drafter=drafter,
-        ranks=split.words(),
+    device = f"{opened[0]['device']} x {split.ranks}"
+    return loaded_model(
+        config, checkpoint, runner, tokenizer, context, shape, notes, device, drafter, split.words()
     )
 
 

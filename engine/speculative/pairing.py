@@ -184,7 +184,7 @@ def _opened(source: str | Path, config: EngineConfig, target: Target) -> OpenedD
     checkpoint = open_checkpoint(source)
     own = tokenizer_of(checkpoint.source, checkpoint.generation)
     check_vocabularies(target.name, target.tokenizer(), checkpoint.name, own)
-    selection = select_backend(config)
+    selection = select_backend(replace(config, tensor_parallel=1, pipeline_parallel=1))  # it is small
     backend = open_backend(selection.name, selection.settings)
     try:
         check_fit(checkpoint, backend.name, backend.free_bytes())
