@@ -151,8 +151,8 @@ class EngineConfig:
     def _check_ranks(self, kind: str, colon: str) -> None:
         """What several processes can't do."""
         asked = f"tensor_parallel {self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}"
-        if self.backend == "native":
-            raise ValueError(f"backend must be auto or reference with {asked}: native has one process")
+        if self.backend not in ("auto", "reference"):
+            raise ValueError(f"backend must be auto or reference with {asked}, not {self.backend}")
         if kind == "mps" or colon:
             raise ValueError(
                 f"device must be auto, cpu or cuda with {asked}, not {self.device}: that is a single one"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .selection import Selection
     from .speculative.drafter import ComputingDrafter, Drafter
     from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
@@ -35,7 +34,8 @@ class LoadedModel:
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
     place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on. grammars:
-    what replies can keep to; None: to nothing.
+    what replies can keep to; None: to nothing. ranks: how several processes share it, for people; "": one
+    computes it.
     """
 
     name: str
@@ -52,6 +52,7 @@ class LoadedModel:
     place: str = ""
     drafter: Drafter | ComputingDrafter | None = None
     grammars: Grammars | None = None
+    ranks: str = ""
 
     def close(self) -> None:
         """Free memory and threads, those of a draft model, too."""
@@ -105,9 +106,11 @@ def load_model(
         _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
-    selection = select_backend(config)
     if config.ranks > 1:
-        return _load_ranks(config, checkpoint, selection, context, watch, constrained)
+        from .parallel.model import load_parallel
+
+        return load_parallel(config, checkpoint, context, watch, constrained)
+    selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
@@ -118,7 +121,7 @@ def load_model(
     drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
-        drafting = _draft_beside(config, checkpoint, context, backend.exact, free)
+        drafting = drafting_for(config, checkpoint, context, backend.exact, free)
         free -= drafting.weight_bytes
         checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
@@ -132,12 +135,12 @@ def load_model(
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        limits = _limits(config, context, drafting)
+        limits = limits_of(config, context, drafting)
         useful = min(context, USEFUL_TOKENS)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
-                made = beside.submit(_prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
+                made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
@@ -152,7 +155,7 @@ def load_model(
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
         tokenizer, grammars = (
-            _prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
+            prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
         )
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
@@ -169,46 +172,10 @@ def load_model(
     runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
     notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
     prepared = tokenizer, grammars
-    return _loaded(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
+    return loaded_model(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
 
 
-def _load_ranks(
-    config: EngineConfig,
-    checkpoint: Checkpoint,
-    selection: Selection,
-    context: int,
-    watch: Callable[[float], None] | None,
-    constrained: bool,
-) -> LoadedModel:
-    """The same in several processes."""
-    from kernels.machine import free_memory
-
-    from .parallel.model import load_ranks
-
-    drafting = _draft_beside(config, checkpoint, context, True, free_memory())
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            # The ranks use other processors meanwhile.
-            made = beside.submit(_prepared_tokenizer, checkpoint, checkpoint.spec.vocabulary, constrained)
-            limits = _limits(config, context, drafting)
-            ranks = load_ranks(config, checkpoint, selection, context, limits, watch)
-            try:
-                tokenizer, grammars = made.result()
-                exact, vocabulary = ranks.model.exact, checkpoint.spec.vocabulary
-                drafter = drafting.drafter(checkpoint.name, tokenizer, vocabulary, ranks.shape.blocks, exact)
-            except BaseException:
-                ranks.model.close()
-                raise
-    except BaseException:
-        drafting.close()
-        raise
-    runner = ModelRunner(ranks.model, ranks.model, ranks.traffic, config.block_size)
-    notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
-    prepared = tokenizer, grammars
-    return _loaded(config, checkpoint, runner, prepared, context, ranks.shape, notes, ranks.device, drafter)
-
-
-def _draft_beside(
+def drafting_for(
     config: EngineConfig, checkpoint: Checkpoint, context: int, exact: bool, free: int
 ) -> Drafting:
     """What drafts for the model in the checkpoint are made with."""
@@ -225,7 +192,7 @@ def _draft_beside(
     return draft_beside(config, target, free)
 
 
-def _limits(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
+def limits_of(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
     """The largest step that there can be."""
     from kernels.interface import Limits
 
@@ -251,7 +218,7 @@ def _tidy(checkpoint: Checkpoint) -> None:
     trim_heap()
 
 
-def _loaded(
+def loaded_model(
     config: EngineConfig,
     checkpoint: Checkpoint,
     runner: ModelRunner,
@@ -261,7 +228,9 @@ def _loaded(
     notes: tuple[str, ...],
     device: str,
     drafter: Drafter | ComputingDrafter | None,
+    ranks: str = "",
 ) -> LoadedModel:
+    """What the engine's thread gets, of what was loaded. device: where, for people."""
     tokenizer, grammars = prepared
     template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
@@ -279,6 +248,7 @@ def _loaded(
         place=_place(device, runner.traffic),
         drafter=drafter,
         grammars=grammars,
+        ranks=ranks,
     )
 
 
@@ -329,7 +299,7 @@ def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
     return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
 
 
-def _prepared_tokenizer(
+def prepared_tokenizer(
     checkpoint: Checkpoint, vocabulary: int, constrained: bool
 ) -> tuple[Tokenizer, Grammars]:
     """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""
