@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
-    from .selection import Selection, select_backend
+    from .selection import Gpus, Selection, list_gpus, select_backend
     from .stream import ResponseStream
 
 _LAZY = {
     "AsyncEngine": "client",
     "Description": "loading.description",
     "Engine": "protocol",
+    "Gpus": "selection",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
     "Peak": "bandwidth",
@@ -48,6 +49,7 @@ _LAZY = {
     "Selection": "selection",
     "describe_model": "loading.description",
     "free_memory": "memory_plan",
+    "list_gpus": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
@@ -67,6 +69,7 @@ __all__ = [
     "Event",
     "FinishReason",
     "Finished",
+    "Gpus",
     "MemoryPlan",
     "Message",
     "ModelInfo",
@@ -82,6 +85,7 @@ __all__ = [
     "as_dict",
     "describe_model",
     "free_memory",
+    "list_gpus",
     "model_name",
     "plan_memory",
     "reserve_memory",

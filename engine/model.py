@@ -14,12 +14,15 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
-    from kernels.interface import Backend
+    from kernels.cache_format import CacheShape
+    from kernels.interface import Limits
 
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .speculative.drafter import Drafter
+    from .selection import Selection
+    from .speculative.drafter import ComputingDrafter, Drafter
+    from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
 
 
@@ -44,7 +47,17 @@ class LoadedModel:
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     place: str = ""
-    drafter: Drafter | None = None
+    drafter: Drafter | ComputingDrafter | None = None
+
+    def close(self) -> None:
+        """Free memory and threads, those of a draft model, too."""
+        from .speculative.drafter import ComputingDrafter
+
+        try:
+            self.runner.close()
+        finally:
+            if isinstance(self.drafter, ComputingDrafter):
+                self.drafter.close()
 
 
 def load_model(
@@ -61,10 +74,10 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
-    from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
-    from .fitting import check_fit, fitted
+    from .capturing import capture_within
+    from .fitting import USEFUL_TOKENS, check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -72,9 +85,8 @@ def load_model(
     from .models.weights import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
-    from .scheduler import most_samples
     from .selection import select_backend
-    from .speculative.speculation import most_drafts
+    from .speculative.pairing import Drafting
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -85,14 +97,21 @@ def load_model(
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
     selection = select_backend(config)
+    if config.ranks > 1:
+        return _load_ranks(config, checkpoint, selection, context, watch)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+    except MemoryError as error:
+        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+    drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
-        checkpoint = fitted(checkpoint, config, backend.name, free)
+        drafting = _draft_beside(config, checkpoint, context, backend.exact, free)
+        free -= drafting.weight_bytes
+        checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
         try:
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
@@ -100,18 +119,12 @@ def load_model(
             raise invalid(checkpoint.path, str(error)) from None
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
-        shape = size_kv_cache(config, spec, context, left)
+        shape = size_kv_cache(config, spec, context, left, backend.device, drafting.cached)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        backend.allocate_cache(shape)
-        drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
-        limits = Limits(
-            rows=config.max_batch_tokens,
-            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
-            sequences=config.sequences,
-            blocks_per_sequence=-(-context // config.block_size),
-        )
+        limits = _limits(config, context, drafting)
+        useful = min(context, USEFUL_TOKENS)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
@@ -119,46 +132,124 @@ def load_model(
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
-                program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+                captured = capture_within(
+                    backend,
+                    shape,
+                    lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
+                    limits,
+                    positions,
+                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
         tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
-    except MemoryError as error:
+        shape = captured.shape
+        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+    except BaseException as error:
+        drafting.close()
         backend.close()
-        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
-    except BaseException:
-        backend.close()
+        if isinstance(error, MemoryError):
+            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
-    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
-    return LoadedModel(
-        name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
-        tokenizer=tokenizer,
-        vocabulary=spec.vocabulary,
-        context_length=context,
-        blocks=shape.blocks,
-        block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < spec.vocabulary),
-        chat_template=template,
-        defaults=checkpoint.generation.defaults,
-        notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
-        place=_place(backend, traffic),
-        drafter=_drafter(config, backend.exact),
+    runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
+    notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
+    return _loaded(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device, drafter)
+
+
+def _load_ranks(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    selection: Selection,
+    context: int,
+    watch: Callable[[float], None] | None,
+) -> LoadedModel:
+    """The same in several processes."""
+    from kernels.machine import free_memory
+
+    from .parallel.model import load_ranks
+
+    drafting = _draft_beside(config, checkpoint, context, True, free_memory())
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
+            made = beside.submit(_prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
+            limits = _limits(config, context, drafting)
+            ranks = load_ranks(config, checkpoint, selection, context, limits, watch)
+            try:
+                tokenizer = made.result()
+                exact, vocabulary = ranks.model.exact, checkpoint.spec.vocabulary
+                drafter = drafting.drafter(checkpoint.name, tokenizer, vocabulary, ranks.shape.blocks, exact)
+            except BaseException:
+                ranks.model.close()
+                raise
+    except BaseException:
+        drafting.close()
+        raise
+    runner = ModelRunner(ranks.model, ranks.model, ranks.traffic, config.block_size)
+    notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
+    return _loaded(config, checkpoint, runner, tokenizer, context, ranks.shape, notes, ranks.device, drafter)
+
+
+def _draft_beside(
+    config: EngineConfig, checkpoint: Checkpoint, context: int, exact: bool, free: int
+) -> Drafting:
+    """What drafts for the model in the checkpoint are made with."""
+    from .speculative.pairing import Target, draft_beside
+    from .tokenization import tokenizer_of
+
+    target = Target(
+        checkpoint.name,
+        lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
+        context,
+        checkpoint.tensors.nbytes(),
+        exact,
+    )
+    return draft_beside(config, target, free)
+
+
+def _limits(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
+    """The largest step that there can be."""
+    from kernels.interface import Limits
+
+    from .scheduler import most_samples
+
+    return Limits(
+        rows=config.max_batch_tokens,
+        samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
+        sequences=config.sequences,
+        blocks_per_sequence=-(-context // config.block_size),
     )
 
 
-def _drafter(config: EngineConfig, exact: bool) -> Drafter | None:
-    """What guesses how replies go on. Where a row's result depends on its neighbours, drafts could change a
-    reply, so there they are made only if asked for.
-    """
-    if config.draft == "none" or (config.draft == "auto" and not exact):
-        return None
-    from .speculative.ngram import NgramDrafter
-
-    return NgramDrafter()
+def _loaded(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    context: int,
+    shape: CacheShape,
+    notes: tuple[str, ...],
+    device: str,
+    drafter: Drafter | ComputingDrafter | None,
+) -> LoadedModel:
+    template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
+    return LoadedModel(
+        name=checkpoint.name,
+        runner=runner,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        context_length=context,
+        blocks=shape.blocks,
+        block_size=config.block_size,
+        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
+        chat_template=template,
+        defaults=checkpoint.generation.defaults,
+        notes=(*notes, *template_notes(config, template, tokenizer)),
+        place=_place(device, runner.traffic),
+        drafter=drafter,
+    )
 
 
 def _check_form(checkpoint: Checkpoint) -> None:
@@ -195,12 +286,12 @@ def _watched(
     return tensors._replace(threads=threads, after=after)
 
 
-def _place(backend: Backend, traffic: Traffic) -> str:
+def _place(device: str, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 
     size = traffic.all_weight_bytes.bit_length()
-    return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
+    return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
 def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

@@ -16,6 +16,7 @@ class Sequence:
     `computed` catches up with `tokens`; there is no other difference between prefill and decode. With
     `score`, the logits of every prompt token are wanted and nothing is sampled. ends: ids that end the reply.
     drafts: guesses at the tokens that come next, for one step; no part of `tokens` until they are accepted.
+    While a step is planned they may be zeros, which stand for guesses that are made once it is.
     """
 
     def __init__(

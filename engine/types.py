@@ -269,7 +269,8 @@ class EngineSnapshot:
     last_step_rows: conversations in the last step; 0 when idle. prefix_tokens_saved: prompt tokens found in
     the cache.
     draft_tokens: guesses that were computed; accepted_tokens: those that were right. draft: what they come
-    from, "" nothing; draft_off: why the latest step had none, "" if it had. drafts_tried, drafts_kept:
+    from, "" nothing; draft_off: why the latest step had none, "" if it had. draft_memory_bytes: weights of
+    the draft model, part of memory_bytes. drafts_tried, drafts_kept:
     computed and right by their place in a step.
     ttft_ms, queue_ms, prefill_ms: of the latest first token; ttft_p50_ms: median of recent ones.
     itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first, the last of
@@ -306,6 +307,7 @@ class EngineSnapshot:
     accepted_tokens: int = 0
     draft: str = ""
     draft_off: str = ""
+    draft_memory_bytes: int = 0
     drafts_tried: tuple[int, ...] = ()
     drafts_kept: tuple[int, ...] = ()
     ttft_ms: float | None = None

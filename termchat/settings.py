@@ -54,7 +54,7 @@ SAMPLING: Mapping[str, str] = {
 
 ENGINE: Mapping[str, str] = {
     "device": "where to compute: auto, cpu, cuda, cuda:N or mps",
-    "backend": "how to compute: auto, native (C++, for the CPU) or reference (torch)",
+    "backend": "how to compute: auto, native (C++, for the CPU), triton (CUDA GPUs) or reference (torch)",
     "dtype": "arithmetic of the reference backend",
     "quantization": "weights in memory: auto (as stored, fewer if memory is short), none, int8, int4 or nf4",
     "kv_dtype": "how keys and values are kept: auto is float16; int8 takes half its memory and traffic",

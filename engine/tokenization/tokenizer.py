@@ -115,6 +115,10 @@ class Tokenizer:
         """The bytes one token adds to the text."""
         return self._vocabulary.token_bytes(token)
 
+    def first_difference(self, other: Tokenizer) -> int | None:
+        """The first of our ids that means something else, or nothing, to another tokenizer."""
+        return self._vocabulary.first_difference(other._vocabulary)
+
     def token_text(self, token: int) -> str:
         """A token for people and templates: a control token's name, else the text it adds."""
         return self._names.get(token) or self.decode([token])

@@ -116,6 +116,20 @@ class Vocabulary:
         ids.pop("", None)
         return ids
 
+    def first_difference(self, other: Vocabulary) -> int | None:
+        """The first id that means something else in another vocabulary, or nothing; None if there is none.
+
+        What fills a table up means nothing, and the other may have further tokens.
+        """
+        common = min(len(self), len(other))
+        if self.tokens[:common] != other.tokens[:common]:
+            for token in range(common):
+                unused = Kind.UNUSED in (self.kinds[token], other.kinds[token])
+                if self.tokens[token] != other.tokens[token] and not unused:
+                    return token
+        lacking = range(common, len(self))
+        return next((token for token in lacking if self.kinds[token] != Kind.UNUSED), None)
+
     def token_bytes(self, token: int) -> bytes:
         """What a token adds to the text; nothing for control and unused tokens and for ids past the end."""
         if not 0 <= token < len(self.tokens):

@@ -320,7 +320,7 @@ async def test_every_way_to_end_is_the_same_with_drafts_from_the_text(
     plain, requests = every_way_to_end(tiny_tokenizer, 0.002 if window == "auto" else 0)
     expected, _, before = await replies(plain, requests)
     assert [reply[2] for reply in expected] == ENDS
-    found, finals, after = await replies(replace(plain, draft="ngram", draft_tokens=window), requests)
+    found, finals, after = await replies(replace(plain, draft_model="ngram", draft_tokens=window), requests)
     assert found == expected
     assert min(drafted(finals)) > 0
     assert after.steps < before.steps
@@ -336,7 +336,10 @@ async def test_N042_what_is_accepted_of_a_reply_does_not_depend_on_its_neighbour
     rng = random.Random(2)
     scripts = [[rng.choice([A, B, B + 1]) for _ in range(60)] for _ in range(8)]
     config = EngineConfig(
-        model=ScriptedModel(scripts, tiny_tokenizer, [END]), draft="ngram", draft_tokens=3, max_sequences=8
+        model=ScriptedModel(scripts, tiny_tokenizer, [END]),
+        draft_model="ngram",
+        draft_tokens=3,
+        max_sequences=8,
     )
     requests = [([7 + number] * 9, SamplingParams()) for number in range(8)]
     _, together, _ = await replies(config, requests)
@@ -421,7 +424,7 @@ class TinyModel:
             end_ids=frozenset(),
             chat_template=None,
             defaults={},
-            drafter=NgramDrafter() if config.draft == "ngram" else None,
+            drafter=NgramDrafter() if config.draft_model == "ngram" else None,
         )
 
 
@@ -489,7 +492,9 @@ async def test_replies_of_a_model_are_the_same_with_drafts_from_the_text(
     plain = EngineConfig(model=model, max_sequences=8, max_batch_tokens=96, block_size=16, kv_blocks=14)
     expected, _, before = await replies(plain, requests)
     for window in windows:
-        found, finals, after = await replies(replace(plain, draft="ngram", draft_tokens=window), requests)
+        found, finals, after = await replies(
+            replace(plain, draft_model="ngram", draft_tokens=window), requests
+        )
         assert found == expected, window
         if window != "auto":  # which may find, on a machine that is busy, that none pay
             assert min(drafted(finals)) > 0
@@ -502,7 +507,7 @@ async def test_replies_of_the_default_model_are_the_same_with_drafts(
     prompts = [list(range(400 * number, 400 * number + 9)) for number in range(1, 5)]
     params = [SamplingParams(**settings, max_tokens=20, ignore_eos=True) for settings in SETTINGS[:3]]
     requests = list(zip(prompts, params, strict=False))
-    plain = EngineConfig(model=default_model, backend="native", context_length=64, draft="none")
+    plain = EngineConfig(model=default_model, backend="native", context_length=64, draft_model="none")
     expected, finals, _ = await replies(plain, requests)
     known = {number: final.token_ids for number, final in enumerate(finals, 1)}
     drafter = ScriptedDrafter(known, "mixed", 4)

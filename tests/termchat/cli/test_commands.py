@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from kernels.cuda import Obstacle
+from fake_gpus import GB, FakeGpu
 from termchat.settings import SAMPLING
 from termchat.store import Store
 
@@ -245,20 +245,48 @@ def test_doctor(termchat, scripted):
     assert "all is well" in termchat("doctor").out
 
 
-def test_N015_doctor_names_a_gpu_that_is_of_no_use(termchat, scripted, monkeypatch, tmp_path):
+def test_N015_doctor_lists_every_card_with_the_reason_why_it_is_used_or_not(termchat, scripted, gpus):
     scripted()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr("kernels.cuda._DEVICES", tmp_path)
-    obstacle = Obstacle("torch is built without CUDA", "install another")
-    monkeypatch.setattr("kernels.cuda.obstacle", lambda: obstacle)
+    sick = FakeGpu("NVIDIA A30", "GPU-bbbb", fails="CUDA error: uncorrectable ECC error encountered", ecc=2)
+    gpus(FakeGpu(), sick, FakeGpu("NVIDIA T4", "GPU-cccc", free=GB))
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["libraries"]["driver"] == "580.65.06 (CUDA 13.0)"
+    cards = {card["name"]: card for card in found["gpus"]}
+    assert [card["used"] for card in cards.values()] == [True, False, False]
+    assert cards["NVIDIA T4"]["mend"] == "--device cuda:2 takes this one"
+    what = {problem["what"]: problem for problem in found["problems"]}
+    assert "ECC" in what["the GPU NVIDIA A30 is not used"]["why"]
+    assert "2 errors" in what["the memory of the GPU NVIDIA A30 is faulty"]["why"]
+    assert len(what) == 2
+    shown = termchat("doctor").out
+    assert (
+        "cuda:0 NVIDIA H200 GPU-aaaa1111-0000-0000-0000-000000000000, 70.0 GB of 80.0 GB free, used" in shown
+    )
+    assert "cuda:2 NVIDIA T4 GPU-cccc, 1.0 GB of 80.0 GB free, not used: cuda:0 computes; --device" in shown
+    found = json.loads(termchat("doctor", "--json", "--device", "cpu").out)
+    assert [(card["used"], card["wanted"]) for card in found["gpus"]] == [
+        (False, True),
+        (False, False),
+        (False, True),
+    ]
+
+
+def test_N015_doctor_names_a_gpu_that_is_of_no_use(termchat, scripted, monkeypatch, gpus):
+    scripted()
+    gpus(FakeGpu(), build="None")
     monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "native")
     outcome = termchat("doctor", "--json")
     assert outcome.code == 0
     [problem] = json.loads(outcome.out)["problems"]
-    assert problem["what"] == "a GPU of this machine is not used"
-    assert problem["why"].endswith("nvidia0 is not used: torch is built without CUDA")
-    assert problem["mend"] == "install another"
+    assert problem["what"] == "the GPU NVIDIA H200 is not used"
+    assert problem["why"] == "the torch that is installed is built without CUDA"
+    assert problem["mend"] == "install torch with CUDA, see pytorch.org"
+
+
+def test_doctor_says_why_the_compiled_backend_does_not_compute(termchat, scripted, monkeypatch):
+    scripted()
     monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "reference")
     monkeypatch.setattr("kernels.native.unavailable_reason", lambda: "it was not built")
     [problem] = json.loads(termchat("doctor", "--json").out)["problems"]
