@@ -17,7 +17,7 @@ fixed by positions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from .cache_format import CacheShape
 from .weights import Weight
 
 if TYPE_CHECKING:
-    from .step import Step
+    from .step import Counts, Step
 
 Value = Any
 """A backend's own value: a tensor, or a node of the program being recorded."""
@@ -102,6 +102,15 @@ class Limits:
     samples: int
     sequences: int
     blocks_per_sequence: int
+
+    def check(self, counts: Counts) -> None:
+        """ValueError: a step of these counts exceeds them."""
+        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
+        for name, size, limit in zip(names, counts, astuple(self), strict=False):
+            if size > limit:
+                raise ValueError(
+                    f"the step has {size} {name}, more than the {limit} the program was captured for"
+                )
 
 
 @dataclass(frozen=True, slots=True)

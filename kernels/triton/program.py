@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..interface import Forward, Limits, StepOutput
+from ..reference.device import room
 from ..step import Counts, Step, size_of
 from .batch import HEAD, MOST_KINDS, Batch, Kind, Padding, Staging
 from .cache import Cache
@@ -41,8 +41,6 @@ class Launched:
             if self._done is not None:
                 self._done.synchronize()
             logits = None if self._logits is None else self._logits[: self._samples].cpu().numpy()
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
         except RuntimeError as error:
             raise RuntimeError(self._fault(str(error))) from error
         words = self._small.numpy()
@@ -90,25 +88,22 @@ class TritonProgram:
         size = padded_rows(step.counts.rows, step.counts.samples) if self.graphs.on else None
         padding = None if size is None else Padding(size, size, cache.spare_block)
         rules = Rules.of(step)
-        try:
-            with torch.inference_mode():
-                batch = self._staging.write(step, padding, cache.shape.block_size, self._kinds)
-                if (self._generation, self._seen_cache) != (self._staging.generation, cache):
-                    self.graphs.clear()
-                    self._generation, self._seen_cache = self._staging.generation, cache
+        with torch.inference_mode(), room(self._device, f"a step of {step.counts.rows} tokens"):
+            batch = self._staging.write(step, padding, cache.shape.block_size, self._kinds)
+            if (self._generation, self._seen_cache) != (self._staging.generation, cache):
+                self.graphs.clear()
+                self._generation, self._seen_cache = self._staging.generation, cache
 
-                def compute() -> tuple[Tensor, Tensor]:
-                    operations = TritonOperations(self._use, batch, cache, rules, self._bounds)
-                    output = self._forward(operations, batch.inputs())
-                    assert isinstance(output, Output), "a forward returns what sample returned"
-                    words = output.expert_bytes.view(torch.int32)
-                    return torch.cat([output.tokens, words]), output.logits
+            def compute() -> tuple[Tensor, Tensor]:
+                operations = TritonOperations(self._use, batch, cache, rules, self._bounds)
+                output = self._forward(operations, batch.inputs())
+                assert isinstance(output, Output), "a forward returns what sample returned"
+                words = output.expert_bytes.view(torch.int32)
+                return torch.cat([output.tokens, words]), output.logits
 
-                small, scores = compute() if size is None else self.graphs.run((size, rules), compute)
-                self._remember(batch)
-                return self._bring(small, scores if logits else None, step.counts.samples)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
+            small, scores = compute() if size is None else self.graphs.run((size, rules), compute)
+            self._remember(batch)
+            return self._bring(small, scores if logits else None, step.counts.samples)
 
     def _bring(self, small: Tensor, logits: Tensor | None, samples: int) -> Launched:
         """Begin to copy what came of a step to main memory."""
@@ -136,18 +131,7 @@ class TritonProgram:
     def _check(self, step: Step, cache: Cache) -> None:
         """ValueError: what a kernel would read or write out of bounds for."""
         counts = step.counts
-        limits = dict(
-            zip(
-                ("rows", "sample rows", "sequences", "blocks of a sequence"),
-                zip(counts, astuple(self._limits), strict=False),
-                strict=True,
-            )
-        )
-        for name, (size, limit) in limits.items():
-            if size > limit:
-                raise ValueError(
-                    f"the step has {size} {name}, more than the {limit} the program was captured for"
-                )
+        self._limits.check(counts)
         self._bounds.check(step)
         blocks, block_size = cache.spare_block, cache.shape.block_size
         for name, values, bound in (

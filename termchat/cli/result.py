@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine import Finished, as_dict
+from engine import Finished, TokenLogprob, as_dict
 
 from ..units import milliseconds, number, percent, rate
 
@@ -25,7 +26,7 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact: see EngineSnapshot.
+    backend, exact: see EngineSnapshot. logprobs: of every token of the reply; None if not asked for.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
+    logprobs: Sequence[TokenLogprob] | None = None
 
     @property
     def bandwidth_peak(self) -> float | None:
@@ -60,6 +62,7 @@ class Result(NamedTuple):
             "seed": self.finished.seed,
             "usage": {name: usage[name] for name in USAGE_FIELDS},
             "metrics": {name: finite(value) for name, value in metrics.items()},
+            **logprobs_entry(self.logprobs),
         }
 
     def stats(self) -> str:
@@ -100,6 +103,21 @@ class Result(NamedTuple):
         share = percent(achieved / peak if achieved is not None else None)
         busy = "" if self.quiet else ", measured while the machine was busy"
         return f"{share} of the measured peak of {number(peak)} GB/s{busy}"
+
+
+def logprobs_entry(logprobs: Sequence[TokenLogprob] | None) -> dict[str, Any]:
+    """Log-probabilities as an entry of an object of `--json`; none if they were not asked for."""
+    if logprobs is None:
+        return {}
+    entries = [
+        {**_logprob(each.token_id, each.logprob, each.text), "top": [_logprob(*top) for top in each.top]}
+        for each in logprobs
+    ]
+    return {"logprobs": entries}
+
+
+def _logprob(token_id: int, logprob: float, text: str) -> dict[str, Any]:
+    return {"token": text, "token_id": token_id, "logprob": finite(logprob)}
 
 
 def finite(value: float | None) -> float | None:
