@@ -66,6 +66,7 @@ class TritonBackend:
         self.cache: Cache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0
+        self._programs: list[TritonProgram] = []
         self.shares_arrays = self.torch_device.type == "cpu"
         self._dtype = _dtype(settings.dtype, self.torch_device)
         folder = None if settings.findings_folder is None else Path(settings.findings_folder)
@@ -82,6 +83,11 @@ class TritonBackend:
     def replaced(self) -> tuple[str, ...]:
         """Kernels that plain torch computes in place of, as they fail here."""
         return self._use.replaced
+
+    @property
+    def working_bytes(self) -> int:
+        """Of the programs' buffers and graphs."""
+        return sum(program.nbytes for program in self._programs)
 
     def _look(self) -> Finding:
         """Check every kernel, and keep what is found."""
@@ -129,7 +135,7 @@ class TritonBackend:
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, in place of any earlier one."""
-        self.close()
+        self.cache = None  # first of all, so that both never lie side by side
         self.cache = Cache(shape, self.torch_device)
         self.cache_bytes = self.cache.shape.nbytes
 
@@ -143,9 +149,11 @@ class TritonBackend:
         graphs: Graphs[tuple[Tensor, Tensor]] = Graphs(None)
         if self.torch_device.type == "cuda":
             graphs = Graphs(cuda_record(self.torch_device), used=lambda: used_bytes(self.torch_device))
-        return TritonProgram(
+        program = TritonProgram(
             self._use, self._own_cache, self.torch_device, forward, limits, graphs, self._faulted
         )
+        self._programs.append(program)
+        return program
 
     def _own_cache(self) -> Cache:
         assert self.cache is not None, "the KV cache is allocated before the first step"
@@ -162,6 +170,7 @@ class TritonBackend:
         return buffer.nbytes / best
 
     def close(self) -> None:
-        """Free the KV cache; a weight goes with its last handle."""
+        """Free the KV cache, buffers and graphs; a weight goes with its last handle."""
+        self._programs.clear()
         self.cache = None
         self.cache_bytes = 0

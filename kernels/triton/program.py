@@ -50,7 +50,7 @@ class Launched:
 class TritonProgram:
     """A forward that is launched for each step, or replayed as a graph.
 
-    graphs: those recorded so far; what they hold is counted there.
+    graphs: those recorded so far.
     """
 
     def __init__(
@@ -78,6 +78,11 @@ class TritonProgram:
         self._staging = Staging(device, HEAD + size_of(counts) // 2)
         self._generation = self._staging.generation
         self._small = self._room(limits.samples)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device: of the steps' buffer, and of graphs."""
+        return self._staging.memory.nbytes + self.graphs.nbytes
 
     def launch(self, step: Step, *, logits: bool = False) -> Launched:
         """Send a step and begin it. ValueError: it exceeds the limits, or points outside tables and cache."""

@@ -26,7 +26,8 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact: see EngineSnapshot. logprobs: of every token of the reply; None if not asked for.
+    backend, exact, replaced: see EngineSnapshot. logprobs: of every token of the reply; None if not asked
+    for.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
+    replaced: Sequence[str] = ()
     logprobs: Sequence[TokenLogprob] | None = None
 
     @property
@@ -69,6 +71,7 @@ class Result(NamedTuple):
         """The figures in plain words, in a few lines."""
         usage, times = self.finished.usage, self.finished.timings
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
+        replaced = f", but plain torch for {', '.join(self.replaced)}" if self.replaced else ""
         slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
@@ -79,7 +82,7 @@ class Result(NamedTuple):
             f"{rate(times.tokens_per_second)} tokens/s",
             *self._drafts(),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}, {exact}; "
+            f"{self.backend} backend{slow}, {exact}{replaced}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)
