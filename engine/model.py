@@ -64,8 +64,8 @@ def load_model(
     from kernels.interface import Limits
     from kernels.native.mapped import MappedFiles
 
-    from .capturing import capture_within
-    from .fitting import USEFUL_TOKENS, check_fit, fitted
+    from .capturing import LEAST_TOKENS, capture_within
+    from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -114,7 +114,7 @@ def load_model(
             sequences=config.sequences,
             blocks_per_sequence=-(-context // config.block_size),
         )
-        useful = min(context, USEFUL_TOKENS)
+        least = -(-min(context, LEAST_TOKENS) // config.block_size)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
@@ -128,7 +128,7 @@ def load_model(
                     lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
                     limits,
                     positions,
-                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                    least=shape.blocks if config.sizes_cache else least,
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from .commands import Submit, Tokenize
 from .model import LoadedModel
 from .prompt import Steps, encode
+from .request import own_fault
 from .types import EngineError
 
 log = logging.getLogger(__name__)
@@ -187,6 +188,8 @@ def no_thread(error: RuntimeError) -> EngineError:
 
 
 def _unprepared(error: BaseException) -> EngineError:
+    if isinstance(error, MemoryError):
+        return own_fault(error)
     message = f"the prompt could not be prepared: {type(error).__name__}: {error}"
     return EngineError("request_failed", message)
 

@@ -55,6 +55,18 @@ def _address_room() -> int | None:
     return max(0, limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE")) if pages else limit
 
 
+def need_addresses(nbytes: int, what: str) -> None:
+    """MemoryError: fewer than so many bytes of addresses are left under the process's limit.
+
+    For calls of libraries that end the whole process where they get no memory.
+    """
+    left = _address_room()
+    if left is not None and left < nbytes:
+        raise MemoryError(
+            f"{what} takes about {nbytes >> 20} MiB, and {left >> 20} MiB are left of its limit (ulimit -v)"
+        )
+
+
 def total_memory() -> int:
     """Bytes of main memory that this process could ever have."""
     limits = [limit for level in _levels("memory", _text(_MEMBERSHIP), _GROUPS) for limit in _limits(level)]
