@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Backend, Float32, Program
+from kernels.interface import Float32, Int32, Program
 from kernels.native.mapped import MappedFiles
 
 from .models.rope import Rotations
@@ -51,12 +51,29 @@ class Runner(Protocol):
         """Free memory and threads."""
 
 
+class Owner(Protocol):
+    """What a runner needs of who owns weights and KV memory: a backend, or the ranks of a parallel model."""
+
+    name: str
+    exact: bool
+    weight_bytes: int
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """See `Backend`, as the others."""
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Bytes a second."""
+
+    def close(self) -> None:
+        """Free threads and memory."""
+
+
 class ModelRunner:
     """Runs a captured program on a backend."""
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Owner,
         program: Program,
         traffic: Traffic,
         block_size: int,

@@ -66,3 +66,6 @@ class ComputingDrafter(Protocol):
         They depend on the sequence alone, not on the others or on time. Blocks that the plan copies are
         copied here, too.
         """
+
+    def close(self) -> None:
+        """Free memory and threads."""

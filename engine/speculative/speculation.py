@@ -133,7 +133,8 @@ class Speculation:
         else:
             candidates = self._possible(sequences, room)
         if not candidates:
-            self._off = _UNABLE if self._free is None else _NONE_FOUND
+            if self._free is not None:
+                self._off = _NONE_FOUND
             return
         if self._window is None:
             counts = self._paying(candidates, len(sequences))
@@ -160,12 +161,15 @@ class Speculation:
     def _possible(self, sequences: list[Sequence], room: Callable[[Sequence], int]) -> list[Candidate]:
         """Sequences that guesses can be made for, if they are wanted."""
         assert self._computing is not None
-        candidates = []
-        for sequence in sequences:
-            most = min(self._window or WIDEST, room(sequence) - 1, self._computing.limit(sequence))
-            if most > 0:
-                candidates.append(Candidate(sequence, self._chances_of(sequence).of(0), most))
-        return candidates
+        limits = [self._computing.limit(sequence) for sequence in sequences]
+        if not any(limits):
+            self._off = _UNABLE
+        widest = self._window or WIDEST
+        return [
+            Candidate(sequence, self._chances_of(sequence).of(0), most)
+            for sequence, limit in zip(sequences, limits, strict=True)
+            if (most := min(widest, room(sequence) - 1, limit)) > 0
+        ]
 
     def guess(self, plan: StepPlan) -> None:
         """Have the drafts made that the plan has rows for, if that takes time; it keeps those that are."""

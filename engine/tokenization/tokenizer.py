@@ -57,7 +57,7 @@ class Tokenizer:
         control token, where that makes a difference. before, after: see `ControlTokens`. Raises ValueError
         for control tokens that can't be looked for.
         """
-        self._vocabulary = vocabulary
+        self._vocabulary = vocabulary.compact()
         self._encoder = encoder
         self._inner_encoder = inner_encoder or encoder
         self.control = ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)
@@ -119,6 +119,10 @@ class Tokenizer:
     def token_bytes(self, token: int) -> bytes:
         """The bytes one token adds to the text."""
         return self._vocabulary.token_bytes(token)
+
+    def first_difference(self, other: Tokenizer) -> int | None:
+        """The first of our ids that means something else, or nothing, to another tokenizer."""
+        return self._vocabulary.first_difference(other._vocabulary)
 
     def token_text(self, token: int) -> str:
         """A token for people and templates: a control token's name, else the text it adds."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import astuple
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
 from ..machine import usable_cpus
 from ..step import Step
-from ..stored import canonical
+from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 from .cache import PagedCache
 from .device import find_device, free_bytes, room
@@ -66,6 +65,7 @@ class ReferenceBackend:
         row = 0
         for part in parts:
             weight = canonical(part)
+            check_finite(weight)
             for start in range(0, part.shape[0], ROWS_AT_ONCE):
                 values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
                 matrix[row : row + len(values)] = values
@@ -132,13 +132,7 @@ class ReferenceProgram:
 
     def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
         """Compute a step, at once. ValueError: it exceeds the limits. MemoryError: no room for it."""
-        counts, limits = step.counts, astuple(self._limits)  # of rows, samples, tables and their width, both
-        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
-        for name, size, limit in zip(names, counts, limits, strict=False):
-            if size > limit:
-                raise ValueError(
-                    f"the step has {size} {name}, more than the {limit} the program was captured for"
-                )
+        self._limits.check(step.counts)
         device = self._backend.torch_device
         with torch.inference_mode(), room(device, f"a step of {step.counts.rows} tokens"):
             operations = ReferenceOperations(step, self._backend.cache, device)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..reference.operations import ReferenceOperations
+from ..step import Step
+
 Function = Callable[..., Any]
 """Tensors (and handles) in, a tensor or a tuple of them out; or None, and what the arguments hold changes."""
 
-Trial = tuple[Any, ...]
-"""Arguments for a kernel and its twin. What a function changes in place is returned by it, too."""
+Trial = Callable[[Function], Sequence[Tensor]]
+"""Calls the function it is given with arguments of its own: what comes of that, or what it has changed."""
+
+PLAIN = ReferenceOperations(Step.of(), None, torch.device("cpu"))
+"""Operations in plain torch: those that look at nothing but their arguments serve on any device."""
 
 
 class Kernel(NamedTuple):
     """A kernel of the backend.
 
     name: as in `Operations`, also what people see. twin: the same in plain torch, for any device. trials:
-    arguments on which the two have to agree, odd sizes among them, made with the numbers of `Draw`.
-    tolerance: the largest difference of a value, in parts of the result's largest; 0: the bits are the same.
+    calls in which the two have to agree, odd sizes among them, with the numbers of `Draw`. tolerance: the
+    largest difference of a value, in parts of the result's largest; 0: the bits are the same.
     """
 
     name: str
@@ -29,6 +35,16 @@ class Kernel(NamedTuple):
     twin: Function
     trials: Callable[[Draw], Iterator[Trial]]
     tolerance: float = 0.0
+
+
+def called_with(*arguments: Any) -> Trial:
+    """A trial that calls a function with these."""
+
+    def trial(function: Function) -> Sequence[Tensor]:
+        result = function(*arguments)
+        return [result] if isinstance(result, Tensor) else result
+
+    return trial
 
 
 class Draw:

@@ -30,9 +30,11 @@ class Matrix(NamedTuple):
         return int(self.values.nbytes)
 
 
-def place(parts: tuple[Weight, ...], device: torch.device, dtype: torch.dtype) -> Matrix:
+def place(parts: tuple[Weight, ...], device: torch.device, dtype: torch.dtype | None = None) -> Matrix:
     """The parts one below the other. dtype: of the arithmetic."""
-    matrix = torch.empty(sum(part.shape[0] for part in parts), parts[0].shape[1], dtype=dtype, device=device)
+    matrix = torch.empty(
+        sum(part.shape[0] for part in parts), parts[0].shape[1], dtype=dtype or torch.float32, device=device
+    )
     row = 0
     for part in parts:
         weight = canonical(part)

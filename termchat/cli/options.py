@@ -231,6 +231,16 @@ def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str)
     return found or ([CompletionItem(incomplete, type="file")] if template else [])
 
 
+def complete_draft(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """What can guess: the words for it, and models, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    from engine import DRAFT_WORDS
+
+    words = [CompletionItem(word) for word in DRAFT_WORDS if word.startswith(incomplete)]
+    return [*words, *complete_model(ctx, param, incomplete)]
+
+
 model_options = options(
     option(
         "Model",
@@ -297,7 +307,11 @@ engine_options = options(
 )
 
 DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "draft": {"metavar": "ngram|none", "shell_complete": complete_engine},
+    "draft_model": {
+        "flags": ("--draft",),
+        "metavar": "NAME|PATH|ngram|none",
+        "shell_complete": complete_draft,
+    },
     "draft_tokens": {"type": DraftTokens(), "metavar": "K|auto"},
 }
 """Options that become fields of EngineConfig, too, for commands that have replies made."""

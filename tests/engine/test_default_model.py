@@ -242,7 +242,7 @@ async def test_sixteen_conversations_share_each_step(default_model: Path) -> Non
     """All rows in one step, hardly more steps than the longest reply, hardly a slot of the cache unused."""
     length = 320
     # Without drafts all of them are as far at any time.
-    config = EngineConfig(model=default_model, max_sequences=16, context_length=1024, draft="none")
+    config = EngineConfig(model=default_model, max_sequences=16, context_length=1024, draft_model="none")
     async with AsyncEngine(config) as engine:
         params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
         prompts = [[Message("user", f"Count from 1 to {10 + i}.")] for i in range(16)]

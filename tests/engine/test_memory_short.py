@@ -134,9 +134,9 @@ async def test_steps_get_smaller_and_no_reply_changes(folder, card, seed, reques
         [*beginning[: rng.choice((0, BLOCK, 3 * BLOCK))], *rng.choices(range(256), k=rng.randint(1, 60))]
         for _ in range(8)
     ]
-    async with AsyncEngine(config(folder, kv_blocks=60, draft="ngram")) as engine:
+    async with AsyncEngine(config(folder, kv_blocks=60, draft_model="ngram")) as engine:
         expected = [final.token_ids for final in await replies(engine, prompts)]
-    async with AsyncEngine(config(folder, kv_blocks=60, draft="ngram")) as engine:
+    async with AsyncEngine(config(folder, kv_blocks=60, draft_model="ngram")) as engine:
         card.rows.clear()
         found = await replies(engine, prompts, lambda: card.leave(rng.choice((1, 2, 5, 20, ROWS))))
         assert [final.reason for final in found] == ["length"] * 8, seed
