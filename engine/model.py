@@ -84,10 +84,11 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
+    from kernels.machine import has_few_addresses
     from kernels.native.mapped import MappedFiles
 
-    from .capturing import capture_within
-    from .fitting import USEFUL_TOKENS, check_fit, fitted
+    from .capturing import LEAST_TOKENS, capture_within
+    from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -136,13 +137,14 @@ def load_model(
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         limits = limits_of(config, context, drafting)
-        useful = min(context, USEFUL_TOKENS)
+        least = -(-min(context, LEAST_TOKENS) // config.block_size)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            try:
-                made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
-            except RuntimeError:  # the system gives no further thread
-                made = None
+            made = None
+            # Where memory can be refused, what one thread finds free is not to be taken by the other.
+            if not has_few_addresses():
+                with suppress(RuntimeError):  # the system gives no further thread
+                    made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             try:
                 captured = capture_within(
                     backend,
@@ -150,7 +152,7 @@ def load_model(
                     lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
                     limits,
                     positions,
-                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                    least=shape.blocks if config.sizes_cache else least,
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
