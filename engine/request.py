@@ -9,13 +9,14 @@ from kernels.interface import Float32
 
 from . import metrics
 from .commands import Answer, Outcome, Submit
+from .grammar.constraint import Constraint
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
 from .sampler import SamplerState
 from .sequence import Sequence
 from .step_plan import Run
 from .tokenization import StopMatcher, StreamDecoder
-from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, Usage
+from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, TopLogprob, Usage
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Request:
         self.decode_mark = (0, 0.0)  # engine's decode traffic and seconds when the first token came
         self._scores: Scores | None = None
         self._text: list[str] = []
+        self._decoded = 0  # characters of all tokens so far
         self._new_text: list[str] = []
         self._new_tokens: list[int] = []
         self._new_logprobs: list[TokenLogprob] = []
@@ -48,14 +50,16 @@ class Request:
         self._decoder = StreamDecoder(model.tokenizer)
         self._matcher = StopMatcher(submit.params.stop)
 
-    def start(self, prompt: list[int]) -> None:
-        """Take in the prompt: from now on there is something to compute."""
+    def start(self, prompt: list[int], constraint: Constraint | None = None) -> None:
+        """Take in the prompt and what the reply keeps to: from now on there is something to compute."""
         if self.score is not None:
             self._scores = Scores(prompt, self._model.vocabulary, self.score)
         model_ends = frozenset() if self.params.ignore_eos else self._model.end_ids
         ends = model_ends.union(self.params.stop_token_ids)
         sampler = SamplerState(self.params, self.seed, prompt, ends)
-        self.sequence = Sequence(self.id, prompt, sampler, ends=ends, score=self.score is not None)
+        self.sequence = Sequence(
+            self.id, prompt, sampler, ends=ends, score=self.score is not None, constraint=constraint
+        )
 
     @property
     def live(self) -> Sequence:
@@ -88,29 +92,51 @@ class Request:
             self._scores.add(run.start, logits)
             return "stop" if self.live.remaining == 0 else None
         if run.samples and not tokens:
-            message = "the model produced NaN, or every token is forbidden by the sampling settings"
-            raise EngineError("bad_logits", message)
+            raise self._stuck()
+        complete = self.live.constraint is not None and bool(tokens) and self.live.constraint.complete
         for index, token in enumerate(tokens):
             reason = self._deliver(token, now, None if logits is None else logits[index])
+            if complete and index == len(tokens) - 1:
+                return "stop"
             if reason is not None:
                 return reason
         self._emit_delta()
         return None
 
+    def _stuck(self) -> EngineError:
+        """Why no token could be drawn."""
+        constraint = self.live.constraint
+        if constraint is not None and constraint.failure:
+            place = f"after {len(self.token_times)} tokens of the reply"
+            return EngineError(
+                "grammar", f"the grammar can't be followed further {place}: {constraint.failure}"
+            )
+        message = "the model produced NaN, or every token is forbidden by the sampling settings"
+        return EngineError("bad_logits", message)
+
     def _deliver(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
+        if self.params.logprobs is not None:
+            assert logits is not None, "a row with log-probabilities asks for logits"
+            self._new_logprobs.append(self._logprob(logits, token, self.params.logprobs))
         self.token_times.append(now)
         self._new_tokens.append(token)
-        if self.params.logprobs is not None and logits is not None:
-            self._new_logprobs.append(token_logprob(logits, token, self.params.logprobs))
         if token in self.live.ends:
             self._stop_match = token
             return "stop"
-        self._show(self._decoder.push([token]))
+        text = self._decoder.push([token])
+        self._decoded += len(text)
+        self._show(text)
         if self._stop_match is not None:
             return "stop"
         if self.room > 0:
             return None
         return "length" if len(self.token_times) == self.params.max_tokens else "context"
+
+    def _logprob(self, logits: Float32, token: int, alternatives: int) -> TokenLogprob:
+        text = self._model.tokenizer.token_text
+        logprob, best = token_logprob(logits, token, alternatives)
+        top = tuple(TopLogprob(id, value, text(id)) for id, value in best)
+        return TokenLogprob(token, logprob, top, text(token), self._decoded)
 
     def _show(self, text: str) -> None:
         shown, matched = self._matcher.push(text)

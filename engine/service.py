@@ -13,7 +13,7 @@ from kernels.interface import Float32
 from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
 from .chunking import ChunkBudget
-from .commands import Outcome, Submit
+from .commands import Outcome, Prepared, Submit
 from .config import EngineConfig
 from .logprobs import MOST_SCORES, scores_bytes
 from .metrics import EngineMetrics
@@ -85,15 +85,16 @@ class Service:
             self._finish(request, "error", EngineError("queue_full", message))
         return not full
 
-    def prepared(self, id: int, prompt: list[int], error: EngineError | None) -> None:
+    def prepared(self, result: Prepared) -> None:
         """Queue a request for its first step, or end it if it can't be served."""
+        id, prompt, error, constraint = result
         request = self.requests.get(id)
         if request is None or request.sequence is not None:
             return
         try:
             error = error or self._refusal(request, prompt)
             if error is None:
-                request.start(prompt)
+                request.start(prompt, constraint)
         except Exception as fault:
             log.exception("request %d could not be started", id)
             error = own_fault(fault)
@@ -111,6 +112,7 @@ class Service:
     def step(self) -> None:
         """One step: draft, plan, run, accept, commit, deliver, and end what is done."""
         if not self.busy:
+            self.scheduler.relieve()
             return
         started = time.perf_counter()
         self._draft()
@@ -119,6 +121,8 @@ class Service:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
             return
+        if self.speculation is not None:
+            self.speculation.guess(plan)
         requests = [self.requests[run.sequence.id] for run in plan.runs]
         for request in requests:
             if request.scheduled is None:
@@ -126,12 +130,17 @@ class Service:
         wants_logits = any(
             run.samples and request.wants_logits for run, request in zip(plan.runs, requests, strict=True)
         )
-        result = self.model.runner.run(plan, logits=wants_logits)
+        try:
+            result = self.model.runner.run(plan, logits=wants_logits)
+        except MemoryError as error:
+            self._no_room(plan, error)
+            return
         accepted = accept(plan, result.tokens)
         self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
         if self.speculation is not None:
             self.speculation.observe(plan, accepted, now - started)
+        self._keep_to(plan, accepted)
         self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
@@ -209,14 +218,47 @@ class Service:
         if self.speculation is not None:
             decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
             self.speculation.draft(decoding, lambda sequence: self.requests[sequence.id].room)
+            for sequence in decoding:
+                if sequence.constraint is not None and sequence.drafts:
+                    del sequence.drafts[sequence.constraint.permitted(sequence.drafts) :]
+
+    def _keep_to(self, plan: StepPlan, accepted: list[list[int]]) -> None:
+        """Tell the replies' constraints what came, and go on with what has to follow: that takes no step."""
+        for run, tokens in zip(plan.runs, accepted, strict=True):
+            sequence = run.sequence
+            if sequence.constraint is None or not tokens:
+                continue
+            sequence.constraint.advance(tokens)
+            request = self.requests[sequence.id]
+            if request.wants_logits:
+                continue  # those of each token
+            for token in sequence.constraint.forced(request.room - len(tokens)):
+                sequence.append(token)
+                tokens.append(token)
 
     def _account(
         self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float
     ) -> None:
         traffic = self.model.runner.traffic.step_bytes(plan) + expert_bytes
+        if self.speculation is not None:
+            traffic += self.speculation.traffic
         tokens, prefill = sum(map(len, accepted)), plan.prefill_tokens
         self.metrics.step(now, seconds, len(plan.runs), tokens, traffic, decode=prefill == 0)
         self.scheduler.chunks.observe(seconds, prefill)
+
+    def _no_room(self, plan: StepPlan, error: MemoryError) -> None:
+        """A step does not fit into the memory, which other programs use too: go on with smaller ones.
+        A request that does not even get a step for one token ends.
+        """
+        if plan.copies:  # it is not known which of them were made
+            raise error
+        log.warning("a step of %d tokens did not fit: %s", plan.tokens, error)
+        self.scheduler.withdraw(plan, max(1, plan.tokens // 2))
+        if plan.tokens == 1:
+            message = f"{error}; close other programs, or start with a smaller kv_memory"
+            self._finish(
+                self.requests[plan.runs[0].sequence.id], "error", EngineError("out_of_memory", message)
+            )
 
     def _deliver(
         self, request: Request, run: Run, tokens: list[int], logits: Float32 | None, now: float

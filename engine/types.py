@@ -5,15 +5,21 @@ Everything here is frozen and validated on creation, so nothing invalid can reac
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "context", "capacity", "aborted", "error"]
 
 Role = Literal["system", "user", "assistant", "tool"]
+
+ConstraintKind = Literal["schema", "regex", "grammar"]
+
+CONSTRAINTS: tuple[ConstraintKind, ...] = ("schema", "regex", "grammar")
+"""Fields of `SamplingParams` that say what a reply keeps to."""
 
 ErrorCode = Literal[
     "empty_prompt",  # the prompt has no tokens
@@ -22,6 +28,7 @@ ErrorCode = Literal[
     "queue_full",  # max_waiting requests are waiting already
     "template",  # the chat template is missing, not allowed, or failed
     "invalid_request",  # a token id or sampling setting does not fit the model
+    "grammar",  # what a reply was to keep to can't be honoured, or it came to where nothing may follow
     "bad_logits",  # the model produced NaN, or every token is forbidden
     "request_failed",  # this request failed by itself; all others go on
     "engine_failed",  # the engine thread stopped with an error, or could not begin
@@ -84,6 +91,18 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
         raise ValueError(f"{name} must be in [{low}, {high}], not {shown(value)}")
 
 
+def _json(value: object) -> str:
+    """A JSON Schema as JSON: text is taken for that, and looked at when the request is made."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (Mapping, bool)):
+        raise ValueError(f"schema must be a JSON Schema (an object, or JSON as text), not {shown(value)}")
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"schema can't be written as JSON: {error}") from None
+
+
 def _tuple(name: str, value: object) -> tuple[Any, ...]:
     if not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a list, not {shown(value)}")
@@ -103,7 +122,10 @@ class SamplingParams:
     logit_bias: added to a token's logit, by id. seed: any integer of 64 bits; None draws one and reports it.
     max_tokens: None is no limit but the context. min_tokens: no end token before this many.
     stop: strings that end the reply and are not part of it. stop_token_ids: further end tokens.
-    ignore_eos: go on after the model's own end tokens. logprobs: report this many alternatives a token.
+    ignore_eos: go on after the model's own end tokens. logprobs: report the log-probability of each token and
+    of so many most likely ones, 0 to 20.
+    schema, regex, grammar: what the reply keeps to, one of them: a JSON Schema (kept as JSON text), a regular
+    expression for the whole reply, a grammar in Lark's notation. The reply ends where nothing may follow.
     """
 
     temperature: float = 1.0
@@ -121,6 +143,9 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    schema: str | Mapping[str, Any] | bool | None = None
+    regex: str | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         _number("temperature", self.temperature, 0, math.inf)
@@ -138,7 +163,7 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})")
         if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, 100)
+            _integer("logprobs", self.logprobs, 0, 20)
         if not isinstance(self.ignore_eos, bool):
             raise ValueError(f"ignore_eos must be true or false, not {shown(self.ignore_eos)}")
         stops = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
@@ -155,15 +180,51 @@ class SamplingParams:
         for token, bias in self.logit_bias.items():
             _integer("logit_bias token", token, 0, 2**31 - 1)
             _number(f"logit_bias[{token}]", bias, -math.inf, 1e9)
+        self._check_constraint()
+
+    def _check_constraint(self) -> None:
+        if self.schema is not None:
+            object.__setattr__(self, "schema", _json(self.schema))
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        for name in given:
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a text, not {shown(getattr(self, name))}")
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other: a reply keeps to one of them")
+        if given and self.ignore_eos:
+            raise ValueError(f"ignore_eos excludes {given[0]}, which says where the reply ends")
+
+    @property
+    def constraint(self) -> tuple[ConstraintKind, str] | None:
+        """What the reply keeps to: which of the three, and its text."""
+        for name in CONSTRAINTS:
+            if (text := getattr(self, name)) is not None:
+                return name, text
+        return None
+
+
+class TopLogprob(NamedTuple):
+    """A token that might have come, with its natural log-probability; text: what it adds, or its name."""
+
+    token_id: int
+    logprob: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probability of a chosen token and of the best alternatives, from the unmodified logits."""
+    """The natural log-probability of a token of a reply, and of the most likely ones in its place.
+
+    Of the model's own distribution: before temperature, penalties, biases and masks; so the token need not be
+    among `top`, the best first. text: as in TopLogprob. offset: characters of the reply's text that the
+    tokens before it have given.
+    """
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...]
+    top: tuple[TopLogprob, ...]
+    text: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +254,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """New text of a reply and the tokens sampled since the last delta (text may lag behind the tokens)."""
+    """New text of a reply and the tokens sampled since the last delta (text may lag behind the tokens).
+
+    logprobs: one for each of the tokens; None unless asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -246,11 +310,13 @@ class EngineSnapshot:
     loaded: how much of the model's files has been loaded, 0 to 1.
     time: when it was taken, in seconds of `time.perf_counter`. The rates are those of the 2 s before.
     exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
+    replaced: GPU kernels that fail on this machine, so plain torch computes in their place.
     kv_utilisation: token slots in use / slots allocated, 0 to 1; None with nothing allocated.
     last_step_rows: conversations in the last step; 0 when idle. prefix_tokens_saved: prompt tokens found in
     the cache.
     draft_tokens: guesses that were computed; accepted_tokens: those that were right. draft: what they come
-    from, "" nothing; draft_off: why the latest step had none, "" if it had. drafts_tried, drafts_kept:
+    from, "" nothing; draft_off: why the latest step had none, "" if it had. draft_memory_bytes: weights of
+    the draft model, part of memory_bytes. drafts_tried, drafts_kept:
     computed and right by their place in a step.
     ttft_ms, queue_ms, prefill_ms: of the latest first token; ttft_p50_ms: median of recent ones.
     itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first, the last of
@@ -259,7 +325,8 @@ class EngineSnapshot:
     peak, never below it; bandwidth_peak_quiet: not only measured while other programs used the machine.
     decode_bytes, decode_seconds: traffic and time of all decode steps there were.
     crowding: threads of all programs that wanted to run beyond the processors there are, lately on average.
-    memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
+    memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU. On a GPU
+    also the buffers and graphs of steps.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
     """
@@ -268,6 +335,7 @@ class EngineSnapshot:
     backend: str
     exact: bool
     model: str
+    replaced: tuple[str, ...] = ()
     loaded: float = 0.0
     time: float = 0.0
     running: int = 0
@@ -287,6 +355,7 @@ class EngineSnapshot:
     accepted_tokens: int = 0
     draft: str = ""
     draft_off: str = ""
+    draft_memory_bytes: int = 0
     drafts_tried: tuple[int, ...] = ()
     drafts_kept: tuple[int, ...] = ()
     ttft_ms: float | None = None

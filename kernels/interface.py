@@ -17,7 +17,7 @@ fixed by positions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from .cache_format import CacheShape
 from .weights import Weight
 
 if TYPE_CHECKING:
-    from .step import Step
+    from .step import Counts, Step
 
 Value = Any
 """A backend's own value: a tensor, or a node of the program being recorded."""
@@ -102,6 +102,15 @@ class Limits:
     samples: int
     sequences: int
     blocks_per_sequence: int
+
+    def check(self, counts: Counts) -> None:
+        """ValueError: a step of these counts exceeds them."""
+        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
+        for name, size, limit in zip(names, counts, astuple(self), strict=False):
+            if size > limit:
+                raise ValueError(
+                    f"the step has {size} {name}, more than the {limit} the program was captured for"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +252,9 @@ class Backend(Protocol):
 
     name: what the user sees. device: where it computes, for people. exact: the numerics contract holds here
     (found by `self_check` where it can't be promised). weight_bytes, cache_bytes: memory in use.
-    shares_arrays: it computes in main memory, and reads rotation tables where they lie.
+    shares_arrays: it computes in main memory, and reads rotation tables where they lie. replaced: kernels
+    that fail on this machine, so plain torch computes in their place. working_bytes: what programs take
+    besides, for buffers and captured graphs, as far as that is the device's.
     """
 
     name: str
@@ -252,6 +263,14 @@ class Backend(Protocol):
     shares_arrays: bool
     weight_bytes: int
     cache_bytes: int
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """See above; they can become more while a model runs."""
+
+    @property
+    def working_bytes(self) -> int:
+        """See above."""
 
     def place_matrix(self, *parts: Weight) -> Handle:
         """A matrix made of blocks of rows, each in a format of its own (q, k and v of one layer, say)."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine import Finished, as_dict
+from engine import Finished, TokenLogprob, as_dict
 
 from ..units import milliseconds, number, percent, rate
 
@@ -25,7 +26,8 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact: see EngineSnapshot.
+    backend, exact, replaced: see EngineSnapshot. logprobs: of every token of the reply; None if not asked
+    for.
     """
 
     id: str
@@ -39,6 +41,8 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
+    replaced: Sequence[str] = ()
+    logprobs: Sequence[TokenLogprob] | None = None
 
     @property
     def bandwidth_peak(self) -> float | None:
@@ -60,12 +64,14 @@ class Result(NamedTuple):
             "seed": self.finished.seed,
             "usage": {name: usage[name] for name in USAGE_FIELDS},
             "metrics": {name: finite(value) for name, value in metrics.items()},
+            **logprobs_entry(self.logprobs),
         }
 
     def stats(self) -> str:
         """The figures in plain words, in a few lines."""
         usage, times = self.finished.usage, self.finished.timings
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
+        replaced = f", but plain torch for {', '.join(self.replaced)}" if self.replaced else ""
         slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
@@ -76,7 +82,7 @@ class Result(NamedTuple):
             f"{rate(times.tokens_per_second)} tokens/s",
             *self._drafts(),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}, {exact}; "
+            f"{self.backend} backend{slow}, {exact}{replaced}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)
@@ -100,6 +106,21 @@ class Result(NamedTuple):
         share = percent(achieved / peak if achieved is not None else None)
         busy = "" if self.quiet else ", measured while the machine was busy"
         return f"{share} of the measured peak of {number(peak)} GB/s{busy}"
+
+
+def logprobs_entry(logprobs: Sequence[TokenLogprob] | None) -> dict[str, Any]:
+    """Log-probabilities as an entry of an object of `--json`; none if they were not asked for."""
+    if logprobs is None:
+        return {}
+    entries = [
+        {**_logprob(each.token_id, each.logprob, each.text), "top": [_logprob(*top) for top in each.top]}
+        for each in logprobs
+    ]
+    return {"logprobs": entries}
+
+
+def _logprob(token_id: int, logprob: float, text: str) -> dict[str, Any]:
+    return {"token": text, "token_id": token_id, "logprob": finite(logprob)}
 
 
 def finite(value: float | None) -> float | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from engine import Finished
+from engine import Finished, TextDelta
 
 from ...sampling import seeded
 from ...units import number
@@ -193,11 +193,15 @@ class _Batch:
             return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
         generate = self._served.engine.generate
         async with generate(job.prompt, params, template_vars=self._served.template_vars) as stream:
+            deltas = (event async for event in stream if isinstance(event, TextDelta))
+            logprobs = [each async for delta in deltas for each in delta.logprobs or ()]
             finished = await stream.result()
         if finished.error is None:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
             result = self._result(finished)
+            if params.logprobs is not None:
+                result = result._replace(logprobs=logprobs)
             self._tally.thinking += bool(result.thinking and not result.text)
             return {"index": job.index, **result.as_dict(), "id": job.id}
         failure = engine_failure(finished.error, self._served.choice.model.name)

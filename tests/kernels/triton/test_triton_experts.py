@@ -17,11 +17,6 @@ from kernels.triton.trials import weight
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(torch_threads):
-    torch_threads(1)
-
-
 def experts_of(draw, count, width, hidden, formats, *, biases=False):
     """Experts whose halves and down matrices take the formats by turns."""
     turns = iter(formats * 3 * count)

@@ -24,11 +24,6 @@ PACKED = [*READERS, "Q4_1", "Q8_0", "nf4", "q8_64"]
 PLAIN = ["f32", "f16", "bf16"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(torch_threads):
-    torch_threads(1)
-
-
 def made(kind, rows, columns, draw):
     """A weight of a type of blocks, or of a format."""
     if kind == "q8_64":
