@@ -102,6 +102,8 @@ async def take_turn(
             quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
+            draft=snapshot.draft,
+            draft_off=snapshot.draft_off,
             logprobs=logprobs if params.logprobs is not None else None,
         )
         console.output.check()

@@ -214,7 +214,19 @@ class _Batch:
         thinking, text = "", finished.text
         if not self._request.raw:
             thinking, text = served.thinking.split(finished.text)
-        return Result("", None, model, text, thinking, finished, served.load_ms, self._peak)
+        snapshot = served.engine.snapshot()
+        return Result(
+            "",
+            None,
+            model,
+            text,
+            thinking,
+            finished,
+            served.load_ms,
+            self._peak,
+            draft=snapshot.draft,
+            draft_off=snapshot.draft_off,
+        )
 
     def _bad(self, line: BadLine) -> dict[str, Any]:
         self._tally.failed += 1
