@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from engine import Finished, as_dict
 
+from ..constraints import parsed
 from ..units import milliseconds, number, percent, rate
 
 USAGE_FIELDS = ("prompt_tokens", "cached_tokens", "completion_tokens", "draft_tokens", "accepted_tokens")
@@ -25,7 +26,7 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact: see EngineSnapshot.
+    backend, exact: see EngineSnapshot. schema: the reply was to keep to one.
     """
 
     id: str
@@ -39,6 +40,12 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
+    schema: bool = False
+
+    @property
+    def parsed(self) -> tuple[Any, str | None]:
+        """The value of a reply that was to be JSON, or why there is none."""
+        return parsed(self.text, self.finished.reason)
 
     @property
     def bandwidth_peak(self) -> float | None:
@@ -56,6 +63,7 @@ class Result(NamedTuple):
             "model": self.model,
             "text": self.text,
             "thinking": self.thinking or None,
+            **(dict(zip(("parsed", "parse_error"), self.parsed, strict=True)) if self.schema else {}),
             "finish_reason": self.finished.reason,
             "seed": self.finished.seed,
             "usage": {name: usage[name] for name in USAGE_FIELDS},
