@@ -109,7 +109,7 @@ class RankModel:
         after = _told(checkpoint.tensors.stored_bytes // self._split.ranks, progress, self._rank == 0)
         tensors = checkpoint.tensors._replace(threads=1, after=after)
         try:
-            part = RankTensors(tensors, self.whole, self.share)
+            part = RankTensors(tensors, self.share)
             weights = place_tensors(
                 self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
             )
