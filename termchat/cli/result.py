@@ -26,7 +26,7 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact: see EngineSnapshot. logprobs: of every token of the reply; None if not asked for.
+    backend, ranks, exact: see EngineSnapshot. logprobs: of every token of the reply; None if not asked for.
     """
 
     id: str
@@ -40,6 +40,7 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
+    ranks: str = ""
     logprobs: Sequence[TokenLogprob] | None = None
 
     @property
@@ -79,7 +80,7 @@ class Result(NamedTuple):
             f"{rate(times.tokens_per_second)} tokens/s",
             *self._drafts(),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}, {exact}; "
+            f"{self.backend} backend{slow}{f' in parallel ({self.ranks})' if self.ranks else ''}, {exact}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)

@@ -102,6 +102,7 @@ async def take_turn(
             quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
+            ranks=snapshot.ranks,
             logprobs=logprobs if params.logprobs is not None else None,
         )
         console.output.check()
