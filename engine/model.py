@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kernels.cache_format import CacheShape
     from kernels.interface import Limits
 
+    from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
@@ -31,8 +33,9 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
-    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
-    ranks: how several processes share it, for people; "": one computes it.
+    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on. grammars:
+    what replies can keep to; None: to nothing. ranks: how several processes share it, for people; "": one
+    computes it.
     """
 
     name: str
@@ -48,6 +51,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     place: str = ""
     drafter: Drafter | ComputingDrafter | None = None
+    grammars: Grammars | None = None
     ranks: str = ""
 
     def close(self) -> None:
@@ -62,12 +66,17 @@ class LoadedModel:
 
 
 def load_model(
-    config: EngineConfig, chat: bool = False, watch: Callable[[float], None] | None = None
+    config: EngineConfig,
+    chat: bool = False,
+    watch: Callable[[float], None] | None = None,
+    *,
+    constrained: bool = False,
 ) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     chat: it is to be given messages, so a model without a chat template is refused before its weights are
-    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
+    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load. constrained:
+    replies are to keep to grammars, so what these take is made ready beside the weights.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit), template (there is none, or the one asked for can't be read).
@@ -100,7 +109,7 @@ def load_model(
     if config.ranks > 1:
         from .parallel.model import load_parallel
 
-        return load_parallel(config, checkpoint, context, watch)
+        return load_parallel(config, checkpoint, context, watch, constrained)
     selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
@@ -131,7 +140,7 @@ def load_model(
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
             try:
-                made = beside.submit(prepared_tokenizer, checkpoint)
+                made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             except RuntimeError:  # the system gives no further thread
                 made = None
             try:
@@ -145,11 +154,14 @@ def load_model(
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
-        tokenizer = prepared_tokenizer(checkpoint) if made is None else made.result()
+        tokenizer, grammars = (
+            prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
+        )
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
         shape = captured.shape
         drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+        _tidy(checkpoint)
     except BaseException as error:
         drafting.close()
         backend.close()
@@ -159,7 +171,8 @@ def load_model(
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
     runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
     notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
-    return loaded_model(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device, drafter)
+    prepared = tokenizer, grammars
+    return loaded_model(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
 
 
 def drafting_for(
@@ -193,11 +206,23 @@ def limits_of(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
     )
 
 
+def _tidy(checkpoint: Checkpoint) -> None:
+    """Give back what only loading took: pages of the files' headers, free parts of the heap."""
+    import numpy as np
+
+    from kernels.machine import trim_heap
+    from kernels.stored import release
+
+    for mapping in checkpoint.tensors.mappings():
+        release(np.frombuffer(mapping, np.uint8))
+    trim_heap()
+
+
 def loaded_model(
     config: EngineConfig,
     checkpoint: Checkpoint,
     runner: ModelRunner,
-    tokenizer: Tokenizer,
+    prepared: tuple[Tokenizer, Grammars],
     context: int,
     shape: CacheShape,
     notes: tuple[str, ...],
@@ -206,6 +231,7 @@ def loaded_model(
     ranks: str = "",
 ) -> LoadedModel:
     """What the engine's thread gets, of what was loaded. device: where, for people."""
+    tokenizer, grammars = prepared
     template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
         name=checkpoint.name,
@@ -215,12 +241,13 @@ def loaded_model(
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
+        end_ids=_ends(tokenizer, vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
         notes=(*notes, *template_notes(config, template, tokenizer)),
         place=_place(device, runner.traffic),
         drafter=drafter,
+        grammars=grammars,
         ranks=ranks,
     )
 
@@ -267,10 +294,22 @@ def _place(device: str, traffic: Traffic) -> str:
     return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
-def prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer, with the chat template compiled."""
+def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
+    """The end tokens that the model can draw."""
+    return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
+
+
+def prepared_tokenizer(
+    checkpoint: Checkpoint, vocabulary: int, constrained: bool
+) -> tuple[Tokenizer, Grammars]:
+    """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""
+    from .grammar.grammars import Grammars
     from .tokenization import prepare_template, template_of, tokenizer_of
 
     tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
     prepare_template(template_of(tokenizer, None))
-    return tokenizer
+    grammars = Grammars(tokenizer, vocabulary, _ends(tokenizer, vocabulary))
+    if constrained:
+        with suppress(EngineError):  # the first reply that needs it says what is wrong
+            grammars.prepare()
+    return tokenizer, grammars

@@ -55,6 +55,15 @@ def _address_room() -> int | None:
     return max(0, limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE")) if pages else limit
 
 
+def trim_heap() -> None:
+    """Give back what the C library keeps of memory that is free again, where it can (glibc's malloc_trim)."""
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def total_memory() -> int:
     """Bytes of main memory that this process could ever have."""
     limits = [limit for level in _levels("memory", _text(_MEMBERSHIP), _GROUPS) for limit in _limits(level)]

@@ -96,6 +96,7 @@ def load_parallel(
     checkpoint: Checkpoint,
     context: int,
     watch: Callable[[float], None] | None = None,
+    constrained: bool = False,
 ) -> LoadedModel:
     """As `engine.model.load_model`: in processes that each load their part and get as many KV blocks.
 
@@ -112,7 +113,8 @@ def load_parallel(
         raise EngineError("model_invalid", str(error)) from error
     kind = selection.settings.device.partition(":")[0]
     with ExitStack() as undo, ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-        made = beside.submit(prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
+        # The ranks use other processors meanwhile.
+        made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
         team = Team(split)
         undo.callback(team.close)
         settings = {
@@ -156,15 +158,15 @@ def load_parallel(
         model = RankedModel(team, limits, opened[0]["backend"], exact, weights)
         if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
             model.launch(largest_step(limits, shape, positions)).result()
-        tokenizer = made.result()
-        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, exact)
+        prepared = made.result()
+        drafter = drafting.drafter(checkpoint.name, prepared[0], spec.vocabulary, shape.blocks, exact)
         undo.pop_all()
     traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
     runner = ModelRunner(model, model, traffic, config.block_size)
     notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
     device = f"{opened[0]['device']} x {split.ranks}"
     return loaded_model(
-        config, checkpoint, runner, tokenizer, context, shape, notes, device, drafter, split.words()
+        config, checkpoint, runner, prepared, context, shape, notes, device, drafter, split.words()
     )
 
 

@@ -52,7 +52,7 @@ class Tokenizer:
         control token, where that makes a difference. before, after: see `ControlTokens`. Raises ValueError
         for control tokens that can't be looked for.
         """
-        self._vocabulary = vocabulary
+        self._vocabulary = vocabulary.compact()
         self._encoder = encoder
         self._inner_encoder = inner_encoder or encoder
         self.control = ControlTokens(vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN), before, after)

@@ -12,7 +12,7 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
 from ..machine import usable_cpus
 from ..step import Step
-from ..stored import canonical
+from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 from .cache import PagedCache
 from .device import find_device, free_bytes, room
@@ -65,6 +65,7 @@ class ReferenceBackend:
         row = 0
         for part in parts:
             weight = canonical(part)
+            check_finite(weight)
             for start in range(0, part.shape[0], ROWS_AT_ONCE):
                 values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
                 matrix[row : row + len(values)] = values

@@ -513,10 +513,12 @@ PRODUCERS = {
         "{repository} is only for those who accept its licence: do so at {address}, then run hf auth login, "
         "or set HF_TOKEN to a token of yours",
     ): of_hub(answer="401 GatedRepo"),
-    ("download", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
+    ("usage", "there is no setting '{key}'; {hint}"): lambda s: s.termchat("config", "set", "modell", "x"),
+    ("usage", "{key}: {problem}"): lambda s: s.termchat("config", "set", "engine.kv_memory", "9XB"),
+    ("model_unknown", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
         answer="401 RepoNotFound"
     ),
-    ("download", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
+    ("model_unknown", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
     ("download", "{host} answered {status}, {n} times; try again later"): of_hub(answer="503 "),
     ("download", "cannot download the model {name}. {reasons}"): failing_download,
     ("download", "no network (tried {places}): {reasons}"): no_network,
