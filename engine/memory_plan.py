@@ -35,6 +35,7 @@ class MemoryPlan:
     notes: sentences about what is not as one would expect it.
     active_bytes: of the weights that one token goes through; fewer than all where there are experts.
     draft: the draft model's name, "" if there is none; its keys and values are part of the KV cache.
+    ranks: how several processes share it, for people; free_bytes are those of all their GPUs then.
     """
 
     model: str
@@ -50,6 +51,7 @@ class MemoryPlan:
     active_bytes: int = 0
     draft: str = ""
     draft_weight_bytes: int = 0
+    ranks: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -121,7 +123,12 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     taken = weights + draft_weights
     beside = () if draft is None else draft.spec.cached
     left = free - taken if taken < free else free
-    shape = size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+    ranks, shape = "", size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+    if config.ranks > 1:
+        from .parallel.model import planned_cache
+
+        free *= config.ranks if device.startswith("cuda") else 1
+        ranks, shape = planned_cache(config, checkpoint.spec, context, free - taken, device, beside)
     both = replace(shape, layers=(*shape.layers, *beside))
     return MemoryPlan(
         model=checkpoint.name,
@@ -136,6 +143,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         notes=checkpoint.notes,
         draft="" if draft is None else draft.name,
         draft_weight_bytes=draft_weights,
+        ranks=ranks,
         active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
     )
 

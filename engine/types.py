@@ -331,6 +331,7 @@ class EngineSnapshot:
     memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
+    ranks: how several processes share the model ("tensor 2 x pipeline 2"); "": one computes it.
     """
 
     state: Literal["loading", "ready", "failed", "closed"]
@@ -376,6 +377,7 @@ class EngineSnapshot:
     bandwidth_peak_quiet: bool = True
     bytes_per_token: int | None = None
     memory_bytes: int | None = None
+    ranks: str = ""
     conversations: tuple[ConversationRow, ...] = ()
 
 

@@ -57,11 +57,12 @@ def plan(console: Console, /, **values: Any) -> None:
         )
         return
     left = found.free_bytes - found.weight_bytes - found.kv_bytes
-    active = ""
+    active, parallel = "", f" in parallel ({found.ranks})" if found.ranks else ""
     if found.active_bytes < found.weight_bytes:
         active = f", of which a token takes {units.size(found.active_bytes)}"
     lines = [
-        f"{choice.model.name}: weights {units.size(found.weight_bytes)} ({found.quantization}){active}",
+        f"{choice.model.name}{parallel}: weights {units.size(found.weight_bytes)} "
+        f"({found.quantization}){active}",
         f"KV cache {units.size(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
         f"{units.size(found.kv_bytes_per_token)} a token",
         f"{conversations} conversations of {tokens} tokens fit at once; one can have {found.context_length}",

@@ -28,8 +28,8 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact, draft, draft_off: see EngineSnapshot. logprobs: of every token of the reply; None if not
-    asked for. schema: the reply was to keep to one.
+    backend, ranks, exact, draft, draft_off: see EngineSnapshot. logprobs: of every token of the reply; None if
+    not asked for. schema: the reply was to keep to one.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Result(NamedTuple):
     backend: str = ""
     draft: str = ""
     draft_off: str = ""
+    ranks: str = ""
     logprobs: Sequence[TokenLogprob] | None = None
     schema: bool = False
 
@@ -92,7 +93,7 @@ class Result(NamedTuple):
             f"{rate(times.tokens_per_second)} tokens/s",
             *filter(None, [str(self.drafts)]),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}, {exact}; "
+            f"{self.backend} backend{slow}{f' in parallel ({self.ranks})' if self.ranks else ''}, {exact}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)

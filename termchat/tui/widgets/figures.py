@@ -174,6 +174,7 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
     exact = "exact" if snapshot.exact else "not exact"
     return [
         heading("engine", f"{snapshot.backend}, {exact}", width),
+        *([pair("parallel", snapshot.ranks, width, MUTED)] if snapshot.ranks else []),
         pair("memory", size(snapshot.memory_bytes), width, MUTED),
     ]
 
