@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .client import AsyncEngine
     from .loading.description import Description, describe_model
     from .loading.folder import model_name
-    from .memory_plan import MemoryPlan, free_memory, plan_memory
+    from .memory_plan import MemoryPlan, ModelPlan, free_memory, plan_memory, plan_model
     from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
@@ -44,6 +44,7 @@ _LAZY = {
     "Gpus": "selection",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
+    "ModelPlan": "memory_plan",
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
@@ -52,6 +53,7 @@ _LAZY = {
     "list_gpus": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
+    "plan_model": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
     "template_names": "named_templates",
@@ -73,6 +75,7 @@ __all__ = [
     "MemoryPlan",
     "Message",
     "ModelInfo",
+    "ModelPlan",
     "Peak",
     "ResponseStream",
     "SamplingParams",
@@ -88,6 +91,7 @@ __all__ = [
     "list_gpus",
     "model_name",
     "plan_memory",
+    "plan_model",
     "reserve_memory",
     "select_backend",
     "template_names",
