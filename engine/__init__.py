@@ -7,7 +7,7 @@ which only needs `SamplingParams` or `Message` starts at once.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .config import EngineConfig
+from .config import DRAFT_WORDS, EngineConfig
 from .types import (
     ConversationRow,
     EngineError,
@@ -61,6 +61,7 @@ _LAZY = {
 """Public name -> the module it is in."""
 
 __all__ = [
+    "DRAFT_WORDS",
     "AsyncEngine",
     "ConversationRow",
     "Description",

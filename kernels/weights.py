@@ -17,10 +17,14 @@ Float32 = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Unquantized values, [rows, columns] or [n], in a plain format."""
+    """Unquantized values, [rows, columns] or [n], in a plain format.
+
+    name: what a refusal calls a tensor of a file, whose values have to be finite; others may be anything.
+    """
 
     values: NDArray[Any]
     format: str
+    name: str = ""
 
     def __post_init__(self) -> None:
         form = FORMATS[self.format]

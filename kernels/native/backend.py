@@ -32,6 +32,8 @@ _LARGEST_PENDING = 1 << 24
 """Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
 _LARGEST_READ = 1 << 30
 """Bytes: so many fit into no cache, and to read more would only take longer."""
+_LARGEST_SPARING = 1 << 28
+"""Bytes of weights: repacking more of them takes longer than whatever else there is to do meanwhile."""
 
 
 def _in_file(array: NDArray[Any]) -> bool:
@@ -49,7 +51,7 @@ def _source(part: Weight) -> Source:
         return Source(*head, part.shape[0], *fields, mapped=_in_file(part.data))
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
-        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values))
+        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values), finite=bool(part.name))
     assert part.format in ARRAYS, f"{part.format} is taken as blocks of a file"
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
@@ -210,7 +212,8 @@ class NativeBackend:
     def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
         """Record the forward and prepare its buffers."""
         program = NativeProgram(self, forward, limits)
-        self.fill(spare=1)  # memory is the limit, not arithmetic; other threads have things to do
+        # Whoever loads a small model waits for what other threads do meanwhile (its tokenizer), not for this.
+        self.fill(spare=1 if self.weight_bytes <= _LARGEST_SPARING else 0)
         return program
 
     def read_bandwidth(self, nbytes: int) -> float:

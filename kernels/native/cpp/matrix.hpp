@@ -22,6 +22,7 @@ struct Source {
     const uint8_t* minima;  // of formats that have them
     int64_t minima_row, minima_group;
     int64_t mapped;  // the rows lie in a file mapped read-only: their pages can be given back and read again
+    int64_t finite;  // plain values must be
 };
 
 struct Segment {

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...registry_errors import RegistryError
 from ...units import size
 from ..background import in_background
 from .loader import Loader
@@ -103,6 +104,8 @@ class EnginePool:
             reserved = [await self._reserved(other) for other in others]
         except EngineError as error:
             return Shortage(None, 0, loaded) if error.code == "out_of_memory" else None
+        except RegistryError:  # of the draft model: loading says so
+            return None
         needed, free = plan.nbytes, max(0, plan.free_bytes - sum(reserved))
         return Shortage(needed, free, loaded) if needed > free else None
 
