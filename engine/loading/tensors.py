@@ -106,6 +106,19 @@ class CheckpointTensors(NamedTuple):
             if spec.of_expert or not experts
         )
 
+    def streamed_bytes(self) -> int:
+        """Bytes of those that every step reads: not of experts, nor of tables that only rows are taken of."""
+        tables = {"inputs_embedding", *(["embedding"] if self.has("head") else [])}
+        return self.nbytes() - sum(
+            FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
+            for spec, tensor in self.bound.values()
+            if spec.of_expert or spec.role in tables
+        )
+
+    def parameters(self) -> int:
+        """How many weights there are."""
+        return sum(math.prod(spec.shape) for spec, _ in self.bound.values())
+
     def changed(self) -> bool:
         """Whether any matrix is loaded in another format than its own."""
         return any(

@@ -28,8 +28,8 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, ranks, exact, draft, draft_off: see EngineSnapshot. logprobs: of every token of the reply; None if
-    not asked for. schema: the reply was to keep to one.
+    backend, ranks, exact, draft, draft_off: see EngineSnapshot. logprobs: of every token of the reply; None
+    if not asked for. schema: the reply was to keep to one.
     """
 
     id: str
