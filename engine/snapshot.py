@@ -46,6 +46,7 @@ def take_snapshot(
         exact=model.runner.exact,
         replaced=model.runner.replaced,
         model=model.name,
+        ranks=model.ranks,
         loaded=1.0,
         time=now,
         running=len(scheduler.running),

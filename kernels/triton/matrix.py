@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..formats import FORMATS
-from ..stored import canonical, release, view
+from ..stored import canonical, check_finite, release, view
 from ..weights import Canonical, Plain, Stored, Weight, blocks_of_rows
 from . import layout
 
@@ -147,6 +147,8 @@ def place(parts: tuple[Weight, ...], device: torch.device, dtype: torch.dtype | 
 
     Neighbours in the same format become one block. ValueError, naming the tensor: values that can't be held.
     """
+    for weight in parts:
+        check_finite(weight)
     simple = [part for weight in parts for part in _parts(weight)]
     blocks: list[Block] = []
     start = 0
