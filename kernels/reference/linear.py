@@ -25,7 +25,9 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     """
     if weight.dtype is torch.float16:
         peaks = x.abs().amax(dim=1, keepdim=True)
-        factors = torch.where(peaks > IN_RANGE, (peaks / IN_RANGE).log2().ceil().exp2(), torch.ones_like(peaks))
+        factors = torch.where(
+            peaks > IN_RANGE, (peaks / IN_RANGE).log2().ceil().exp2(), torch.ones_like(peaks)
+        )
         return _in_tiles(x / factors, weight) * factors
     return _in_tiles(x, weight)
 
