@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 class RankedModel:
     """The ranks of a model as owner and as program of a `ModelRunner`."""
 
+    replaced = ()
+    working_bytes = 0
+
     def __init__(self, team: Team, limits: Limits, name: str, exact: bool, weight_bytes: int) -> None:
         self.name = name
         self.exact = exact
