@@ -136,6 +136,9 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
             line.show(f"loading {name}: {engine.snapshot().loaded:.0%}", at_once=True)
             await asyncio.sleep(REDRAW_SECONDS)
 
+    if not console.messages.is_terminal:
+        yield
+        return
     task = asyncio.create_task(show())
     try:
         yield
