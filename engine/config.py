@@ -171,6 +171,11 @@ class EngineConfig:
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
 
     @property
+    def cache_format(self) -> str:
+        """How keys and values are kept."""
+        return "float16" if self.kv_dtype == "auto" else self.kv_dtype
+
+    @property
     def sizes_cache(self) -> bool:
         """Whether the size of the KV cache is asked for; else it follows the memory."""
         return self.kv_blocks is not None or self.kv_memory is not None

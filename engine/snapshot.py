@@ -45,6 +45,7 @@ def take_snapshot(
         backend=model.runner.backend,
         exact=model.runner.exact,
         model=model.name,
+        ranks=model.ranks,
         loaded=1.0,
         time=now,
         running=len(scheduler.running),

@@ -229,13 +229,17 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request. drafts_tried, drafts_kept: drafts by their place in a step, the first one
+    first, and those that were right; they sum to draft_tokens and accepted_tokens.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    drafts_tried: tuple[int, ...] = ()
+    drafts_kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +331,7 @@ class EngineSnapshot:
     memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
+    ranks: how several processes share the model ("tensor 2 x pipeline 2"); "": one computes it.
     """
 
     state: Literal["loading", "ready", "failed", "closed"]
@@ -372,6 +377,7 @@ class EngineSnapshot:
     bandwidth_peak_quiet: bool = True
     bytes_per_token: int | None = None
     memory_bytes: int | None = None
+    ranks: str = ""
     conversations: tuple[ConversationRow, ...] = ()
 
 

@@ -26,7 +26,7 @@ from ..selection import select_backend
 from ..types import EngineError
 from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
 from .shares import Share, Split, share_of
-from .team import Team
+from .team import FIRST_BYTES, RANK_BYTES, Team
 
 if TYPE_CHECKING:
     from ..loading.checkpoint import Checkpoint
@@ -181,6 +181,26 @@ def shares_of(spec: ModelSpec, split: Split) -> list[Share]:
         return [share_of(spec, split, rank) for rank in range(split.ranks)]
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+
+
+def planned_cache(
+    config: EngineConfig,
+    spec: ModelSpec,
+    context: int,
+    free: int,
+    device: str,
+    beside: Sequence[CachedLayer] = (),
+) -> tuple[str, CacheShape]:
+    """How a model would be shared, for people, and its cache; free: bytes of all devices beside the weights.
+
+    EngineError(model_invalid): it can't be cut like that.
+    """
+    split = split_of(config)
+    shares = shares_of(replace(spec, context_length=context), split)
+    if device == "cpu":
+        free -= FIRST_BYTES + RANK_BYTES * (split.ranks - 1)
+    room = [max(0, free) // split.ranks] * split.ranks
+    return split.words(), kv_shape(config, spec, shares, context, room, device, beside)
 
 
 def kv_shape(

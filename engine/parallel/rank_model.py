@@ -84,7 +84,7 @@ class RankModel:
         return frame(RESULT, header, np.ascontiguousarray(output.tokens, np.int32), *values)
 
     def _open(self, split: list[int], backend: str, device: str, dtype: str, threads: int) -> dict[str, Any]:
-        self._split = Split(*split)
+        self._split, self._threads = Split(*split), threads
         settings = BackendSettings(_device(device, self._rank, self._split.ranks), dtype, threads)  # type: ignore[arg-type]
         try:
             self.backend = open_backend(backend, settings)
@@ -107,9 +107,9 @@ class RankModel:
         self.share = share_of(self.whole, self._split, self._rank)
         files = MappedFiles(checkpoint.tensors.mappings())
         after = _told(checkpoint.tensors.stored_bytes // self._split.ranks, progress, self._rank == 0)
-        tensors = checkpoint.tensors._replace(threads=1, after=after)
+        tensors = checkpoint.tensors._replace(threads=self._threads, after=after)
         try:
-            part = RankTensors(tensors, self.whole, self.share)
+            part = RankTensors(tensors, self.share)
             weights = place_tensors(
                 self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
             )

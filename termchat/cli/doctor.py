@@ -153,6 +153,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             report.facts |= {
                 "model": choice.model.name,
                 "backend": snapshot.backend,
+                **({"parallel": snapshot.ranks} if snapshot.ranks else {}),
                 "exact": snapshot.exact,
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
