@@ -28,6 +28,7 @@ from .types import (
 if TYPE_CHECKING:
     from .bandwidth import Peak
     from .client import AsyncEngine
+    from .grammar.source import check_constraint
     from .loading.description import Description, describe_model
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, free_memory, plan_memory
@@ -47,6 +48,7 @@ _LAZY = {
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
+    "check_constraint": "grammar.source",
     "describe_model": "loading.description",
     "free_memory": "memory_plan",
     "list_gpus": "selection",
@@ -84,6 +86,7 @@ __all__ = [
     "TopLogprob",
     "Usage",
     "as_dict",
+    "check_constraint",
     "describe_model",
     "free_memory",
     "list_gpus",

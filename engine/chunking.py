@@ -42,6 +42,8 @@ class ChunkBudget:
 
     def observe(self, seconds: float, prefill_rows: int) -> None:
         """Take in the duration of a committed step and how many prompt tokens were in it."""
+        if 0 < prefill_rows < SMALLEST:
+            return  # what a reply goes on with unasked, or the end of a prompt: too few to tell their cost
         if prefill_rows == 0:
             self._base = _moved(self._base, seconds)
         elif self._base is not None:

@@ -55,8 +55,10 @@ class AsyncEngine:
     whose event loop is closed or dropped, ends as well.
     """
 
-    def __init__(self, config: EngineConfig, *, chat: bool = False) -> None:
-        """chat: it is to be given messages; a model without a chat template is refused at once."""
+    def __init__(self, config: EngineConfig, *, chat: bool = False, constrained: bool = False) -> None:
+        """chat: it is to be given messages; a model without a chat template is refused at once. constrained:
+        replies are to keep to schemas or grammars, so the first of them need not wait for what these take.
+        """
         self.config = config
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._replies = itertools.count(1)
@@ -64,7 +66,7 @@ class AsyncEngine:
         self._info: ModelInfo | None = None
         link = _Link()
         self._outbox = Outbox(link.forward)
-        self._core = EngineCore(config, self._outbox, link.listening, chat)
+        self._core = EngineCore(config, self._outbox, link.listening, chat, constrained)
         self._link = link
         self._finalizers: list[weakref.finalize[..., Any]] = []
         self._ended = self._outbox.open(_ENDED, Answer())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from .bandwidth import Peak
+from .grammar.constraint import Constraint
 from .types import EngineError, Event, Message, SamplingParams
 
 ScoreKind = Literal["all", "chosen"]
@@ -40,6 +41,11 @@ class Submit(NamedTuple):
     submitted: float
     score: ScoreKind | None = None
 
+    @property
+    def needs_preparing(self) -> bool:
+        """Whether the prompt threads have something to do for it."""
+        return not isinstance(self.source.content, list) or self.params.constraint is not None
+
 
 class Tokenize(NamedTuple):
     """Answer with the token ids that a reply to this prompt would begin from."""
@@ -49,11 +55,12 @@ class Tokenize(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A submitted prompt's token ids, or why there are none; comes from the prompt threads."""
+    """A submitted prompt's token ids and what the reply keeps to, or why there are none."""
 
     id: int
     ids: list[int]
     error: EngineError | None
+    constraint: Constraint | None = None
 
 
 class Abort(NamedTuple):

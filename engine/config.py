@@ -17,6 +17,8 @@ CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
+KV_SHORT = {"f32": "float32", "f16": "float16"}
+"""Other names of such formats, which are taken for them."""
 
 DRAFT_WORDS = ("auto", "ngram", "none")
 """What `draft_model` can be besides a model."""
@@ -48,7 +50,8 @@ class EngineConfig:
     dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic;
+    f16 and f32 are short for float16 and float32.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
@@ -99,6 +102,7 @@ class EngineConfig:
         _choice("cpu_isa", self.cpu_isa, get_args(CpuIsa))
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
+        object.__setattr__(self, "kv_dtype", KV_SHORT.get(str(self.kv_dtype), self.kv_dtype))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
         if not (isinstance(self.draft_model, (str, Path, type(None))) or hasattr(self.draft_model, "load")):
             words = ", ".join(DRAFT_WORDS)
@@ -147,8 +151,8 @@ class EngineConfig:
     def _check_ranks(self, kind: str, colon: str) -> None:
         """What several processes can't do."""
         asked = f"tensor_parallel {self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}"
-        if self.backend == "native":
-            raise ValueError(f"backend must be auto or reference with {asked}: native has one process")
+        if self.backend not in ("auto", "reference"):
+            raise ValueError(f"backend must be auto or reference with {asked}, not {self.backend}")
         if kind == "mps" or colon:
             raise ValueError(
                 f"device must be auto, cpu or cuda with {asked}, not {self.device}: that is a single one"

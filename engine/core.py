@@ -64,11 +64,17 @@ class EngineCore:
     """
 
     def __init__(
-        self, config: EngineConfig, outbox: Outbox, listening: Callable[[], bool], chat: bool = False
+        self,
+        config: EngineConfig,
+        outbox: Outbox,
+        listening: Callable[[], bool],
+        chat: bool = False,
+        constrained: bool = False,
     ) -> None:
-        """chat: see `load_model`."""
+        """chat, constrained: see `load_model`."""
         self.config = config
         self._chat = chat
+        self._constrained = constrained
         self.snapshot = EngineSnapshot("loading", "", False, str(config.model))
         self.commands: SimpleQueue[Command] = SimpleQueue()
         self._announced: deque[Submit] = deque()  # their prompts are being prepared
@@ -102,7 +108,7 @@ class EngineCore:
         self._stopping |= isinstance(command, Stop)  # a load in progress looks at it
         if isinstance(command, Tokenize):
             self._preparation.add(command)
-        elif isinstance(command, Submit) and not isinstance(command.source.content, list):
+        elif isinstance(command, Submit) and command.needs_preparing:
             self._announced.append(command)  # does not wake the engine thread, which could not begin yet
             self._preparation.add(command)
         else:
@@ -134,7 +140,9 @@ class EngineCore:
 
     def _serve(self) -> None:
         try:
-            self._model = model = load_model(self.config, self._chat, self._watch_loading)
+            self._model = model = load_model(
+                self.config, self._chat, self._watch_loading, constrained=self._constrained
+            )
         except _LoadStoppedError:
             return
         self._loaded = True
@@ -174,8 +182,8 @@ class EngineCore:
         match command:
             case Submit():
                 self._begin(service, command)
-            case Prepared(id, ids, error):
-                service.prepared(id, ids, error)
+            case Prepared():
+                service.prepared(command)
             case Abort(id):
                 self._preparation.drop(id)
                 service.abort(id)
@@ -194,8 +202,8 @@ class EngineCore:
     def _begin(self, service: Service, command: Submit) -> None:
         if not service.submit(command):
             self._preparation.drop(command.id)
-        elif isinstance(command.source.content, list):
-            service.prepared(command.id, command.source.content, None)
+        elif isinstance(command.source.content, list) and not command.needs_preparing:
+            service.prepared(Prepared(command.id, command.source.content, None))
 
     def _answer(self, id: int, function: Callable[[], object]) -> None:
         try:
@@ -205,12 +213,12 @@ class EngineCore:
             answer = Answer(None, EngineError("engine_failed", f"{type(error).__name__}: {error}"))
         self._outbox.emit(id, answer)
 
-    def _prepared(self, command: Submit | Tokenize, ids: list[int], error: EngineError | None) -> None:
+    def _prepared(self, command: Submit | Tokenize, result: Prepared) -> None:
         """On a prompt thread."""
         if isinstance(command, Submit):
-            self.commands.put(Prepared(command.id, ids, error))
+            self.commands.put(result)
         else:
-            self._outbox.emit(command.id, Answer(ids, error))
+            self._outbox.emit(command.id, Answer(result.ids, result.error))
             self._outbox.send(wake_here=True)
 
     def _give_up(self, fault: BaseException) -> None:

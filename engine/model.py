@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from kernels.cache_format import CacheShape
     from kernels.interface import Limits
 
+    from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .selection import Selection
     from .speculative.drafter import ComputingDrafter, Drafter
     from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
@@ -32,7 +33,9 @@ class LoadedModel:
 
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
-    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on.
+    place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on. grammars:
+    what replies can keep to; None: to nothing. ranks: how several processes share it, for people; "": one
+    computes it.
     """
 
     name: str
@@ -48,6 +51,8 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     place: str = ""
     drafter: Drafter | ComputingDrafter | None = None
+    grammars: Grammars | None = None
+    ranks: str = ""
 
     def close(self) -> None:
         """Free memory and threads, those of a draft model, too."""
@@ -61,12 +66,17 @@ class LoadedModel:
 
 
 def load_model(
-    config: EngineConfig, chat: bool = False, watch: Callable[[float], None] | None = None
+    config: EngineConfig,
+    chat: bool = False,
+    watch: Callable[[float], None] | None = None,
+    *,
+    constrained: bool = False,
 ) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     chat: it is to be given messages, so a model without a chat template is refused before its weights are
-    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load.
+    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load. constrained:
+    replies are to keep to grammars, so what these take is made ready beside the weights.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit), template (there is none, or the one asked for can't be read).
@@ -74,10 +84,11 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
+    from kernels.machine import has_few_addresses
     from kernels.native.mapped import MappedFiles
 
-    from .capturing import capture_within
-    from .fitting import USEFUL_TOKENS, check_fit, fitted
+    from .capturing import LEAST_TOKENS, capture_within
+    from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -96,9 +107,11 @@ def load_model(
         _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
-    selection = select_backend(config)
     if config.ranks > 1:
-        return _load_ranks(config, checkpoint, selection, context, watch)
+        from .parallel.model import load_parallel
+
+        return load_parallel(config, checkpoint, context, watch, constrained)
+    selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
@@ -109,7 +122,7 @@ def load_model(
     drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
-        drafting = _draft_beside(config, checkpoint, context, backend.exact, free)
+        drafting = drafting_for(config, checkpoint, context, backend.exact, free)
         free -= drafting.weight_bytes
         checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
@@ -123,14 +136,15 @@ def load_model(
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        limits = _limits(config, context, drafting)
-        useful = min(context, USEFUL_TOKENS)
+        limits = limits_of(config, context, drafting)
+        least = -(-min(context, LEAST_TOKENS) // config.block_size)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            try:
-                made = beside.submit(_prepared_tokenizer, checkpoint)
-            except RuntimeError:  # the system gives no further thread
-                made = None
+            made = None
+            # Where memory can be refused, what one thread finds free is not to be taken by the other.
+            if not has_few_addresses():
+                with suppress(RuntimeError):  # the system gives no further thread
+                    made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             try:
                 captured = capture_within(
                     backend,
@@ -138,15 +152,18 @@ def load_model(
                     lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
                     limits,
                     positions,
-                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                    least=shape.blocks if config.sizes_cache else least,
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
-        tokenizer = _prepared_tokenizer(checkpoint) if made is None else made.result()
+        tokenizer, grammars = (
+            prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
+        )
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
         shape = captured.shape
         drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+        _tidy(checkpoint)
     except BaseException as error:
         drafting.close()
         backend.close()
@@ -156,43 +173,11 @@ def load_model(
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
     runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
     notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
-    return _loaded(config, checkpoint, runner, tokenizer, context, shape, notes, backend.device, drafter)
+    prepared = tokenizer, grammars
+    return loaded_model(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
 
 
-def _load_ranks(
-    config: EngineConfig,
-    checkpoint: Checkpoint,
-    selection: Selection,
-    context: int,
-    watch: Callable[[float], None] | None,
-) -> LoadedModel:
-    """The same in several processes."""
-    from kernels.machine import free_memory
-
-    from .parallel.model import load_ranks
-
-    drafting = _draft_beside(config, checkpoint, context, True, free_memory())
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            made = beside.submit(_prepared_tokenizer, checkpoint)  # the ranks use other processors meanwhile
-            limits = _limits(config, context, drafting)
-            ranks = load_ranks(config, checkpoint, selection, context, limits, watch)
-            try:
-                tokenizer = made.result()
-                exact, vocabulary = ranks.model.exact, checkpoint.spec.vocabulary
-                drafter = drafting.drafter(checkpoint.name, tokenizer, vocabulary, ranks.shape.blocks, exact)
-            except BaseException:
-                ranks.model.close()
-                raise
-    except BaseException:
-        drafting.close()
-        raise
-    runner = ModelRunner(ranks.model, ranks.model, ranks.traffic, config.block_size)
-    notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
-    return _loaded(config, checkpoint, runner, tokenizer, context, ranks.shape, notes, ranks.device, drafter)
-
-
-def _draft_beside(
+def drafting_for(
     config: EngineConfig, checkpoint: Checkpoint, context: int, exact: bool, free: int
 ) -> Drafting:
     """What drafts for the model in the checkpoint are made with."""
@@ -209,7 +194,7 @@ def _draft_beside(
     return draft_beside(config, target, free)
 
 
-def _limits(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
+def limits_of(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
     """The largest step that there can be."""
     from kernels.interface import Limits
 
@@ -223,17 +208,32 @@ def _limits(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
     )
 
 
-def _loaded(
+def _tidy(checkpoint: Checkpoint) -> None:
+    """Give back what only loading took: pages of the files' headers, free parts of the heap."""
+    import numpy as np
+
+    from kernels.machine import trim_heap
+    from kernels.stored import release
+
+    for mapping in checkpoint.tensors.mappings():
+        release(np.frombuffer(mapping, np.uint8))
+    trim_heap()
+
+
+def loaded_model(
     config: EngineConfig,
     checkpoint: Checkpoint,
     runner: ModelRunner,
-    tokenizer: Tokenizer,
+    prepared: tuple[Tokenizer, Grammars],
     context: int,
     shape: CacheShape,
     notes: tuple[str, ...],
     device: str,
     drafter: Drafter | ComputingDrafter | None,
+    ranks: str = "",
 ) -> LoadedModel:
+    """What the engine's thread gets, of what was loaded. device: where, for people."""
+    tokenizer, grammars = prepared
     template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
     return LoadedModel(
         name=checkpoint.name,
@@ -243,12 +243,14 @@ def _loaded(
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=frozenset(token for token in tokenizer.end_ids if token < vocabulary),
+        end_ids=_ends(tokenizer, vocabulary),
         chat_template=template,
         defaults=checkpoint.generation.defaults,
         notes=(*notes, *template_notes(config, template, tokenizer)),
         place=_place(device, runner.traffic),
         drafter=drafter,
+        grammars=grammars,
+        ranks=ranks,
     )
 
 
@@ -294,10 +296,22 @@ def _place(device: str, traffic: Traffic) -> str:
     return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
-def _prepared_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer, with the chat template compiled."""
+def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
+    """The end tokens that the model can draw."""
+    return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
+
+
+def prepared_tokenizer(
+    checkpoint: Checkpoint, vocabulary: int, constrained: bool
+) -> tuple[Tokenizer, Grammars]:
+    """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""
+    from .grammar.grammars import Grammars
     from .tokenization import prepare_template, template_of, tokenizer_of
 
     tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
     prepare_template(template_of(tokenizer, None))
-    return tokenizer
+    grammars = Grammars(tokenizer, vocabulary, _ends(tokenizer, vocabulary))
+    if constrained:
+        with suppress(EngineError):  # the first reply that needs it says what is wrong
+            grammars.prepare()
+    return tokenizer, grammars

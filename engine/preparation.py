@@ -14,12 +14,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from .commands import Submit, Tokenize
+from .commands import Prepared, Submit, Tokenize
 from .model import LoadedModel
-from .prompt import Steps, encode
+from .prompt import encode
+from .request import own_fault
 from .types import EngineError
 
 log = logging.getLogger(__name__)
@@ -35,25 +36,28 @@ native code into an interpreter that is gone.
 MOST_FAULTS = 8
 """In a row, after which a thread gives up instead of trying again for ever."""
 
-Deliver = Callable[[Submit | Tokenize, list[int], EngineError | None], None]
+Deliver = Callable[[Submit | Tokenize, Prepared], None]
 
 
 @dataclass(slots=True, order=True)
 class _Job:
-    """One prompt in work. pieces: how many it has had. ids, error: what came out, once that is known."""
+    """One prompt in work. pieces: how many it has had. result: what came out, once that is known."""
 
     pieces: int
     arrival: int
     command: Submit | Tokenize = field(compare=False)
-    steps: Steps | None = field(default=None, compare=False)
-    ids: list[int] | None = field(default=None, compare=False)
-    error: EngineError | None = field(default=None, compare=False)
+    steps: Generator[None, None, Prepared] | None = field(default=None, compare=False)
+    result: Prepared | None = field(default=None, compare=False)
+
+    def failed(self, error: EngineError) -> None:
+        """Nothing came out, and why."""
+        self.result = Prepared(self.command.id, [], error)
 
 
 class Preparation:
     """The prompt threads of one engine.
 
-    deliver: takes the token ids of a prompt, or the reason why there are none; called on a prompt thread, for
+    deliver: takes what came of a prompt: token ids, or the reason why there are none; on a prompt thread, for
     each prompt that was not dropped. gave_up: takes what failed again and again in a thread's own work.
     """
 
@@ -128,7 +132,7 @@ class Preparation:
                 if fault is not None:
                     log.error("a prompt thread failed", exc_info=fault)
                     if job is not None:
-                        job.error = _unprepared(fault)
+                        job.failed(_unprepared(fault))
                     fault = None
                 if job is None:
                     job = self._next()
@@ -158,26 +162,39 @@ class Preparation:
         """Do one piece of the work; hand over what came out, once it is there."""
         if job.command.id not in self._jobs:
             return
-        if job.ids is None and job.error is None:
+        if job.result is None:
             try:
                 if job.steps is None:
                     assert self._model is not None, "no thread runs before the model is there"
-                    job.steps = encode(self._model, job.command.source)
+                    job.steps = prepare(self._model, job.command)
                 next(job.steps)
             except StopIteration as done:
-                job.ids = done.value
+                job.result = done.value
             except EngineError as error:
-                job.error = error
+                job.failed(error)
             except BaseException as error:  # a panic of the tokenizer is no Exception
                 log.exception("a prompt could not be prepared")
-                job.error = _unprepared(error)
+                job.failed(_unprepared(error))
             else:
                 job.pieces += 1
                 with self._wake:
                     heapq.heappush(self._queue, job)
                 return
-        self._deliver(job.command, job.ids or [], job.error)
+        assert job.result is not None, "the work is done"
+        self._deliver(job.command, job.result)
         self.drop(job.command.id)
+
+
+def prepare(model: LoadedModel, command: Submit | Tokenize) -> Generator[None, None, Prepared]:
+    """What a prompt and its settings come to, in steps. Raises EngineError: as `encode`, and grammar."""
+    ids = yield from encode(model, command.source)
+    if isinstance(command, Tokenize) or command.params.constraint is None:
+        return Prepared(command.id, ids, None)
+    yield
+    if model.grammars is None:
+        raise EngineError("grammar", f"replies of {model.name} can't be made to keep to anything")
+    constraint = model.grammars.constraint(command.params, command.source, ids)
+    return Prepared(command.id, ids, None, constraint)
 
 
 def no_thread(error: RuntimeError) -> EngineError:
@@ -187,6 +204,8 @@ def no_thread(error: RuntimeError) -> EngineError:
 
 
 def _unprepared(error: BaseException) -> EngineError:
+    if isinstance(error, MemoryError):
+        return own_fault(error)
     message = f"the prompt could not be prepared: {type(error).__name__}: {error}"
     return EngineError("request_failed", message)
 

@@ -9,6 +9,7 @@ from kernels.interface import Float32
 
 from . import metrics
 from .commands import Answer, Outcome, Submit
+from .grammar.constraint import Constraint
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
 from .sampler import SamplerState
@@ -49,14 +50,16 @@ class Request:
         self._decoder = StreamDecoder(model.tokenizer)
         self._matcher = StopMatcher(submit.params.stop)
 
-    def start(self, prompt: list[int]) -> None:
-        """Take in the prompt: from now on there is something to compute."""
+    def start(self, prompt: list[int], constraint: Constraint | None = None) -> None:
+        """Take in the prompt and what the reply keeps to: from now on there is something to compute."""
         if self.score is not None:
             self._scores = Scores(prompt, self._model.vocabulary, self.score)
         model_ends = frozenset() if self.params.ignore_eos else self._model.end_ids
         ends = model_ends.union(self.params.stop_token_ids)
         sampler = SamplerState(self.params, self.seed, prompt, ends)
-        self.sequence = Sequence(self.id, prompt, sampler, ends=ends, score=self.score is not None)
+        self.sequence = Sequence(
+            self.id, prompt, sampler, ends=ends, score=self.score is not None, constraint=constraint
+        )
 
     @property
     def live(self) -> Sequence:
@@ -89,14 +92,27 @@ class Request:
             self._scores.add(run.start, logits)
             return "stop" if self.live.remaining == 0 else None
         if run.samples and not tokens:
-            message = "the model produced NaN, or every token is forbidden by the sampling settings"
-            raise EngineError("bad_logits", message)
+            raise self._stuck()
+        complete = self.live.constraint is not None and bool(tokens) and self.live.constraint.complete
         for index, token in enumerate(tokens):
             reason = self._deliver(token, now, None if logits is None else logits[index])
+            if complete and index == len(tokens) - 1:
+                return "stop"
             if reason is not None:
                 return reason
         self._emit_delta()
         return None
+
+    def _stuck(self) -> EngineError:
+        """Why no token could be drawn."""
+        constraint = self.live.constraint
+        if constraint is not None and constraint.failure:
+            place = f"after {len(self.token_times)} tokens of the reply"
+            return EngineError(
+                "grammar", f"the grammar can't be followed further {place}: {constraint.failure}"
+            )
+        message = "the model produced NaN, or every token is forbidden by the sampling settings"
+        return EngineError("bad_logits", message)
 
     def _deliver(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
         if self.params.logprobs is not None:

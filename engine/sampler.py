@@ -9,8 +9,6 @@ from copy import copy
 
 import numpy as np
 
-from kernels.step import UInt32
-
 from .types import SamplingParams
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -75,13 +73,8 @@ class SamplerState:
 
     @property
     def plain(self) -> bool:
-        """Whether no token is treated differently, now or later: no penalties, biases or masks."""
-        return (
-            self.mask is None
-            and self._places is None
-            and not self._late_bias[0]
-            and self.params.min_tokens == 0
-        )
+        """Whether no token is treated differently, now or later: no penalties or biases."""
+        return self._places is None and not self._late_bias[0] and self.params.min_tokens == 0
 
     def observe(self, token: int) -> None:
         """Count a token of the reply."""
@@ -110,8 +103,3 @@ class SamplerState:
     def bias(self) -> Pairs:
         """What is added to the logits of the next token, by id."""
         return self._early_bias if self._outputs < self.params.min_tokens else self._late_bias
-
-    @property
-    def mask(self) -> UInt32 | None:
-        """Which tokens may come next, as `Step.mask` of kernels/step.py has it; None: all of them."""
-        return None

@@ -37,12 +37,11 @@ def select_backend(config: EngineConfig) -> Selection:
             notes.append(f"{choice.why}; {choice.mend}")
     else:
         choice = Choice(config.backend, resolve(config.backend, settings)[1].device)
-    if config.ranks > 1 and choice.name == "native":
+    if config.ranks > 1 and choice.name != "reference":
         why = "several processes (tensor_parallel, pipeline_parallel) compute with the reference backend"
-        choice = Choice(
-            "reference", choice.device, why, "leave tensor_parallel and pipeline_parallel at 1 on a CPU"
-        )
-        notes.append(f"{why}, which is slower on a CPU than the native one in a single process")
+        mend = "leave tensor_parallel and pipeline_parallel at 1 for a model that one device holds"
+        notes.append(f"{why}; the {choice.name} one, in a single process, computes a step faster")
+        choice = Choice("reference", choice.device, why, mend)
     settings = replace(settings, device=choice.device)
     most = most_cpus()
     if settings.threads is not None and settings.threads > most:

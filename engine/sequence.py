@@ -8,6 +8,7 @@ from collections.abc import Sequence as Tokens
 from itertools import accumulate
 
 from .blocks import BlockTable
+from .grammar.constraint import Constraint
 from .sampler import SamplerState
 
 
@@ -41,6 +42,7 @@ class Sequence:
     `score`, the logits of every prompt token are wanted and nothing is sampled. ends: ids that end the reply.
     drafts: guesses at the tokens that come next, for one step; no part of `tokens` until they are accepted.
     While a step is planned they may be zeros, which stand for guesses that are made once it is.
+    constraint: what the reply keeps to.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Sequence:
         *,
         ends: Collection[int] = (),
         score: bool = False,
+        constraint: Constraint | None = None,
     ) -> None:
         self.id = id
         self.tokens = array("i", prompt)
@@ -58,6 +61,7 @@ class Sequence:
         self.ends = ends
         self.prompt_length = len(self.tokens)
         self.sampler = sampler
+        self.constraint = constraint
         self.score = score
         self.table = BlockTable()
         self.computed = 0

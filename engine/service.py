@@ -13,7 +13,7 @@ from kernels.interface import Float32
 from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
 from .chunking import ChunkBudget
-from .commands import Outcome, Submit
+from .commands import Outcome, Prepared, Submit
 from .config import EngineConfig
 from .logprobs import MOST_SCORES, scores_bytes
 from .metrics import EngineMetrics
@@ -85,15 +85,16 @@ class Service:
             self._finish(request, "error", EngineError("queue_full", message))
         return not full
 
-    def prepared(self, id: int, prompt: list[int], error: EngineError | None) -> None:
+    def prepared(self, result: Prepared) -> None:
         """Queue a request for its first step, or end it if it can't be served."""
+        id, prompt, error, constraint = result
         request = self.requests.get(id)
         if request is None or request.sequence is not None:
             return
         try:
             error = error or self._refusal(request, prompt)
             if error is None:
-                request.start(prompt)
+                request.start(prompt, constraint)
         except Exception as fault:
             log.exception("request %d could not be started", id)
             error = own_fault(fault)
@@ -139,6 +140,7 @@ class Service:
         now = time.perf_counter()
         if self.speculation is not None:
             self.speculation.observe(plan, accepted, now - started)
+        self._keep_to(plan, accepted)
         self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
@@ -216,6 +218,23 @@ class Service:
         if self.speculation is not None:
             decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
             self.speculation.draft(decoding, lambda sequence: self.requests[sequence.id].room)
+            for sequence in decoding:
+                if sequence.constraint is not None and sequence.drafts:
+                    del sequence.drafts[sequence.constraint.permitted(sequence.drafts) :]
+
+    def _keep_to(self, plan: StepPlan, accepted: list[list[int]]) -> None:
+        """Tell the replies' constraints what came, and go on with what has to follow: that takes no step."""
+        for run, tokens in zip(plan.runs, accepted, strict=True):
+            sequence = run.sequence
+            if sequence.constraint is None or not tokens:
+                continue
+            sequence.constraint.advance(tokens)
+            request = self.requests[sequence.id]
+            if request.wants_logits:
+                continue  # those of each token
+            for token in sequence.constraint.forced(request.room - len(tokens)):
+                sequence.append(token)
+                tokens.append(token)
 
     def _account(
         self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from kernels.interface import Int32
 from kernels.step import Counts, Step, size_of
 
+from .grammar.masks import mask_words, write_masks
 from .sampler import FLOAT32_MAX, Pairs, SamplerState
 from .step_plan import StepPlan
 
 _ROOM = 64
 """Seen and biased tokens are given room in pieces of so many: arrays that stay where they are cost less."""
-
-_ALL = np.uint32(0xFFFFFFFF)
 
 
 class _Layout:
@@ -63,7 +62,9 @@ class StepBuilder:
             tables.extend([0] * (width - len(blocks)))
         samples = plan.samples()
         samplers = [sample.sampler for sample in samples]
-        counts = _counts(samplers)._replace(rows=len(tokens), tables=len(plan.runs), table_width=width)
+        counts = _counts(samplers)._replace(
+            rows=len(tokens), tables=len(plan.runs), table_width=width, mask_words=mask_words(plan.runs)
+        )
         step = self._now.of(counts)
         step.tokens[:] = tokens
         step.positions[:] = positions
@@ -75,6 +76,8 @@ class StepBuilder:
             _write_settings(step, samplers)
             self._now.samplers = samplers
         _write_draws(step, samplers, [sample.position for sample in samples])
+        if counts.mask_words:
+            write_masks(step.mask, plan.runs)
         return step
 
 
@@ -91,10 +94,7 @@ def _counts(samplers: list[SamplerState]) -> Counts:
     """The counts that the samplers decide."""
     seen = sum([len(sampler.seen[0]) for sampler in samplers])
     biased = sum([len(sampler.bias[0]) for sampler in samplers])
-    words = max((len(sampler.mask) for sampler in samplers if sampler.mask is not None), default=0)
-    return Counts(
-        samples=len(samplers), seen=seen + -seen % _ROOM, biased=biased + -biased % _ROOM, mask_words=words
-    )
+    return Counts(samples=len(samplers), seen=seen + -seen % _ROOM, biased=biased + -biased % _ROOM)
 
 
 def _write_settings(step: Step, samplers: list[SamplerState]) -> None:
@@ -111,13 +111,10 @@ def _write_settings(step: Step, samplers: list[SamplerState]) -> None:
 
 
 def _write_draws(step: Step, samplers: list[SamplerState], positions: list[int]) -> None:
-    """What does: positions, and which tokens are penalized, biased or forbidden."""
+    """What does: positions, and which tokens are penalized or biased."""
     step.draw_positions[:] = positions
     _join([sampler.seen for sampler in samplers], step.seen_offsets, step.seen_ids, step.seen_counts)
     _join([sampler.bias for sampler in samplers], step.bias_offsets, step.bias_ids, step.bias_values)
-    if step.counts.mask_words:
-        for row, sampler in enumerate(samplers):
-            step.mask[row] = _ALL if sampler.mask is None else sampler.mask
 
 
 def _join(pairs: list[Pairs], offsets: Int32, ids: Int32, values: NDArray[Any]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from kernels.sampling import sample as draw
 
 from .config import EngineConfig
+from .grammar.grammars import Grammars
 from .model import LoadedModel, template_notes
 from .named_templates import read_template
 from .roofline import Traffic
@@ -81,6 +82,7 @@ class ScriptedModel:
             defaults={},
             notes=tuple(template_notes(config, template, tokenizer)),
             drafter=drafting.drafter("scripted", tokenizer, tokenizer.vocab_size, blocks, exact=False),
+            grammars=Grammars(tokenizer, tokenizer.vocab_size, frozenset(ends)),
         )
 
 

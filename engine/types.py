@@ -5,6 +5,7 @@ Everything here is frozen and validated on creation, so nothing invalid can reac
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,11 @@ FinishReason = Literal["stop", "length", "context", "capacity", "aborted", "erro
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+ConstraintKind = Literal["schema", "regex", "grammar"]
+
+CONSTRAINTS: tuple[ConstraintKind, ...] = ("schema", "regex", "grammar")
+"""Fields of `SamplingParams` that say what a reply keeps to."""
+
 ErrorCode = Literal[
     "empty_prompt",  # the prompt has no tokens
     "prompt_too_long",  # the prompt leaves no room for one token in the model's context
@@ -22,6 +28,7 @@ ErrorCode = Literal[
     "queue_full",  # max_waiting requests are waiting already
     "template",  # the chat template is missing, not allowed, or failed
     "invalid_request",  # a token id or sampling setting does not fit the model
+    "grammar",  # what a reply was to keep to can't be honoured, or it came to where nothing may follow
     "bad_logits",  # the model produced NaN, or every token is forbidden
     "request_failed",  # this request failed by itself; all others go on
     "engine_failed",  # the engine thread stopped with an error, or could not begin
@@ -84,6 +91,18 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
         raise ValueError(f"{name} must be in [{low}, {high}], not {shown(value)}")
 
 
+def _json(value: object) -> str:
+    """A JSON Schema as JSON: text is taken for that, and looked at when the request is made."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (Mapping, bool)):
+        raise ValueError(f"schema must be a JSON Schema (an object, or JSON as text), not {shown(value)}")
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"schema can't be written as JSON: {error}") from None
+
+
 def _tuple(name: str, value: object) -> tuple[Any, ...]:
     if not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a list, not {shown(value)}")
@@ -105,6 +124,8 @@ class SamplingParams:
     stop: strings that end the reply and are not part of it. stop_token_ids: further end tokens.
     ignore_eos: go on after the model's own end tokens. logprobs: report the log-probability of each token and
     of so many most likely ones, 0 to 20.
+    schema, regex, grammar: what the reply keeps to, one of them: a JSON Schema (kept as JSON text), a regular
+    expression for the whole reply, a grammar in Lark's notation. The reply ends where nothing may follow.
     """
 
     temperature: float = 1.0
@@ -122,6 +143,9 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    schema: str | Mapping[str, Any] | bool | None = None
+    regex: str | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         _number("temperature", self.temperature, 0, math.inf)
@@ -156,6 +180,27 @@ class SamplingParams:
         for token, bias in self.logit_bias.items():
             _integer("logit_bias token", token, 0, 2**31 - 1)
             _number(f"logit_bias[{token}]", bias, -math.inf, 1e9)
+        self._check_constraint()
+
+    def _check_constraint(self) -> None:
+        if self.schema is not None:
+            object.__setattr__(self, "schema", _json(self.schema))
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        for name in given:
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a text, not {shown(getattr(self, name))}")
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other: a reply keeps to one of them")
+        if given and self.ignore_eos:
+            raise ValueError(f"ignore_eos excludes {given[0]}, which says where the reply ends")
+
+    @property
+    def constraint(self) -> tuple[ConstraintKind, str] | None:
+        """What the reply keeps to: which of the three, and its text."""
+        for name in CONSTRAINTS:
+            if (text := getattr(self, name)) is not None:
+                return name, text
+        return None
 
 
 class TopLogprob(NamedTuple):

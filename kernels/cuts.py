@@ -19,7 +19,7 @@ def cut(weight: Weight, rows: range, columns: range | None = None) -> Weight:
     """
     if isinstance(weight, Plain):
         lines = weight.values[rows.start : rows.stop]
-        return Plain(lines if columns is None else lines[:, columns.start : columns.stop], weight.format)
+        return replace(weight, values=lines if columns is None else lines[:, columns.start : columns.stop])
     whole = columns is None or columns == range(weight.shape[1])
     if isinstance(weight, Stored):
         lines = weight.data[rows.start : rows.stop]

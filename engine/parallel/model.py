@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,11 +15,14 @@ from kernels.interface import Float32, Int32, Limits, StepOutput
 from kernels.machine import free_memory, usable_cpus
 from kernels.step import Step
 
+from ..capturing import largest_step
 from ..config import EngineConfig
+from ..fitting import check_fit, fitted
 from ..memory_plan import size_kv_cache
 from ..models.spec import ModelSpec
 from ..roofline import Traffic
-from ..selection import Selection
+from ..runner import ModelRunner
+from ..selection import select_backend
 from ..types import EngineError
 from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
 from .shares import Share, Split, share_of
@@ -25,6 +30,7 @@ from .team import Team
 
 if TYPE_CHECKING:
     from ..loading.checkpoint import Checkpoint
+    from ..model import LoadedModel
 
 
 class RankedModel:
@@ -85,68 +91,83 @@ class PendingStep(NamedTuple):
         return StepOutput(tokens, logits, expert_bytes)
 
 
-class Loaded(NamedTuple):
-    """A model in its ranks. device: where, for people."""
-
-    model: RankedModel
-    traffic: Traffic
-    shape: CacheShape
-    device: str
-
-
-def load_ranks(
+def load_parallel(
     config: EngineConfig,
     checkpoint: Checkpoint,
-    selection: Selection,
     context: int,
-    limits: Limits,
     watch: Callable[[float], None] | None = None,
-) -> Loaded:
-    """Start the ranks, have each load its part, and give all a KV cache of the same number of blocks.
+    constrained: bool = False,
+) -> LoadedModel:
+    """As `engine.model.load_model`: in processes that each load their part and get as many KV blocks.
 
-    watch: told how much of the files has been used; what it raises ends the load.
-    EngineError: model_invalid (it can't be cut like that, or a rank found so), out_of_memory, engine_failed.
+    A draft model computes here, as it would without them: it is small.
+    EngineError, besides: engine_failed (the processes can't be started, or one has ended).
     """
+    from ..model import drafting_for, limits_of, loaded_model, prepared_tokenizer
+
     split, spec = split_of(config), replace(checkpoint.spec, context_length=context)
     shares = shares_of(spec, split)
-    threads = max(1, (selection.settings.threads or usable_cpus()) // split.ranks)
-    settings = {
-        "split": list(split),
-        "backend": selection.name,
-        "device": config.device,
-        "dtype": config.dtype,
-        "threads": threads,
-    }
-    files = {
-        "path": str(checkpoint.path.absolute()),
-        "quantization": checkpoint.tensors.quantization,
-        "context": context,
-    }
-    team = Team(split)
     try:
+        selection = select_backend(config)
+    except ValueError as error:
+        raise EngineError("model_invalid", str(error)) from error
+    kind = selection.settings.device.partition(":")[0]
+    with ExitStack() as undo, ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
+        # The ranks use other processors meanwhile.
+        made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
+        team = Team(split)
+        undo.callback(team.close)
+        settings = {
+            "split": list(split),
+            "backend": selection.name,
+            "device": kind,
+            "dtype": config.dtype,
+            "threads": max(1, (selection.settings.threads or usable_cpus()) // split.ranks),
+        }
         opened = team.ask("open", [settings] * split.ranks, watch)
+        exact = all(rank["exact"] for rank in opened)
+        free = free_memory() if kind == "cpu" else sum(rank["free_bytes"] for rank in opened)
+        alone = replace(config, tensor_parallel=1, pipeline_parallel=1)
+        drafting = drafting_for(alone, checkpoint, context, exact, free)
+        undo.callback(drafting.close)
+        checkpoint = fitted(checkpoint, config, selection.name, free - drafting.weight_bytes, kind)
+        check_fit(checkpoint, selection.name, free - drafting.weight_bytes)
+        files = {
+            "path": str(checkpoint.path.absolute()),
+            "quantization": checkpoint.tensors.quantization,
+            "context": context,
+        }
         placed = team.ask("load", [files] * split.ranks, watch)
-        on_cpu = opened[0]["device"] == "cpu"
-        free = [free_memory() // split.ranks] * split.ranks if on_cpu else [p["free_bytes"] for p in placed]
-        shape = kv_shape(config, spec, shares, context, free)
+        room = [rank["free_bytes"] for rank in placed]
+        if kind == "cpu":  # all have the same memory
+            room = [free_memory() // split.ranks] * split.ranks
+        shape = kv_shape(config, spec, shares, context, room, kind, drafting.cached)
+        limits = limits_of(config, context, drafting)
+        positions = min(context, shape.blocks * shape.block_size)
         cache = {
             "blocks": shape.blocks,
             "block_size": shape.block_size,
             "format": shape.format,
-            "positions": min(context, shape.blocks * shape.block_size),
+            "positions": positions,
             "limits": list(astuple(limits)),
         }
         team.ask("begin", [cache] * split.ranks, watch)
-    except BaseException:
-        team.close()
-        raise
-    streamed, experts, weights = (
-        sum(part[name] for part in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
-    )
-    exact = all(part["exact"] for part in opened)
-    model = RankedModel(team, limits, opened[0]["backend"], exact, weights)
+        streamed, experts, weights = (
+            sum(rank[name] for rank in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
+        )
+        model = RankedModel(team, limits, opened[0]["backend"], exact, weights)
+        if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
+            model.launch(largest_step(limits, shape, positions)).result()
+        prepared = made.result()
+        drafter = drafting.drafter(checkpoint.name, prepared[0], spec.vocabulary, shape.blocks, exact)
+        undo.pop_all()
     traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
-    return Loaded(model, traffic, shape, f"{opened[0]['device']} x {split.ranks}")
+    runner = ModelRunner(model, model, traffic, config.block_size)
+    notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
+    device = f"{opened[0]['device']} x {split.ranks}"
+    return loaded_model(
+        config, checkpoint, runner, prepared, context, shape, notes, device, drafter, split.words()
+    )
 
 
 def split_of(config: EngineConfig) -> Split:
@@ -163,25 +184,32 @@ def shares_of(spec: ModelSpec, split: Split) -> list[Share]:
 
 
 def kv_shape(
-    config: EngineConfig, spec: ModelSpec, shares: list[Share], context: int, free: list[int]
+    config: EngineConfig,
+    spec: ModelSpec,
+    shares: list[Share],
+    context: int,
+    room: list[int],
+    device: str,
+    beside: Sequence[CachedLayer] = (),
 ) -> CacheShape:
     """The cache of all ranks together, where key heads that several hold count as often.
 
-    free: bytes of each rank. The rank with the least room for its part decides the number of blocks.
+    room: free bytes of each rank; the one with the least for its part decides the number of blocks.
+    beside: layers of a draft model, which has as many.
     """
-    ranks = len(shares)
     if config.kv_memory is not None:
-        config = replace(config, kv_memory=max(1, config.kv_memory // ranks))
-    shapes = map(lambda share, room: size_kv_cache(config, share.spec, context, room), shares, free)
-    blocks = min(shape.blocks for shape in shapes)
-    held = [0] * len(spec.layers)
+        config = replace(config, kv_memory=max(1, config.kv_memory // len(shares)))
+    own = [
+        size_kv_cache(config, share.spec, context, free, device, () if rank else beside)
+        for rank, (share, free) in enumerate(zip(shares, room, strict=True))
+    ]
+    heads = dict.fromkeys(range(len(spec.layers)), 0)
     for share in shares:
-        for layer, own in zip(share.layers, share.of_layers, strict=True):
-            held[layer] += len(own.kv_heads)
-    kept = tuple(
-        CachedLayer(heads, spec.sizes(i).head_dim)
-        for i, heads in enumerate(held)
-        if spec.layers[i].shares is None
+        for layer, part in zip(share.layers, share.of_layers, strict=True):
+            heads[layer] += len(part.kv_heads)
+    held = tuple(
+        CachedLayer(count, spec.sizes(layer).head_dim)
+        for layer, count in heads.items()
+        if spec.layers[layer].shares is None
     )
-    one = size_kv_cache(replace(config, kv_blocks=1), spec, context, 0)
-    return replace(one, layers=kept, blocks=blocks)
+    return replace(own[0], layers=held, blocks=min(shape.blocks for shape in own))

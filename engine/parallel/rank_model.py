@@ -159,8 +159,8 @@ class RankModel:
 
 def _device(name: str, rank: int, ranks: int) -> str:
     """The device of a rank. EngineError: there are not enough of them."""
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
-        return "cpu"
+    if name == "cpu":
+        return name
     count = torch.cuda.device_count()
     if count < ranks:
         raise EngineError(

@@ -112,7 +112,7 @@ class ModelDrafter:
             return False
         ids = max(max(tokens), max(sequence.sampler.bias[0], default=0))
         # A mask has a bit for each id of the other model.
-        if ids < self._known and sequence.sampler.mask is None:
+        if ids < self._known and sequence.constraint is None:
             return False
         self._foreign.add(sequence)
         return True

@@ -12,10 +12,10 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
 from ..machine import usable_cpus
 from ..step import Step
-from ..stored import canonical
+from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 from .cache import PagedCache
-from .device import find_device, free_bytes, room
+from .device import find_device, free_bytes, named, room
 from .operations import ReferenceOperations
 from .self_check import rows_are_independent
 from .work import KEYS
@@ -47,7 +47,7 @@ class ReferenceBackend:
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the device is not there, or does not compute. MemoryError: it is full."""
         self.torch_device = find_device(settings.device)
-        self.device = str(self.torch_device)
+        self.device = named(self.torch_device)
         self.cache: PagedCache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0
@@ -65,6 +65,7 @@ class ReferenceBackend:
         row = 0
         for part in parts:
             weight = canonical(part)
+            check_finite(weight)
             for start in range(0, part.shape[0], ROWS_AT_ONCE):
                 values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
                 matrix[row : row + len(values)] = values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
 
 import numpy as np
 import torch
@@ -134,18 +133,7 @@ class TritonProgram:
     def _check(self, step: Step, cache: Cache) -> None:
         """ValueError: what a kernel would read or write out of bounds for."""
         counts = step.counts
-        limits = dict(
-            zip(
-                ("rows", "sample rows", "sequences", "blocks of a sequence"),
-                zip(counts, astuple(self._limits), strict=False),
-                strict=True,
-            )
-        )
-        for name, (size, limit) in limits.items():
-            if size > limit:
-                raise ValueError(
-                    f"the step has {size} {name}, more than the {limit} the program was captured for"
-                )
+        self._limits.check(counts)
         self._bounds.check(step)
         blocks, block_size = cache.spare_block, cache.shape.block_size
         for name, values, bound in (

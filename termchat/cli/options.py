@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from ..constraints import CONSTRAINTS
 from ..settings import ENGINE, SAMPLING
 from .stdin import argument_text
 
@@ -168,16 +169,6 @@ class ByteSize(click.ParamType[int]):
         return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
 
 
-class KVType(click.ParamType[str]):
-    """A format of keys and values, by the engine's name or a short one."""
-
-    name = "format"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The engine's name, which the engine checks."""
-        return {"f16": "float16", "f32": "float32"}.get(value, str(value))
-
-
 class DraftTokens(click.ParamType[int | str]):
     """A number of tokens, or auto."""
 
@@ -304,7 +295,7 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
     "context_length": {"type": int, "metavar": "N"},
-    "kv_dtype": {"type": KVType(), "metavar": "f16|int8", "shell_complete": complete_engine},
+    "kv_dtype": {"metavar": "f16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
 }
 """Options that become fields of EngineConfig of the same name."""
@@ -325,6 +316,14 @@ DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "draft_tokens": {"type": DraftTokens(), "metavar": "K|auto"},
 }
 """Options that become fields of EngineConfig, too, for commands that have replies made."""
+
+constraint_options = options(
+    *(
+        setting("Sampling", name, help, metavar=metavar, type=Text())
+        for (name, help), metavar in zip(CONSTRAINTS.items(), ("S", "R", "G"), strict=True)
+    )
+)
+"""Options that say what a reply keeps to."""
 
 draft_options = options(
     *(setting("Engine", name, ENGINE[name], **form) for name, form in DRAFT_OPTIONS.items())

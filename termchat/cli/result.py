@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from engine import Finished, TokenLogprob, as_dict
 
+from ..constraints import parsed
 from ..draft_figures import DraftFigures
 from ..units import milliseconds, number, percent, rate
 
@@ -28,7 +29,7 @@ class Result(NamedTuple):
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
     backend, exact, draft, draft_off: see EngineSnapshot. logprobs: of every token of the reply; None if not
-    asked for.
+    asked for. schema: the reply was to keep to one.
     """
 
     id: str
@@ -45,6 +46,12 @@ class Result(NamedTuple):
     draft: str = ""
     draft_off: str = ""
     logprobs: Sequence[TokenLogprob] | None = None
+    schema: bool = False
+
+    @property
+    def parsed(self) -> tuple[Any, str | None]:
+        """The value of a reply that was to be JSON, or why there is none."""
+        return parsed(self.text, self.finished.reason)
 
     @property
     def bandwidth_peak(self) -> float | None:
@@ -62,6 +69,7 @@ class Result(NamedTuple):
             "model": self.model,
             "text": self.text,
             "thinking": self.thinking or None,
+            **(dict(zip(("parsed", "parse_error"), self.parsed, strict=True)) if self.schema else {}),
             "finish_reason": self.finished.reason,
             "seed": self.finished.seed,
             "usage": {name: usage[name] for name in USAGE_FIELDS},

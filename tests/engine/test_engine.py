@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from engine import (
@@ -21,11 +20,8 @@ from engine import (
     ResponseStream,
     SamplingParams,
     TextDelta,
-    request,
 )
-from engine.sampler import SamplerState
 from engine.testing import ScriptedModel
-from steps import packed_mask
 
 ONE, DOT, SPACE, END = 33, 30, 216, 2
 """Ids of `1`, `.`, one space and the end token in the default vocabulary."""
@@ -65,27 +61,6 @@ async def test_B011_the_default_files_own_end_ids_both_end_a_reply(default_model
         async with AsyncEngine(EngineConfig(model=model)) as engine:
             _, final = await read(engine.generate([5]))
         assert (final.text, final.reason) == ("1.", "stop")
-
-
-async def test_a_mask_decides_what_the_model_may_say(
-    default_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its sampler offers one before each token: the model's choice is drawn only where that allows it."""
-    rounds = [{DOT, SPACE}, {ONE, DOT}, {SPACE}, {END}]
-
-    class Masked(SamplerState):
-        @property
-        def mask(self) -> np.ndarray:
-            allowed = np.isin(np.arange(49152), list(rounds[self._outputs]))
-            return packed_mask(allowed[None])[0]
-
-    monkeypatch.setattr(request, "SamplerState", Masked)
-    async with engine_of(default_model, [[ONE] * 9] * 3) as engine:
-        for params in (SamplingParams(temperature=0), SamplingParams(seed=1), SamplingParams(top_k=2)):
-            _, final = await read(engine.generate([5], params))
-            assert final.token_ids[0] in (DOT, SPACE)
-            assert final.token_ids[1:] == (ONE, SPACE, END)
-            assert final.reason == "stop"
 
 
 async def test_ignore_eos_goes_on_and_own_stop_ids_stop(default_model: Path) -> None:

@@ -162,7 +162,7 @@ class Work:
 
         monkeypatch.setattr("engine.preparation.encode", steps)
         monkeypatch.setattr("engine.preparation.THREADS", 1)
-        self.preparation = Preparation(lambda command, ids, error: self.done.append(command.id), pytest.fail)
+        self.preparation = Preparation(lambda command, result: self.done.append(command.id), pytest.fail)
         self.preparation.start(SimpleNamespace())  # type: ignore[arg-type]
 
     def add(self, number: int) -> None:

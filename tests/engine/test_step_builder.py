@@ -15,7 +15,6 @@ from engine.step_plan import Run, StepPlan
 from engine.types import SamplingParams
 from kernels import sampling as rules
 from kernels.step import ARRAYS, Step
-from steps import packed_mask
 
 PENALTIES = SamplingParams(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.25)
 
@@ -186,33 +185,3 @@ def test_end_tokens_are_forbidden_until_min_tokens_are_out(settings: dict, forbi
         expected = {2: 5.0, 4: 1.0} | (dict.fromkeys(forbidden, -np.inf) if out < 2 else {})
         assert bias == expected
         state.observe(9)
-
-
-class Masked(SamplerState):
-    """A sampler with a mask that says what comes."""
-
-    __slots__ = ("allowed",)
-
-    def __init__(self, vocabulary: int, allowed: set[int]) -> None:
-        super().__init__(SamplingParams(), 1)
-        self.allowed = np.isin(np.arange(vocabulary), list(allowed))
-
-    @property
-    def mask(self) -> np.ndarray:
-        return packed_mask(self.allowed[None])[0]
-
-
-def test_a_mask_has_room_only_where_a_sampler_has_one():
-    """Its words cost nothing in steps without, and a row beside it allows all."""
-    plain, builder, words = SamplerState(SamplingParams(), 1), StepBuilder(16), -(-100 // 32)
-    masked = Masked(100, {3, 70})
-    assert not masked.plain
-    for samplers in ([plain, plain], [plain, masked], [plain, plain], [masked, plain, masked]):
-        step = builder.build(plan_of(samplers, [5] * len(samplers)))
-        some = masked in samplers
-        assert step.mask.shape == (len(samplers), words * some)
-        for row, sampler in enumerate(samplers if some else []):
-            expected = [1 << 3, 0, 1 << 6, 0] if sampler is masked else [2**32 - 1] * words
-            assert step.mask[row].tolist() == expected
-        tokens = rules.sample(np.zeros((len(samplers), 100), np.float32), step).tolist()
-        assert all(token in (3, 70) for token, of in zip(tokens, samplers, strict=True) if of is masked)

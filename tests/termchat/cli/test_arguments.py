@@ -116,7 +116,7 @@ def test_options_become_fields(termchat, requests):
         "threads": 2,
         "context_length": 100,
         "kv_memory": 1536 * 1024,
-        "kv_dtype": "float16",
+        "kv_dtype": "f16",
         "draft_model": "ngram",
         "draft_tokens": 4,
         "template": "chatml",

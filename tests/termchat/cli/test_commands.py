@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import tomllib
 
 import pytest
 
@@ -162,6 +163,67 @@ def test_history_of_a_damaged_database_is_one_line(termchat, home):
     outcome = termchat("history", "list")
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "written"),
+    [
+        ("model", ["qwen3-4b"], "qwen3-4b"),
+        ("model", ["true"], "true"),
+        ("model", ["ü 💡\t\x1b[31m\u2028"], "ü 💡\t\x1b[31m\u2028"),
+        ("ui.ascii", ["true"], True),
+        ("keys.help", ["ctrl+y"], "ctrl+y"),
+        ("sampling.temperature", ["0"], 0.0),
+        ("sampling.seed", ["-5"], -5),
+        ("sampling.stop", ["###", "a b"], ["###", "a b"]),
+        ("engine.kv_memory", ["2GiB"], 2 << 30),
+        ("engine.kv_dtype", ["f16"], "f16"),
+        ("engine.max_batch_tokens", ["77"], 77),
+        ("engine.prefill_chunk", ["auto"], "auto"),
+        ("engine.draft_tokens", ["3"], 3),
+        ("engine.prefix_cache", ["false"], False),
+    ],
+)
+def test_config_set_writes_one_setting_and_unset_takes_it_out(termchat, home, key, values, written):
+    file = home / "config" / "termchat" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"# mine\r\n[ui]\r\npanel = 'off'  # no panel\r\n")
+    outcome = termchat("config", "set", key, "--", *values)
+    assert (outcome.code, outcome.err) == (0, "")
+    content = tomllib.loads(file.read_bytes().decode())
+    assert content["ui"]["panel"] == "off"
+    table, _, name = key.rpartition(".")
+    assert (content[table] if table else content)[name] == written
+    assert b"# mine\r\n" in file.read_bytes()
+    assert b"'off'  # no panel\r\n" in file.read_bytes()
+    [found] = [each for each in json.loads(termchat("config", "show", "--json").out) if each["key"] == key]
+    assert (found["value"], found["source"]) == (written, "config")
+    outcome = termchat("config", "unset", key, "--json")
+    assert json.loads(outcome.out)["source"] in ("default", None)
+    assert name not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nosuch", "1"], "there is no setting 'nosuch'"),
+        (["ui.ascii", "maybe"], "ui.ascii must be true or false, not 'maybe'"),
+        (["ui.panel", "big"], "ui.panel must be one of full, mini, off"),
+        (["sampling.temperature", "warm"], "sampling.temperature: 'warm' is not a valid float"),
+        (["sampling.temperature", "nan"], "temperature must be in [0, inf), not nan"),
+        (["sampling.seed", "9" * 5000], "seed"),
+        (["engine.kv_memory", "9XB"], "engine.kv_memory: '9XB' is no size"),
+        (["engine.threads", "0"], "threads must be an integer in [1, 1024]"),
+        (["engine.threads", "1", "2"], "engine.threads takes one value"),
+        (["engine.kv_dtype", "int3"], "kv_dtype must be one of"),
+        (["model"], "Missing argument 'VALUE...'"),
+    ],
+)
+def test_config_set_refuses_what_cannot_hold(termchat, home, arguments, said):
+    outcome = termchat("config", "set", *arguments)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert said in outcome.err
+    assert not (home / "config" / "termchat" / "config.toml").exists()
 
 
 def test_config(termchat, home):

@@ -87,6 +87,12 @@ def no_room_for_the_model(s):
     return s.termchat("-m", str(s.default_model), "Hi")
 
 
+def no_room_for_the_prompt(s):
+    s.scripted("x")
+    s.patch("kernels.machine._address_room", lambda: 1 << 20)
+    return s.termchat("Hi")
+
+
 def no_room_for_a_step(s):
     def full(runner, plan, *, logits):
         raise MemoryError(f"device cuda:0 has no room for a step of {plan.tokens} tokens")
@@ -513,10 +519,12 @@ PRODUCERS = {
         "{repository} is only for those who accept its licence: do so at {address}, then run hf auth login, "
         "or set HF_TOKEN to a token of yours",
     ): of_hub(answer="401 GatedRepo"),
-    ("download", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
+    ("usage", "there is no setting '{key}'; {hint}"): lambda s: s.termchat("config", "set", "modell", "x"),
+    ("usage", "{key}: {problem}"): lambda s: s.termchat("config", "set", "engine.kv_memory", "9XB"),
+    ("model_unknown", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
         answer="401 RepoNotFound"
     ),
-    ("download", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
+    ("model_unknown", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
     ("download", "{host} answered {status}, {n} times; try again later"): of_hub(answer="503 "),
     ("download", "cannot download the model {name}. {reasons}"): failing_download,
     ("download", "no network (tried {places}): {reasons}"): no_network,
@@ -557,6 +565,7 @@ PRODUCERS = {
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
     ("out_of_memory", "{model} does not fit: {reason}"): no_room_for_the_model,
+    ("out_of_memory", "this request does not fit into memory: {reason}"): no_room_for_the_prompt,
     (
         "out_of_memory",
         "{reason}; close other programs, or start with a smaller kv_memory",

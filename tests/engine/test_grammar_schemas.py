@@ -1,0 +1,183 @@
+"""Replies keep to JSON Schemas: what is written validates, and what can't be kept to is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from engine import EngineError
+from engine.grammar.grammars import Grammars
+from engine.tokenization import load_tokenizer
+from grammar_walks import allowed, constraint_of, walk
+from random_schemas import random_schema
+
+SUITE = Path(__file__).with_name("json_schema_suite.json")
+ENDS = {257}
+FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
+
+
+@pytest.fixture(scope="module")
+def grammars(tiny_tokenizer: Path) -> Grammars:
+    return Grammars(load_tokenizer(tiny_tokenizer), 258, frozenset(ENDS))
+
+
+@pytest.fixture(scope="module")
+def closers(grammars: Grammars) -> set[int]:
+    return set(grammars.prepare().tokens('"}],'))
+
+
+def test_300_random_schemas_are_kept_to(grammars: Grammars, closers: set[int]) -> None:
+    """Every reply that ends parses and validates; tokens without a choice are those that the masks allow."""
+    tokens = grammars.prepare().tokens
+    ended = 0
+    for seed in range(300):
+        schema = random_schema(random.Random(seed))
+        validator = jsonschema.Draft202012Validator(schema, format_checker=FORMATS)
+        for attempt in range(2):
+            how = {"ends": ENDS, "closers": closers}
+            ids, end = walk(constraint_of(grammars, schema=schema), (seed, attempt), **how)  # type: ignore[arg-type]
+            again = walk(constraint_of(grammars, schema=schema), (seed, attempt), forced=True, **how)  # type: ignore[arg-type]
+            assert again == (ids, end), (seed, schema)
+            if end:
+                ended += 1
+                errors = [*validator.iter_errors(json.loads(tokens.text(ids)))]
+                assert not errors, (seed, schema, tokens.text(ids), errors)
+    assert ended > 540
+
+
+SPOILED: list[tuple[str, Any]] = [
+    ("not", {"type": "string"}),
+    ("uniqueItems", True),
+    ("contains", {"type": "string"}),
+    ("propertyNames", {"pattern": "^a"}),
+    ("if", {"type": "string"}),
+    ("unevaluatedProperties", False),
+    ("dependentRequired", {"a": ["b"]}),
+    ("$ref", "https://example.com/schema.json"),
+    ("$dynamicRef", "#node"),
+    ("type", "strnig"),
+    ("pattern", "("),
+    ("format", "no-such-format"),
+    ("enum", []),
+]
+
+
+def test_what_can_t_be_kept_to_is_refused_with_its_place(grammars: Grammars) -> None:
+    """One keyword is put into a random place of 60 random schemas."""
+    places = Counter[int]()
+    for seed in range(60):
+        rng = random.Random(f"spoiled {seed}")
+        keyword, value = SPOILED[seed % len(SPOILED)]
+        inner: Any = (
+            {keyword: value} if keyword in ("type", "enum", "$ref") else {"type": "string", keyword: value}
+        )
+        if keyword in ("uniqueItems", "contains"):
+            inner["type"] = "array"
+        elif keyword in ("propertyNames", "unevaluatedProperties", "dependentRequired"):
+            inner["type"] = "object"
+        where = ""
+        for _ in range(rng.randint(0, 4)):
+            if rng.random() < 0.5:
+                name = rng.choice(["a", "x/y", "größe"])
+                inner = {"type": "object", "properties": {name: inner}, "required": [name]}
+                where = f"/properties/{name.replace('/', '~1')}{where}"
+            else:
+                inner, where = {"type": "array", "items": inner, "minItems": 1}, f"/items{where}"
+        with pytest.raises(EngineError) as caught:
+            constraint_of(grammars, schema=inner)
+        assert caught.value.code == "grammar"
+        assert f"at {where or '/'}: " in caught.value.message, (seed, inner, caught.value.message)
+        assert "\n" not in caught.value.message
+        places[where.count("/")] += 1
+    assert len(places) > 4
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (False, "no JSON keeps to it"),
+        ("{", "no JSON"),
+        ("[1]", "a JSON object"),
+        ('{"const": NaN}', "no JSON number"),
+        ('{"const": "\\ud800"}', "can't be read"),
+        ('{"maximum": 1' + "0" * 5000 + "}", "digits"),
+        ("[" * 50_000, "nested too deeply"),
+        ('{"anyOf":[' * 3000 + "{}" + "]}" * 3000, "nested too deeply"),
+        ('{"type":"array","items":' * 400 + "{}" + "}" * 400, "can't be read"),
+        ({"description": "x" * 10_000_000}, "10000019 characters; at most 131072"),
+        ({"$ref": "#"}, "no text keeps to the schema"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "no text"),
+        ({"$ref": "#/$defs/missing"}, "does not exist"),
+        (
+            {
+                "$ref": "#/$defs/a0",
+                "$defs": {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(3000)} | {"a3000": {}},
+            },
+            "levels deep",
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 3}},
+                "required": ["n"],
+            },
+            "at /properties/n: minimum",
+        ),
+        ({"type": "string", "minLength": 5, "maxLength": 3}, "at /: "),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf whose parts overlap"),
+        ({"x-guidance": {"lenient": True}, "not": {}}, "does not support not"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_hostile_or_impossible_schema_is_refused(grammars: Grammars, schema: Any, says: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        constraint_of(grammars, schema=schema)
+    assert caught.value.code == "grammar"
+    assert says in caught.value.message
+    assert len(caught.value.message) < 600
+    assert "\n" not in caught.value.message
+
+
+def test_the_public_suite_s_supported_part_is_kept_to(grammars: Grammars, closers: set[int]) -> None:
+    """No text that a schema forbids is possible, random replies validate, and the rest is refused."""
+    tokens = grammars.prepare().tokens
+    taken = refused = possible = ended = 0
+    for group in json.loads(SUITE.read_text())["groups"]:
+        schema = group["schema"]
+        try:
+            constraint_of(grammars, schema=schema)
+        except EngineError as error:
+            refused += error.code == "grammar"
+            continue
+        taken += 1
+        for instance, valid in group["tests"]:
+            ids = tokens(json.dumps(instance, ensure_ascii=False))
+            matcher = constraint_of(grammars, schema=schema).matcher
+            accepted = matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+            assert valid or not accepted, (group["description"], instance)
+            possible += accepted
+        how: Any = {"ends": ENDS, "closers": closers, "most": 200}
+        ids, end = walk(constraint_of(grammars, schema=schema), group["description"], **how)
+        if end:
+            ended += 1
+            jsonschema.Draft202012Validator(schema).validate(json.loads(tokens.text(ids)))
+    assert taken >= 164
+    assert taken + refused == 368
+    assert possible >= 240
+    assert ended >= 140
+
+
+def test_json_is_written_on_one_line_in_the_order_of_the_schema(grammars: Grammars) -> None:
+    schema = {"properties": {"b": {"const": 1}, "a": {"const": [True]}}, "required": ["a", "b"]}
+    constraint = constraint_of(grammars, schema={**schema, "additionalProperties": False, "type": "object"})
+    (first,) = allowed(constraint)
+    constraint.advance(first)
+    ids = [*first, *constraint.forced(100)]
+    assert grammars.prepare().tokens.text(ids) == '{"b": 1, "a": [true]}'
+    assert constraint.complete
