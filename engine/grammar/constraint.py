@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from .thinking import Marks
+from .thinking import Marks, Part
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
-
-Part = Literal["start", "thinking", "answer"]
 
 
 class Constraint:

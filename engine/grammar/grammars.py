@@ -14,9 +14,9 @@ from kernels.machine import usable_cpus
 from ..commands import Source
 from ..tokenization import Tokenizer
 from ..types import ConstraintKind, EngineError, SamplingParams
-from .constraint import Constraint, Part
+from .constraint import Constraint
 from .source import compile_source, complaint, limits, missing, refused
-from .thinking import Marks, answer_begun, begins_inside, marks_of
+from .thinking import Marks, Part, answer_begun, marks_of, part_after
 from .tokens import Tokens, library_tokenizer
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Grammars:
             else:
                 _take_in(matcher, shared, begun or "", params.constraint[0])
         elif marks is not None:
-            inside = marks.always or begins_inside(self._tokenizer, marks, prompt)
-            part = "thinking" if inside else "start"
+            part = part_after(self._tokenizer, marks, prompt)
         return Constraint(matcher, shared.executor, -(-self._size // 32), self._ends, marks, part)
 
     def _matcher(self, shared: _Vocabulary, kind: ConstraintKind, text: str) -> LLMatcher:
