@@ -1,9 +1,12 @@
 """The packages and the optional C++ library; everything else stands in pyproject.toml."""
 
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from hashlib import sha256
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, find_packages, setup
@@ -12,18 +15,34 @@ from setuptools.command.build_py import build_py
 
 
 class BuildLibrary(build_ext):
-    """Compiles the files side by side, the longest first."""
+    """Compiles the files side by side, the longest first; what was compiled before in this folder is kept."""
 
     def build_extensions(self) -> None:
         """A process a core: each is a run of the compiler."""
-        one_by_one = self.compiler.compile
+        compiler = self.compiler
+        one_by_one = compiler.compile
+        command = " ".join(getattr(compiler, "compiler_so_cxx", None) or compiler.compiler_so)
+        headers = b"".join(Path(header).read_bytes() for header in self.extensions[0].depends)
 
-        def compile_all(sources: list[str], **options: Any) -> list[str]:
+        def compile_one(source: str, **options: Any) -> list[str]:
+            """Objects lie in a folder that is named after all that they are made of."""
+            made_of = f"{command} {options}".encode() + headers + Path(source).read_bytes()
+            folder = Path("build", "objects", sha256(made_of).hexdigest()[:32])
+            if not folder.exists():
+                half = folder.with_suffix(f".{os.getpid()}")
+                one_by_one([source], output_dir=str(half), **options)
+                try:
+                    half.rename(folder)
+                except OSError:  # somebody else has done the same meanwhile
+                    shutil.rmtree(half)
+            return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+        def compile_all(sources: list[str], output_dir: str, **options: Any) -> list[str]:
             by_size = sorted(sources, key=lambda source: "isa_" not in source)
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                return list(chain(*pool.map(lambda source: one_by_one([source], **options), by_size)))
+                return list(chain(*pool.map(lambda source: compile_one(source, **options), by_size)))
 
-        self.compiler.compile = compile_all
+        compiler.compile = compile_all
         super().build_extensions()
 
 

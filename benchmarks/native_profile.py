@@ -257,7 +257,7 @@ async def print_loop(model: Path, threads: int | None) -> None:
 
     rows = []
     async with AsyncEngine(
-        EngineConfig(model=model, backend="native", threads=threads, draft="none")
+        EngineConfig(model=model, backend="native", threads=threads, draft_model="none")
     ) as engine:
 
         async def reader(params: SamplingParams) -> None:

@@ -96,7 +96,7 @@ class Termchat:
         isa = "avx512" if WITHOUT_AMX else "auto"
         self._model = Kept(model)
         config = EngineConfig(
-            model=self._model, threads=threads, context_length=CONTEXT, cpu_isa=isa, draft="none"
+            model=self._model, threads=threads, context_length=CONTEXT, cpu_isa=isa, draft_model="none"
         )
         self._engine = AsyncEngine(config)
         started = time.perf_counter()

@@ -102,8 +102,8 @@ async def compare(path: str, rounds: int, tasks: list[Task]) -> None:
     """Print a table."""
     print("| task | tokens/s without | with | with / without | target | drafts kept | tokens a step |")
     print("|---|---|---|---|---|---|---|")
-    plain = EngineConfig(model=path, context_length=1024, draft="none")
-    drafts = EngineConfig(model=path, context_length=1024, draft="ngram")
+    plain = EngineConfig(model=path, context_length=1024, draft_model="none")
+    drafts = EngineConfig(model=path, context_length=1024, draft_model="ngram")
     async with AsyncEngine(plain) as without, AsyncEngine(drafts) as guessing:
         for task in tasks:
             _, expected = await measure(without, task)  # not counted: pages and caches get warm

@@ -7,7 +7,7 @@ which only needs `SamplingParams` or `Message` starts at once.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .config import EngineConfig
+from .config import DRAFT_WORDS, EngineConfig
 from .types import (
     ConversationRow,
     EngineError,
@@ -20,6 +20,7 @@ from .types import (
     TextDelta,
     Timings,
     TokenLogprob,
+    TopLogprob,
     Usage,
     as_dict,
 )
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
-    from .selection import Selection, select_backend
+    from .selection import Gpus, Selection, list_gpus, select_backend
     from .stream import ResponseStream
 
 _LAZY = {
     "AsyncEngine": "client",
     "Description": "loading.description",
     "Engine": "protocol",
+    "Gpus": "selection",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
     "Peak": "bandwidth",
@@ -49,6 +51,7 @@ _LAZY = {
     "check_constraint": "grammar.source",
     "describe_model": "loading.description",
     "free_memory": "memory_plan",
+    "list_gpus": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
     "reserve_memory": "reserve",
@@ -58,6 +61,7 @@ _LAZY = {
 """Public name -> the module it is in."""
 
 __all__ = [
+    "DRAFT_WORDS",
     "AsyncEngine",
     "ConversationRow",
     "Description",
@@ -68,6 +72,7 @@ __all__ = [
     "Event",
     "FinishReason",
     "Finished",
+    "Gpus",
     "MemoryPlan",
     "Message",
     "ModelInfo",
@@ -78,11 +83,13 @@ __all__ = [
     "TextDelta",
     "Timings",
     "TokenLogprob",
+    "TopLogprob",
     "Usage",
     "as_dict",
     "check_constraint",
     "describe_model",
     "free_memory",
+    "list_gpus",
     "model_name",
     "plan_memory",
     "reserve_memory",

@@ -19,13 +19,18 @@ ROOT = 0
 
 
 class BlockTable:
-    """The blocks of one sequence by position, and the chain nodes of its registered leading ones."""
+    """The blocks of one sequence by position, and the chain nodes of its registered leading ones.
 
-    __slots__ = ("blocks", "chain")
+    drafted: of how many leading tokens a draft model has its keys in the blocks, too. It computes them when
+    it is to guess, not when the model does.
+    """
+
+    __slots__ = ("blocks", "chain", "drafted")
 
     def __init__(self) -> None:
         self.blocks = array("i")
         self.chain: list[int] = []
+        self.drafted = 0
 
     @property
     def node(self) -> int:
@@ -49,6 +54,7 @@ class BlockPool:
         self._references = [0] * blocks
         self._keys: list[Key | None] = [None] * blocks
         self._nodes = [ROOT] * blocks
+        self._drafted = bytearray(blocks)  # registered blocks that hold all keys of a draft model, too
         self._by_key: dict[Key, int] = {}
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._last_node = ROOT
@@ -109,6 +115,8 @@ class BlockPool:
             self._references[block] += 1
             table.blocks.append(block)
             table.chain.append(self._nodes[block])
+            if self._drafted[block] and table.drafted == (len(table.blocks) - 1) * self.block_size:
+                table.drafted += self.block_size
 
     def extend(self, table: BlockTable, count: int) -> None:
         """Append `count` blocks to a table. The caller has checked `available`."""
@@ -132,6 +140,7 @@ class BlockPool:
         """After a committed step: make the table's full blocks below `computed` tokens findable.
 
         Where an equal block is registered already, the table moves over to it: equal content is stored once.
+        A draft model's keys may come later; `table.drafted` may not be above `computed`.
         """
         if not self.prefix_cache:
             return
@@ -151,7 +160,20 @@ class BlockPool:
                 self._references[known] += 1
                 table.blocks[index] = known
                 self._drop(block)
+                if not self._drafted[known]:
+                    table.drafted = min(table.drafted, start)
             table.chain.append(self._nodes[table.blocks[index]])
+        self._share_drafted(table)
+
+    def _share_drafted(self, table: BlockTable) -> None:
+        """Note which registered blocks the draft model filled; go on behind what it filled for others."""
+        size, blocks = self.block_size, table.blocks
+        index = min(len(table.chain), table.drafted // size) - 1
+        while index >= 0 and not self._drafted[blocks[index]]:
+            self._drafted[blocks[index]] = True
+            index -= 1
+        while (index := table.drafted // size) < len(table.chain) and self._drafted[blocks[index]]:
+            table.drafted = (index + 1) * size
 
     def release(self, table: BlockTable) -> None:
         """Give a table's blocks back; registered ones stay cached, the tail to be evicted first."""
@@ -163,6 +185,7 @@ class BlockPool:
         assert len(table.chain) <= count, "a registered beginning is given back as a whole"
         while len(table.blocks) > count:
             self._drop(table.blocks.pop())
+        table.drafted = min(table.drafted, count * self.block_size)
 
     def _take(self) -> int:
         """A block nobody uses: a free one, else the least recently used cached one."""
@@ -175,6 +198,7 @@ class BlockPool:
             del self._by_key[key]
             self._keys[block] = None
             self._nodes[block] = ROOT
+            self._drafted[block] = False
         self._references[block] = 1
         return block
 
@@ -193,6 +217,9 @@ class BlockPool:
         occurrences = [0] * self.total
         for table in tables:
             assert len(table.chain) <= len(table.blocks), "chain longer than the table"
+            assert table.drafted <= len(table.blocks) * self.block_size, "drafted beyond the table"
+            for block in table.blocks[: min(len(table.chain), table.drafted // self.block_size)]:
+                assert self._drafted[block], f"block {block} lacks keys of the draft model"
             for block in table.blocks:
                 occurrences[block] += 1
             for node, block in zip(table.chain, table.blocks, strict=False):
@@ -205,6 +232,8 @@ class BlockPool:
         assert referenced.isdisjoint(free | cached), "a referenced block is free or cached"
         assert len(free) + len(cached) + len(referenced) == self.total, "a block is lost"
         assert all(self._keys[block] is None for block in free), "a free block is registered"
+        drafted = [block for block, whole in enumerate(self._drafted) if whole]
+        assert all(self._keys[block] is not None for block in drafted), "a drafted block is not registered"
         assert all(self._keys[block] is not None for block in cached), "a cached block is not registered"
         registered = {block: key for block, key in enumerate(self._keys) if key is not None}
         assert {key: block for block, key in registered.items()} == self._by_key, "registry out of step"

@@ -12,12 +12,16 @@ from .types import shown
 if TYPE_CHECKING:
     from .model import LoadedModel
 
-Backend = Literal["auto", "reference", "native"]
+Backend = Literal["auto", "reference", "native", "triton"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
 KVDtype = Literal["auto", "float32", "float16", "int8"]
-Draft = Literal["auto", "ngram", "none"]
+KV_SHORT = {"f32": "float32", "f16": "float16"}
+"""Other names of such formats, which are taken for them."""
+
+DRAFT_WORDS = ("auto", "ngram", "none")
+"""What `draft_model` can be besides a model."""
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -42,11 +46,12 @@ class EngineConfig:
     """How an engine is set up. Only `model` must be given; None and "auto" take a default from the machine.
 
     model: path of a GGUF file or of a safetensors folder, or what makes a model without files.
-    device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU) or reference. dtype: arithmetic of the
-    reference backend.
+    device: auto, cpu, cuda, cuda:N or mps. backend: auto, native (CPU), triton (CUDA GPU) or reference.
+    dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic;
+    f16 and f32 are short for float16 and float32.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
@@ -56,10 +61,14 @@ class EngineConfig:
     template: chat template instead of the model's own: a name (`named_templates`) or the path of a file.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
-    draft: what guesses how replies go on, so that a step can bring several tokens; the tokens are the same.
-    ngram: the conversation itself, where its end stood in it before; auto: that, if the backend is exact.
+    draft_model: what guesses how replies go on, so that a step can bring several tokens; the tokens are the
+    same. The path of a smaller model with the same vocabulary (or what makes one without files); ngram: the
+    conversation itself, where its end stood in it before; auto: that, if the backend is exact; none or None.
+    paired_draft: path of a draft model that auto takes instead, if it can be used and leaves enough memory.
     draft_tokens: guesses a step for each conversation, for as long as there are any; auto: as many as make it
     faster, by measured times.
+    tensor_parallel: processes, each on a GPU of its own where there are any, that share each layer;
+    pipeline_parallel: stages of layers, one behind the other. Both together: their product.
     """
 
     model: str | Path | ModelSource
@@ -80,8 +89,11 @@ class EngineConfig:
     context_length: int | None = None
     threads: int | None = None
     cpu_isa: CpuIsa = "auto"
-    draft: Draft = "auto"
+    draft_model: str | Path | ModelSource | None = "auto"
+    paired_draft: str | Path | None = None
     draft_tokens: int | Literal["auto"] = "auto"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, Path)) and not hasattr(self.model, "load"):
@@ -90,8 +102,13 @@ class EngineConfig:
         _choice("cpu_isa", self.cpu_isa, get_args(CpuIsa))
         _choice("dtype", self.dtype, get_args(Dtype))
         _choice("quantization", self.quantization, get_args(Quantization))
+        object.__setattr__(self, "kv_dtype", KV_SHORT.get(str(self.kv_dtype), self.kv_dtype))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
-        _choice("draft", self.draft, get_args(Draft))
+        if not (isinstance(self.draft_model, (str, Path, type(None))) or hasattr(self.draft_model, "load")):
+            words = ", ".join(DRAFT_WORDS)
+            raise ValueError(
+                f"draft_model must be one of {words} or the path of a model, not {shown(self.draft_model)}"
+            )
         kind, colon, index = (self.device if isinstance(self.device, str) else "").partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps") or (
             colon and (kind != "cuda" or not (index.isascii() and index.isdecimal()))
@@ -111,6 +128,10 @@ class EngineConfig:
             _range("prefill_chunk", self.prefill_chunk, 1, 1 << 20, "tokens")
         if self.draft_tokens != "auto":
             _range("draft_tokens", self.draft_tokens, 1, 32, "tokens")
+        _range("tensor_parallel", self.tensor_parallel, 1, 64, "processes")
+        _range("pipeline_parallel", self.pipeline_parallel, 1, 64, "stages")
+        if self.ranks > 1:
+            self._check_ranks(kind, colon)
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
         if self.template is not None:
@@ -127,10 +148,37 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _range(name, getattr(self, name), low, high, unit)
 
+    def _check_ranks(self, kind: str, colon: str) -> None:
+        """What several processes can't do."""
+        asked = f"tensor_parallel {self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}"
+        if self.backend not in ("auto", "reference"):
+            raise ValueError(f"backend must be auto or reference with {asked}, not {self.backend}")
+        if kind == "mps" or colon:
+            raise ValueError(
+                f"device must be auto, cpu or cuda with {asked}, not {self.device}: that is a single one"
+            )
+        if not isinstance(self.model, (str, Path)):
+            raise ValueError(f"model must be the path of a file or folder with {asked}")
+
+    @property
+    def ranks(self) -> int:
+        """Processes that compute together; 1: the engine's own alone."""
+        return self.tensor_parallel * self.pipeline_parallel
+
     @property
     def sequences(self) -> int:
         """Conversations in the batch."""
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
+
+    @property
+    def sizes_cache(self) -> bool:
+        """Whether the size of the KV cache is asked for; else it follows the memory."""
+        return self.kv_blocks is not None or self.kv_memory is not None
+
+    @property
+    def draft_source(self) -> str | Path | ModelSource | None:
+        """The draft model that was asked for, if one was."""
+        return None if self.draft_model in (None, *DRAFT_WORDS) else self.draft_model
 
     @property
     def draft_window(self) -> int | None:

@@ -252,7 +252,7 @@ class EngineCore:
             try:
                 model, self._model, self._service = self._model, None, None
                 if model is not None:
-                    model.runner.close()
+                    model.close()
             finally:
                 self._outbox.end(error)
                 self._announced.clear()

@@ -14,16 +14,22 @@ if TYPE_CHECKING:
 USEFUL_TOKENS = 4096
 """Tokens, or as many as the context has, that there must be room for besides the weights."""
 
+_UNPACKS = ("reference",)
+"""Backends that hold plain values, whatever the format of the weights."""
+
 _SMALLER: tuple[Quantization, ...] = ("int8", "int4")
 
 
-def fitted(checkpoint: Checkpoint, config: EngineConfig, backend: str, free: int) -> Checkpoint:
+def fitted(
+    checkpoint: Checkpoint, config: EngineConfig, backend: str, free: int, device: str = "cpu"
+) -> Checkpoint:
     """The checkpoint with its weights in as many bits as fit, if that is left to this machine; with a note
     where they are not as stored, or not as asked for.
 
-    free: bytes of memory. A backend that holds weights in another form than theirs gets them as they are.
+    free: bytes of memory of the device. A backend that holds weights in another form than theirs gets them as
+    they are.
     """
-    if backend != "native":
+    if backend in _UNPACKS:
         return checkpoint
     tensors = checkpoint.tensors
     if config.quantization in ("int8", "int4", "nf4") and not tensors.changed():
@@ -33,7 +39,7 @@ def fitted(checkpoint: Checkpoint, config: EngineConfig, backend: str, free: int
         )
     needed = tensors.nbytes()
     if config.quantization == "auto":
-        room = free - _useful(checkpoint, config, free)
+        room = free - _useful(checkpoint, config, free, device)
         for smaller in _SMALLER:
             if tensors.nbytes() <= room:
                 break
@@ -52,7 +58,7 @@ def fitted(checkpoint: Checkpoint, config: EngineConfig, backend: str, free: int
 def check_fit(checkpoint: Checkpoint, backend: str, free: int) -> None:
     """EngineError(out_of_memory): the weights don't fit into so many bytes, and the system would swap."""
     tensors = checkpoint.tensors
-    if backend != "native" or tensors.nbytes() <= free:
+    if backend in _UNPACKS or tensors.nbytes() <= free:
         return
     fewer = tensors._replace(quantization="int4").nbytes() <= free
     advice = "--quantize int4 fits" if fewer else "close other programs, or take a smaller model"
@@ -63,11 +69,11 @@ def check_fit(checkpoint: Checkpoint, backend: str, free: int) -> None:
     )
 
 
-def _useful(checkpoint: Checkpoint, config: EngineConfig, free: int) -> int:
+def _useful(checkpoint: Checkpoint, config: EngineConfig, free: int, device: str) -> int:
     """Bytes of a KV cache that is worth having: what was asked for, else one long conversation's."""
     context = checkpoint.context_length(config.context_length)
-    shape = size_kv_cache(config, checkpoint.spec, context, free)
-    if config.kv_blocks is not None or config.kv_memory is not None:
+    shape = size_kv_cache(config, checkpoint.spec, context, free, device)
+    if config.sizes_cache:
         return shape.nbytes
     return min(shape.nbytes, min(context, USEFUL_TOKENS) * shape.bytes_per_token)
 

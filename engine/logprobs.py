@@ -1,16 +1,26 @@
-"""Log-probabilities of sampled and of given tokens, from the unmodified logits."""
+"""Log-probabilities of sampled and of given tokens, of the model's own distribution.
+
+That is log(softmax) of its logits: before temperature, penalties, biases and masks, as other engines and
+APIs have it.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.interface import Float32
 
 from .commands import ScoreKind
-from .types import EngineError, TokenLogprob
+from .types import EngineError
 
 MOST_SCORES = 1 << 30
 """Bytes that the scores of one text may take."""
+
+_GROUP = 64
+"""Values of which the largest is looked at first."""
 
 
 def log_softmax(logits: Float32) -> Float32:
@@ -21,12 +31,32 @@ def log_softmax(logits: Float32) -> Float32:
     return scores
 
 
-def token_logprob(logits: Float32, token: int, alternatives: int) -> TokenLogprob:
-    """Log-probability of a token of one row [vocabulary] and of the best alternatives, best first."""
-    scores = log_softmax(logits[None, :])[0]
-    best = np.argpartition(-scores, min(alternatives, len(scores) - 1))[:alternatives]
-    ordered = best[np.lexsort((best, -scores[best]))]
-    return TokenLogprob(token, float(scores[token]), tuple((int(i), float(scores[i])) for i in ordered))
+def token_logprob(logits: Float32, token: int, alternatives: int) -> tuple[float, list[tuple[int, float]]]:
+    """Log-probability of a token of one row [vocabulary], and the most likely tokens with theirs.
+
+    Of equal ones the lowest id comes first. The exponentials are all that is computed for every token: it
+    runs between two steps of all others.
+    """
+    largest = logits.max()
+    with np.errstate(invalid="ignore"):  # an infinite logit: there is no such number
+        total = np.exp(logits - largest, dtype=np.float32).sum(dtype=np.float64)
+    base = float(largest) + math.log(total)
+    found = _largest(logits, alternatives)
+    return float(logits[token]) - base, [(int(id), float(logits[id]) - base) for id in found]
+
+
+def _largest(row: Float32, count: int) -> NDArray[np.intp]:
+    """Indices of the `count` largest values, the largest first; of equal ones the first.
+
+    The largest of each of many groups are `count` values or more, so none below the `count`-th of them is
+    wanted: few are left to be sorted.
+    """
+    groups = len(row) // _GROUP
+    candidates = np.arange(len(row) if count else 0)
+    if 0 < count < groups:
+        best = row[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+        candidates = np.flatnonzero(row >= np.partition(best, groups - count)[groups - count])
+    return candidates[np.lexsort((candidates, -row[candidates]))[:count]]
 
 
 class Scores:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kernels.cache_format import CacheShape
+from kernels.cache_format import CachedLayer, CacheShape
 
 from .config import EngineConfig
 from .models.spec import ModelSpec
 from .types import EngineError
 
+if TYPE_CHECKING:
+    from .loading.checkpoint import Checkpoint
+
 KV_SHARE_OF_MEMORY = 0.25
-"""Part of the free memory that the KV cache may take when nobody says how much."""
+"""Part of the free main memory that the KV cache may take when nobody says how much."""
+
+KV_SHARE_OF_GPU = 0.9
+"""Part of a GPU's memory that is free once the weights are there. It has no other use; what is left is for
+the values of a step, and for what other programs come to need."""
 
 MOST_BLOCKS = 1 << 20
 """Of a cache whose size nobody asked for: a file that declares a tiny model with a huge context gets no more.
@@ -25,6 +34,7 @@ class MemoryPlan:
 
     notes: sentences about what is not as one would expect it.
     active_bytes: of the weights that one token goes through; fewer than all where there are experts.
+    draft: the draft model's name, "" if there is none; its keys and values are part of the KV cache.
     """
 
     model: str
@@ -38,29 +48,49 @@ class MemoryPlan:
     free_bytes: int
     notes: tuple[str, ...] = ()
     active_bytes: int = 0
+    draft: str = ""
+    draft_weight_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """All that is taken."""
+        return self.weight_bytes + self.draft_weight_bytes + self.kv_bytes
 
     def conversations(self, tokens: int) -> int:
         """How many conversations of this many tokens the KV cache holds at once; each takes whole blocks."""
         return self.blocks // -(-tokens // self.block_size)
 
 
-def size_kv_cache(config: EngineConfig, spec: ModelSpec, context_length: int, free: int) -> CacheShape:
-    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a quarter of the `free` bytes.
+def cache_format(config: EngineConfig) -> str:
+    """How keys and values are kept."""
+    return "float16" if config.kv_dtype == "auto" else config.kv_dtype
 
-    Never more than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block
-    fits.
+
+def size_kv_cache(
+    config: EngineConfig,
+    spec: ModelSpec,
+    context_length: int,
+    free: int,
+    device: str = "cpu",
+    beside: Sequence[CachedLayer] = (),
+) -> CacheShape:
+    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a share of the `free` bytes.
+
+    beside: layers of a draft model, which has as many blocks and its share of those bytes. Never more blocks
+    than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block fits.
     """
-    dtype = "float16" if config.kv_dtype == "auto" else config.kv_dtype
-    one = CacheShape(spec.cached, 1, config.block_size, dtype)
+    one = CacheShape(spec.cached, 1, config.block_size, cache_format(config))
+    both = replace(one, layers=(*one.layers, *beside))
     blocks = config.kv_blocks
     if blocks is None:
-        memory = config.kv_memory if config.kv_memory is not None else int(free * KV_SHARE_OF_MEMORY)
+        share = KV_SHARE_OF_GPU if device.startswith("cuda") else KV_SHARE_OF_MEMORY
+        memory = config.kv_memory if config.kv_memory is not None else int(free * share)
         useful = config.sequences * -(-context_length // config.block_size)
-        blocks = min(memory // one.nbytes, useful, MOST_BLOCKS)
+        blocks = min(memory // both.nbytes, useful, MOST_BLOCKS)
         if blocks < 1:
             raise EngineError(
                 "out_of_memory",
-                f"the KV cache needs at least {one.nbytes:,} bytes for one block, "
+                f"the KV cache needs at least {both.nbytes:,} bytes for one block, "
                 f"but kv_memory is {memory:,} bytes",
             )
     return replace(one, blocks=blocks)
@@ -82,23 +112,46 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         free = free_bytes(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
-    checkpoint = fitted(checkpoint, config, selection.name, free)
+    device = selection.settings.device
+    draft = _planned_draft(config, checkpoint.tensors.nbytes(), free)
+    draft_weights = 0 if draft is None else draft.tensors.nbytes()
+    checkpoint = fitted(checkpoint, config, selection.name, max(0, free - draft_weights), device)
     weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
     # What does not fit is planned all the same, so that it can be said how much is missing.
-    shape = size_kv_cache(config, checkpoint.spec, context, free - weights if weights < free else free)
+    taken = weights + draft_weights
+    beside = () if draft is None else draft.spec.cached
+    left = free - taken if taken < free else free
+    shape = size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+    both = replace(shape, layers=(*shape.layers, *beside))
     return MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.tensors.label(),
         weight_bytes=weights,
-        kv_bytes_per_token=shape.bytes_per_token,
-        kv_bytes=shape.nbytes,
+        kv_bytes_per_token=both.bytes_per_token,
+        kv_bytes=both.nbytes,
         blocks=shape.blocks,
         block_size=shape.block_size,
         context_length=context,
         free_bytes=free,
         notes=checkpoint.notes,
+        draft="" if draft is None else draft.name,
+        draft_weight_bytes=draft_weights,
         active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
     )
+
+
+def _planned_draft(config: EngineConfig, nbytes: int, free: int) -> Checkpoint | None:
+    """The draft model beside a model of so many bytes; None: there is none, or it would not be used."""
+    from .loading.checkpoint import open_checkpoint
+    from .speculative.pairing import leaves_room
+
+    if isinstance(source := config.draft_source, (str, Path)):
+        return open_checkpoint(source)
+    paired = config.paired_draft if config.draft_model == "auto" else None
+    try:
+        return None if paired is None or not leaves_room(paired, nbytes, free) else open_checkpoint(paired)
+    except EngineError:  # the engine goes on without it
+        return None
 
 
 def free_memory(config: EngineConfig | None = None) -> int:

@@ -15,13 +15,15 @@ from .runner import ModelRunner, Runner
 from .types import EngineError
 
 if TYPE_CHECKING:
-    from kernels.interface import Backend
+    from kernels.cache_format import CacheShape
+    from kernels.interface import Limits
 
     from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
     from .roofline import Traffic
-    from .speculative.drafter import Drafter
+    from .speculative.drafter import ComputingDrafter, Drafter
+    from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
 
 
@@ -32,7 +34,8 @@ class LoadedModel:
     blocks: size of the KV pool. end_ids: tokens that end a turn. defaults: sampling settings the model's
     files ask for (names of SamplingParams). notes: sentences about what is not as one would expect it.
     place: what the peak bandwidth depends on, see `ModelInfo`. drafter: guesses how replies go on. grammars:
-    what replies can keep to; None: to nothing.
+    what replies can keep to; None: to nothing. ranks: how several processes share it, for people; "": one
+    computes it.
     """
 
     name: str
@@ -47,8 +50,19 @@ class LoadedModel:
     defaults: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     place: str = ""
-    drafter: Drafter | None = None
+    drafter: Drafter | ComputingDrafter | None = None
     grammars: Grammars | None = None
+    ranks: str = ""
+
+    def close(self) -> None:
+        """Free memory and threads, those of a draft model, too."""
+        from .speculative.drafter import ComputingDrafter
+
+        try:
+            self.runner.close()
+        finally:
+            if isinstance(self.drafter, ComputingDrafter):
+                self.drafter.close()
 
 
 def load_model(
@@ -70,9 +84,10 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
-    from kernels.interface import Limits
+    from kernels.machine import has_few_addresses
     from kernels.native.mapped import MappedFiles
 
+    from .capturing import LEAST_TOKENS, capture_within
     from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
@@ -81,9 +96,8 @@ def load_model(
     from .models.weights import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
-    from .scheduler import most_samples
     from .selection import select_backend
-    from .speculative.speculation import most_drafts
+    from .speculative.pairing import Drafting
 
     checkpoint = open_checkpoint(config.model, config.quantization)
     if config.template is not None:
@@ -93,15 +107,24 @@ def load_model(
         _check_form(checkpoint)
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
+    if config.ranks > 1:
+        from .parallel.model import load_parallel
+
+        return load_parallel(config, checkpoint, context, watch, constrained)
     selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+    except MemoryError as error:
+        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+    drafting = Drafting(config)
     try:
         free = backend.free_bytes() + take_reserved()
-        checkpoint = fitted(checkpoint, config, backend.name, free)
+        drafting = drafting_for(config, checkpoint, context, backend.exact, free)
+        free -= drafting.weight_bytes
+        checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
         try:
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
@@ -109,68 +132,126 @@ def load_model(
             raise invalid(checkpoint.path, str(error)) from None
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
-        shape = size_kv_cache(config, spec, context, left)
+        shape = size_kv_cache(config, spec, context, left, backend.device, drafting.cached)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
-        backend.allocate_cache(shape)
-        drafts = 0 if config.draft == "none" else most_drafts(config.draft_window, config.sequences)
-        limits = Limits(
-            rows=config.max_batch_tokens,
-            samples=min(config.max_batch_tokens, most_samples(config.sequences, drafts)),
-            sequences=config.sequences,
-            blocks_per_sequence=-(-context // config.block_size),
-        )
+        limits = limits_of(config, context, drafting)
+        least = -(-min(context, LEAST_TOKENS) // config.block_size)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
+            made = None
+            # Where memory can be refused, what one thread finds free is not to be taken by the other.
+            if not has_few_addresses():
+                with suppress(RuntimeError):  # the system gives no further thread
+                    made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             try:
-                made = beside.submit(_prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
-            except RuntimeError:  # the system gives no further thread
-                made = None
-            try:
-                program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
+                captured = capture_within(
+                    backend,
+                    shape,
+                    lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
+                    limits,
+                    positions,
+                    least=shape.blocks if config.sizes_cache else least,
+                )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
         tokenizer, grammars = (
-            _prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
+            prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
         )
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
-    except MemoryError as error:
+        shape = captured.shape
+        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+        _tidy(checkpoint)
+    except BaseException as error:
+        drafting.close()
         backend.close()
-        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
-    except BaseException:
-        backend.close()
+        if isinstance(error, MemoryError):
+            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
-    template = checkpoint.generation.chat_template
     traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
-    return LoadedModel(
-        name=checkpoint.name,
-        runner=ModelRunner(backend, program, traffic, config.block_size, files, rotations),
-        tokenizer=tokenizer,
-        vocabulary=spec.vocabulary,
-        context_length=context,
-        blocks=shape.blocks,
-        block_size=config.block_size,
-        end_ids=_ends(tokenizer, spec.vocabulary),
-        chat_template=template,
-        defaults=checkpoint.generation.defaults,
-        notes=(*checkpoint.notes, *selection.notes, *template_notes(config, template, tokenizer)),
-        place=_place(backend, traffic),
-        drafter=_drafter(config, backend.exact),
-        grammars=grammars,
+    runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
+    notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
+    prepared = tokenizer, grammars
+    return loaded_model(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
+
+
+def drafting_for(
+    config: EngineConfig, checkpoint: Checkpoint, context: int, exact: bool, free: int
+) -> Drafting:
+    """What drafts for the model in the checkpoint are made with."""
+    from .speculative.pairing import Target, draft_beside
+    from .tokenization import tokenizer_of
+
+    target = Target(
+        checkpoint.name,
+        lambda: tokenizer_of(checkpoint.source, checkpoint.generation),
+        context,
+        checkpoint.tensors.nbytes(),
+        exact,
+    )
+    return draft_beside(config, target, free)
+
+
+def limits_of(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
+    """The largest step that there can be."""
+    from kernels.interface import Limits
+
+    from .scheduler import most_samples
+
+    return Limits(
+        rows=config.max_batch_tokens,
+        samples=min(config.max_batch_tokens, most_samples(config.sequences, drafting.most)),
+        sequences=config.sequences,
+        blocks_per_sequence=-(-context // config.block_size),
     )
 
 
-def _drafter(config: EngineConfig, exact: bool) -> Drafter | None:
-    """What guesses how replies go on. Where a row's result depends on its neighbours, drafts could change a
-    reply, so there they are made only if asked for.
-    """
-    if config.draft == "none" or (config.draft == "auto" and not exact):
-        return None
-    from .speculative.ngram import NgramDrafter
+def _tidy(checkpoint: Checkpoint) -> None:
+    """Give back what only loading took: pages of the files' headers, free parts of the heap."""
+    import numpy as np
 
-    return NgramDrafter()
+    from kernels.machine import trim_heap
+    from kernels.stored import release
+
+    for mapping in checkpoint.tensors.mappings():
+        release(np.frombuffer(mapping, np.uint8))
+    trim_heap()
+
+
+def loaded_model(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    runner: ModelRunner,
+    prepared: tuple[Tokenizer, Grammars],
+    context: int,
+    shape: CacheShape,
+    notes: tuple[str, ...],
+    device: str,
+    drafter: Drafter | ComputingDrafter | None,
+    ranks: str = "",
+) -> LoadedModel:
+    """What the engine's thread gets, of what was loaded. device: where, for people."""
+    tokenizer, grammars = prepared
+    template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
+    return LoadedModel(
+        name=checkpoint.name,
+        runner=runner,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        context_length=context,
+        blocks=shape.blocks,
+        block_size=config.block_size,
+        end_ids=_ends(tokenizer, vocabulary),
+        chat_template=template,
+        defaults=checkpoint.generation.defaults,
+        notes=(*notes, *template_notes(config, template, tokenizer)),
+        place=_place(device, runner.traffic),
+        drafter=drafter,
+        grammars=grammars,
+        ranks=ranks,
+    )
 
 
 def _check_form(checkpoint: Checkpoint) -> None:
@@ -207,12 +288,12 @@ def _watched(
     return tensors._replace(threads=threads, after=after)
 
 
-def _place(backend: Backend, traffic: Traffic) -> str:
+def _place(device: str, traffic: Traffic) -> str:
     """Weights of about the same size, which is what caches look at, share a peak."""
     from kernels.machine import processor, total_memory
 
     size = traffic.all_weight_bytes.bit_length()
-    return f"{processor()}, {total_memory() >> 30} GiB; {backend.device}; weights below 2^{size} bytes"
+    return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
 def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
@@ -220,7 +301,7 @@ def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
     return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
 
 
-def _prepared_tokenizer(
+def prepared_tokenizer(
     checkpoint: Checkpoint, vocabulary: int, constrained: bool
 ) -> tuple[Tokenizer, Grammars]:
     """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""

@@ -16,7 +16,7 @@ from .sampler import SamplerState
 from .sequence import Sequence
 from .step_plan import Run
 from .tokenization import StopMatcher, StreamDecoder
-from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, Usage
+from .types import EngineError, Finished, FinishReason, TextDelta, TokenLogprob, TopLogprob, Usage
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class Request:
         self.decode_mark = (0, 0.0)  # engine's decode traffic and seconds when the first token came
         self._scores: Scores | None = None
         self._text: list[str] = []
+        self._decoded = 0  # characters of all tokens so far
         self._new_text: list[str] = []
         self._new_tokens: list[int] = []
         self._new_logprobs: list[TokenLogprob] = []
@@ -114,19 +115,28 @@ class Request:
         return EngineError("bad_logits", message)
 
     def _deliver(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
+        if self.params.logprobs is not None:
+            assert logits is not None, "a row with log-probabilities asks for logits"
+            self._new_logprobs.append(self._logprob(logits, token, self.params.logprobs))
         self.token_times.append(now)
         self._new_tokens.append(token)
-        if self.params.logprobs is not None and logits is not None:
-            self._new_logprobs.append(token_logprob(logits, token, self.params.logprobs))
         if token in self.live.ends:
             self._stop_match = token
             return "stop"
-        self._show(self._decoder.push([token]))
+        text = self._decoder.push([token])
+        self._decoded += len(text)
+        self._show(text)
         if self._stop_match is not None:
             return "stop"
         if self.room > 0:
             return None
         return "length" if len(self.token_times) == self.params.max_tokens else "context"
+
+    def _logprob(self, logits: Float32, token: int, alternatives: int) -> TokenLogprob:
+        text = self._model.tokenizer.token_text
+        logprob, best = token_logprob(logits, token, alternatives)
+        top = tuple(TopLogprob(id, value, text(id)) for id, value in best)
+        return TokenLogprob(token, logprob, top, text(token), self._decoded)
 
     def _show(self, text: str) -> None:
         shown, matched = self._matcher.push(text)
@@ -171,8 +181,15 @@ class Request:
             reason, error = "error", error or own_fault(fault)
         self._emit_delta(everything=True)
         output = tuple(sequence.tokens[sequence.prompt_length :][: len(self.token_times)])
+        tried = sequence.drafts_tried.counts()
         usage = Usage(
-            sequence.prompt_length, sequence.cached, len(output), sequence.drafted, sequence.accepted
+            sequence.prompt_length,
+            sequence.cached,
+            len(output),
+            sequence.drafted,
+            sequence.accepted,
+            tried,
+            sequence.drafts_kept.counts(len(tried)),
         )
         traffic, seconds = decode_total[0] - self.decode_mark[0], decode_total[1] - self.decode_mark[1]
         bandwidth = traffic / seconds / 1e9 if len(output) > 1 and seconds > 0 else None

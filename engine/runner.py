@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Backend, Float32, Program
+from kernels.interface import Float32, Int32, Program
 from kernels.native.mapped import MappedFiles
 
 from .models.rope import Rotations
@@ -38,6 +38,9 @@ class Runner(Protocol):
     traffic: Traffic
     weight_bytes: int
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, target) each, all read before the first is written."""
+
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """Compute one step."""
 
@@ -48,12 +51,29 @@ class Runner(Protocol):
         """Free memory and threads."""
 
 
+class Owner(Protocol):
+    """What a runner needs of who owns weights and KV memory: a backend, or the ranks of a parallel model."""
+
+    name: str
+    exact: bool
+    weight_bytes: int
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """See `Backend`, as the others."""
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Bytes a second."""
+
+    def close(self) -> None:
+        """Free threads and memory."""
+
+
 class ModelRunner:
     """Runs a captured program on a backend."""
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Owner,
         program: Program,
         traffic: Traffic,
         block_size: int,
@@ -71,14 +91,20 @@ class ModelRunner:
         self._rotations = rotations
         self._steps = StepBuilder(block_size)
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """See `Runner`."""
+        pairs = np.array(copies, np.int32)
+        self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """Copy shared blocks that are about to be written, then compute the plan's runs.
 
         Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
+        MemoryError: there is none for this step; copies that were made are no longer in the plan.
         """
         if plan.copies:
-            pairs = np.array(plan.copies, np.int32)
-            self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
+            self.copy_blocks(plan.copies)
+            plan.copies.clear()
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
         output = self._program.launch(self._steps.build(plan), logits=logits).result()

@@ -34,6 +34,7 @@ class Scheduler:
         self.chunks = chunks
         self.max_batch_tokens = max_batch_tokens
         self.max_sequences = max_sequences
+        self._asked = max_batch_tokens, max_sequences
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in order of admission
         self.focused: int | None = None
@@ -82,6 +83,23 @@ class Scheduler:
         self._add_drafts(plan)
         return plan
 
+    def withdraw(self, plan: StepPlan, rows: int) -> None:
+        """The step of a plan was not computed, for want of memory. From now on none has more than `rows`;
+        the newest sequences wait again if they are more than that.
+
+        What was reserved for it stays with its sequences; blocks that it copied are copied.
+        """
+        for run in plan.runs:
+            del run.sequence.drafts[:]
+        self.max_batch_tokens = rows
+        self.max_sequences = min(self.max_sequences, rows)
+        while len(self.running) > rows:
+            self._preempt(self.running.pop())
+
+    def relieve(self) -> None:
+        """Nothing is running: the next steps may be as large as was asked for."""
+        self.max_batch_tokens, self.max_sequences = self._asked
+
     def commit(self, plan: StepPlan, accepted: list[list[int]]) -> None:
         """The step is done. accepted: for each run the tokens that its sequence goes on with.
 
@@ -91,13 +109,14 @@ class Scheduler:
         for run, tokens in zip(plan.runs, accepted, strict=True):
             sequence = run.sequence
             if run.decoding:
-                sequence.drafted += run.count - 1
-                sequence.accepted += max(0, len(tokens) - 1)
+                sequence.drafts_tried.add(run.count - 1)
+                sequence.drafts_kept.add(len(tokens) - 1)
             rejected = 0 if sequence.score else run.samples - len(tokens)
             del sequence.drafts[:]
             for token in tokens:
                 sequence.append(token)
             sequence.computed = run.end - rejected
+            sequence.table.drafted = min(sequence.table.drafted, sequence.computed)
             self.pool.register(sequence.table, sequence.tokens, sequence.computed)
             self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from kernels.backends import Choice, automatic
+from kernels import cuda, driver
+from kernels.backends import Choice, automatic, resolve
 from kernels.interface import BackendSettings
 from kernels.machine import most_cpus
 
@@ -30,11 +31,18 @@ def select_backend(config: EngineConfig) -> Selection:
     """The backend for a configuration. Nothing is opened; a GPU that is there is tried out."""
     settings = BackendSettings(config.device, config.dtype, config.threads, config.cpu_isa)
     notes = []
-    choice = Choice(config.backend)
     if config.backend == "auto":
         choice = automatic(settings)
         if choice.news and choice.name == "native":
             notes.append(f"{choice.why}; {choice.mend}")
+    else:
+        choice = Choice(config.backend, resolve(config.backend, settings)[1].device)
+    if config.ranks > 1 and choice.name != "reference":
+        why = "several processes (tensor_parallel, pipeline_parallel) compute with the reference backend"
+        mend = "leave tensor_parallel and pipeline_parallel at 1 for a model that one device holds"
+        notes.append(f"{why}; the {choice.name} one, in a single process, computes a step faster")
+        choice = Choice("reference", choice.device, why, mend)
+    settings = replace(settings, device=choice.device)
     most = most_cpus()
     if settings.threads is not None and settings.threads > most:
         # More would take turns on the same processors, and wait for each other.
@@ -44,3 +52,51 @@ def select_backend(config: EngineConfig) -> Selection:
         )
         settings = replace(settings, threads=most)
     return Selection(choice.name, settings, choice.why, choice.mend, tuple(notes))
+
+
+class GpuState(NamedTuple):
+    """A GPU of this machine. device: its name in the settings, "" if CUDA does not show it. Sizes in bytes,
+    0: not known. memory_errors: that could not be corrected, since it was last reset.
+
+    why: what keeps it from being used, "" if it is used; mend: what to do about it. wanted: somebody has
+    arranged it so.
+    """
+
+    name: str
+    uuid: str
+    device: str
+    total: int
+    free: int
+    memory_errors: int
+    used: bool
+    why: str = ""
+    mend: str = ""
+    wanted: bool = False
+
+
+class Gpus(NamedTuple):
+    """driver: version of NVIDIA's, with the CUDA it serves; "" if there is none or it does not answer."""
+
+    driver: str
+    cards: tuple[GpuState, ...]
+
+
+def list_gpus(selection: Selection) -> Gpus:
+    """All GPUs of this machine, and whether a selection uses them. Each is tried: for a look, not a start."""
+    found = driver.read() if cuda.devices() else driver.Driver()
+    version = (
+        f"{found.version} (CUDA {found.cuda // 1000}.{found.cuda % 1000 // 10})" if found.version else ""
+    )
+    return Gpus(version, tuple(_state(gpu, selection) for gpu in cuda.survey()))
+
+
+def _state(gpu: cuda.Gpu, selection: Selection) -> GpuState:
+    card, obstacle = gpu.card, gpu.obstacle
+    device = "" if gpu.number is None else f"cuda:{gpu.number}"
+    used = obstacle is None and selection.settings.device == device and selection.name != "native"
+    if obstacle is None and not used:
+        why = f"{selection.settings.device} computes"
+        obstacle = cuda.Obstacle(why, f"--device {device} takes this one", wanted=True)
+    why, mend, wanted = obstacle or ("", "", False)
+    errors = card.memory_errors
+    return GpuState(card.name, card.uuid, device, card.total, card.free, errors, used, why, mend, wanted)

@@ -112,6 +112,7 @@ class Service:
     def step(self) -> None:
         """One step: draft, plan, run, accept, commit, deliver, and end what is done."""
         if not self.busy:
+            self.scheduler.relieve()
             return
         started = time.perf_counter()
         self._draft()
@@ -120,6 +121,8 @@ class Service:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
             return
+        if self.speculation is not None:
+            self.speculation.guess(plan)
         requests = [self.requests[run.sequence.id] for run in plan.runs]
         for request in requests:
             if request.scheduled is None:
@@ -127,7 +130,11 @@ class Service:
         wants_logits = any(
             run.samples and request.wants_logits for run, request in zip(plan.runs, requests, strict=True)
         )
-        result = self.model.runner.run(plan, logits=wants_logits)
+        try:
+            result = self.model.runner.run(plan, logits=wants_logits)
+        except MemoryError as error:
+            self._no_room(plan, error)
+            return
         accepted = accept(plan, result.tokens)
         self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
@@ -233,9 +240,25 @@ class Service:
         self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float
     ) -> None:
         traffic = self.model.runner.traffic.step_bytes(plan) + expert_bytes
+        if self.speculation is not None:
+            traffic += self.speculation.traffic
         tokens, prefill = sum(map(len, accepted)), plan.prefill_tokens
         self.metrics.step(now, seconds, len(plan.runs), tokens, traffic, decode=prefill == 0)
         self.scheduler.chunks.observe(seconds, prefill)
+
+    def _no_room(self, plan: StepPlan, error: MemoryError) -> None:
+        """A step does not fit into the memory, which other programs use too: go on with smaller ones.
+        A request that does not even get a step for one token ends.
+        """
+        if plan.copies:  # it is not known which of them were made
+            raise error
+        log.warning("a step of %d tokens did not fit: %s", plan.tokens, error)
+        self.scheduler.withdraw(plan, max(1, plan.tokens // 2))
+        if plan.tokens == 1:
+            message = f"{error}; close other programs, or start with a smaller kv_memory"
+            self._finish(
+                self.requests[plan.runs[0].sequence.id], "error", EngineError("out_of_memory", message)
+            )
 
     def _deliver(
         self, request: Request, run: Run, tokens: list[int], logits: Float32 | None, now: float

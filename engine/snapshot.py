@@ -11,6 +11,7 @@ from .metrics import EngineMetrics, percentile, rate_within
 from .model import LoadedModel
 from .request import Request
 from .scheduler import Scheduler
+from .speculative.drafter import ComputingDrafter
 from .speculative.speculation import DraftFigures
 from .types import ConversationRow, EngineSnapshot
 
@@ -35,7 +36,10 @@ def take_snapshot(
     latest = metrics.first_tokens[-1] if metrics.first_tokens else None
     intervals = [seconds * 1e3 for seconds in metrics.intervals]
     ttfts = [times.ttft_ms for times in metrics.first_tokens if times.ttft_ms is not None]
-    written = (pool.used + pool.cached) * pool.block_size * model.runner.traffic.kv_bytes_per_token
+    drafter = model.drafter if isinstance(model.drafter, ComputingDrafter) else None
+    draft_memory = 0 if drafter is None else drafter.memory_bytes
+    of_token = model.runner.traffic.kv_bytes_per_token + (0 if drafter is None else drafter.bytes_per_token)
+    written = (pool.used + pool.cached) * pool.block_size * of_token
     return EngineSnapshot(
         state=state,
         backend=model.runner.backend,
@@ -60,6 +64,7 @@ def take_snapshot(
         accepted_tokens=sum(drafts.kept),
         draft=drafts.name,
         draft_off=drafts.off,
+        draft_memory_bytes=draft_memory,
         drafts_tried=drafts.tried,
         drafts_kept=drafts.kept,
         ttft_ms=latest.ttft_ms if latest else None,
@@ -78,7 +83,7 @@ def take_snapshot(
         bandwidth_peak_gbs=None if best is None else max(best.gbs, achieved or 0.0),
         bandwidth_peak_quiet=best is None or best.quiet,
         bytes_per_token=model.runner.traffic.token_bytes(),
-        memory_bytes=model.runner.weight_bytes + written,
+        memory_bytes=model.runner.weight_bytes + draft_memory + written,
         conversations=tuple(_conversation(request, pool, window) for request in requests),
     )
 

@@ -38,7 +38,10 @@ class Run:
         """What its rows compute; before the step is committed."""
         known = self.sequence.tokens[self.start : self.end]
         guessed = self.count - len(known)
-        return known + self.sequence.drafts[:guessed] if guessed else known
+        if not guessed:
+            return known
+        first = max(0, self.start - len(self.sequence.tokens))
+        return known + self.sequence.drafts[first : first + guessed]
 
     @property
     def decoding(self) -> bool:

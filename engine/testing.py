@@ -19,7 +19,7 @@ from .model import LoadedModel, template_notes
 from .named_templates import read_template
 from .roofline import Traffic
 from .runner import StepResult
-from .speculative.ngram import NgramDrafter
+from .speculative.pairing import Target, draft_beside
 from .step_builder import StepBuilder
 from .step_plan import StepPlan
 from .tokenization import load_tokenizer
@@ -30,7 +30,7 @@ SURE = np.float32(1e6)
 
 class ScriptedModel:
     """Emits given tokens: request i in submit order gets outputs[i], then the first end token. One a step,
-    unless the config asks for drafts by name (`draft="ngram"`).
+    unless the config asks for drafts (`draft_model="ngram"`, or another script).
 
     tokenizer: path of a GGUF file or a tokenizer folder. eos: ids that end a turn; by default the
     tokenizer's.
@@ -67,6 +67,7 @@ class ScriptedModel:
         runner = ScriptedRunner(self, tokenizer.vocab_size, ends[0] if ends else 0, config.block_size)
         context = min(config.context_length or self.context_length, self.context_length)
         blocks = config.kv_blocks or 4 * -(-context // config.block_size)
+        drafting = draft_beside(config, Target("scripted", lambda: tokenizer, context, 0, exact=False), 0)
         template = read_template(config.template) if config.template else tokenizer.chat_template
         return LoadedModel(
             name="scripted",
@@ -80,7 +81,7 @@ class ScriptedModel:
             chat_template=template,
             defaults={},
             notes=tuple(template_notes(config, template, tokenizer)),
-            drafter=NgramDrafter() if config.draft == "ngram" else None,
+            drafter=drafting.drafter("scripted", tokenizer, tokenizer.vocab_size, blocks, exact=False),
             grammars=Grammars(tokenizer, tokenizer.vocab_size, frozenset(ends)),
         )
 
@@ -100,6 +101,9 @@ class ScriptedRunner:
         self._usual = np.random.default_rng(0).normal(0, 2, vocabulary).astype(np.float32)
         self._logits = np.empty((0, vocabulary), np.float32)
         self._raised: list[tuple[int, int]] = []
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """There is no cache."""
 
     def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
         """One step of the script."""

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "context", "capacity", "aborted", "error"]
 
@@ -122,7 +122,8 @@ class SamplingParams:
     logit_bias: added to a token's logit, by id. seed: any integer of 64 bits; None draws one and reports it.
     max_tokens: None is no limit but the context. min_tokens: no end token before this many.
     stop: strings that end the reply and are not part of it. stop_token_ids: further end tokens.
-    ignore_eos: go on after the model's own end tokens. logprobs: report this many alternatives a token.
+    ignore_eos: go on after the model's own end tokens. logprobs: report the log-probability of each token and
+    of so many most likely ones, 0 to 20.
     schema, regex, grammar: what the reply keeps to, one of them: a JSON Schema (kept as JSON text), a regular
     expression for the whole reply, a grammar in Lark's notation. The reply ends where nothing may follow.
     """
@@ -162,7 +163,7 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})")
         if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, 100)
+            _integer("logprobs", self.logprobs, 0, 20)
         if not isinstance(self.ignore_eos, bool):
             raise ValueError(f"ignore_eos must be true or false, not {shown(self.ignore_eos)}")
         stops = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
@@ -202,24 +203,43 @@ class SamplingParams:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """Log-probability of a chosen token and of the best alternatives, from the unmodified logits."""
+class TopLogprob(NamedTuple):
+    """A token that might have come, with its natural log-probability; text: what it adds, or its name."""
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The natural log-probability of a token of a reply, and of the most likely ones in its place.
+
+    Of the model's own distribution: before temperature, penalties, biases and masks; so the token need not be
+    among `top`, the best first. text: as in TopLogprob. offset: characters of the reply's text that the
+    tokens before it have given.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[TopLogprob, ...]
+    text: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request. drafts_tried, drafts_kept: drafts by their place in a step, the first one
+    first, and those that were right; they sum to draft_tokens and accepted_tokens.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    drafts_tried: tuple[int, ...] = ()
+    drafts_kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +258,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """New text of a reply and the tokens sampled since the last delta (text may lag behind the tokens)."""
+    """New text of a reply and the tokens sampled since the last delta (text may lag behind the tokens).
+
+    logprobs: one for each of the tokens; None unless asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -295,7 +318,8 @@ class EngineSnapshot:
     last_step_rows: conversations in the last step; 0 when idle. prefix_tokens_saved: prompt tokens found in
     the cache.
     draft_tokens: guesses that were computed; accepted_tokens: those that were right. draft: what they come
-    from, "" nothing; draft_off: why the latest step had none, "" if it had. drafts_tried, drafts_kept:
+    from, "" nothing; draft_off: why the latest step had none, "" if it had. draft_memory_bytes: weights of
+    the draft model, part of memory_bytes. drafts_tried, drafts_kept:
     computed and right by their place in a step.
     ttft_ms, queue_ms, prefill_ms: of the latest first token; ttft_p50_ms: median of recent ones.
     itl_ms, itl_p95_ms: of recent steps; itl_recent_ms: the steps themselves, oldest first, the last of
@@ -332,6 +356,7 @@ class EngineSnapshot:
     accepted_tokens: int = 0
     draft: str = ""
     draft_off: str = ""
+    draft_memory_bytes: int = 0
     drafts_tried: tuple[int, ...] = ()
     drafts_kept: tuple[int, ...] = ()
     ttft_ms: float | None = None

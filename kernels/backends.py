@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from . import cuda
@@ -13,11 +14,12 @@ from .machine import free_memory
 class Choice(NamedTuple):
     """What `auto` is here.
 
-    why: what keeps a faster backend from being used, "" if nothing does; mend: what to do about it. news:
-    nobody has asked for it, so it is worth a word.
+    device: what it computes on, by name. why: what keeps a faster backend from being used, "" if nothing
+    does; mend: what to do about it. news: nobody has asked for it, so it is worth a word.
     """
 
     name: str
+    device: str
     why: str = ""
     mend: str = ""
     news: bool = False
@@ -27,26 +29,28 @@ def automatic(settings: BackendSettings) -> Choice:
     """The fastest backend that runs here: a GPU that computes, else native, else reference."""
     from .native import can_compute, unavailable_reason
 
-    hindrance = None
-    if settings.device == "auto" and (files := cuda.devices()):
-        hindrance = cuda.obstacle()
-        if hindrance is None:
-            return Choice("reference")
-    if settings.device not in ("auto", "cpu"):
-        return Choice("reference")
+    device, hindrance = settings.device, None
+    if device in ("auto", "cuda") and cuda.devices():
+        chosen = cuda.choose()
+        if chosen.gpu is not None:
+            return Choice("reference", f"cuda:{chosen.gpu.number}")
+        hindrance = chosen.obstacle
+    if device not in ("auto", "cpu"):
+        return Choice("reference", device)
     if not can_compute(settings.dtype):
         return Choice(
             "reference",
+            "cpu",
             f"the compiled backend computes in float32 and int8, not in dtype {settings.dtype!r}",
             "leave --dtype and the setting engine.dtype at auto",
         )
     if unavailable_reason():
         mend = "install termchat again where a C++17 compiler is"
-        return Choice("reference", unavailable_reason(), mend, news=True)
+        return Choice("reference", "cpu", unavailable_reason(), mend, news=True)
     if hindrance is None:
-        return Choice("native")
-    why = f"the GPU {files[0]} is not used: {hindrance.why}"
-    return Choice("native", why, hindrance.mend, news=not hindrance.wanted)
+        return Choice("native", "cpu")
+    why = f"the GPU {cuda.devices()[0]} is not used: {hindrance.why}"
+    return Choice("native", "cpu", why, hindrance.mend, news=not hindrance.wanted)
 
 
 def _reference(settings: BackendSettings) -> Backend:
@@ -63,27 +67,49 @@ def _native(settings: BackendSettings) -> Backend:
     return NativeBackend(settings)
 
 
-_BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {"reference": _reference, "native": _native}
+def _triton(settings: BackendSettings) -> Backend:
+    from .triton import unavailable_reason
+
+    if reason := unavailable_reason():
+        raise ValueError(f"backend triton: {reason}; use backend auto, native or reference")
+    from .triton.backend import TritonBackend
+
+    return TritonBackend(settings)
 
 
-def _named(name: str, settings: BackendSettings) -> str:
-    name = automatic(settings).name if name == "auto" else name
+_BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {
+    "reference": _reference,
+    "native": _native,
+    "triton": _triton,
+}
+
+
+def resolve(name: str, settings: BackendSettings) -> tuple[str, BackendSettings]:
+    """A backend's name and its settings with no device left to be chosen. ValueError: no such backend."""
+    if name == "auto":
+        choice = automatic(settings)
+        return choice.name, replace(settings, device=choice.device)
     if name not in _BACKENDS:
         raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {name!r}")
-    return name
+    if settings.device in ("auto", "cuda") and name != "native" and (gpu := cuda.choose().gpu) is not None:
+        return name, replace(settings, device=f"cuda:{gpu.number}")
+    return name, replace(settings, device="cpu") if settings.device == "auto" else settings
 
 
 def open_backend(name: str, settings: BackendSettings) -> Backend:
     """The backend of this name; `auto` is the fastest that runs here.
 
-    ValueError: no such backend, its libraries are missing, or it can't serve the settings.
+    ValueError: no such backend, its libraries are missing, or it can't serve the settings. MemoryError: the
+    device has no room for it at all.
     """
-    return _BACKENDS[_named(name, settings)](settings)
+    name, settings = resolve(name, settings)
+    return _BACKENDS[name](settings)
 
 
 def free_bytes(name: str, settings: BackendSettings) -> int:
     """What a backend's `free_bytes` would be, without opening it. ValueError as `open_backend`."""
-    if _named(name, settings) == "native" or settings.device == "cpu":
+    name, settings = resolve(name, settings)
+    if name == "native" or settings.device == "cpu":
         return free_memory()
     from .reference.device import find_device
     from .reference.device import free_bytes as free_of_device

@@ -17,7 +17,7 @@ fixed by positions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from .cache_format import CacheShape
 from .weights import Weight
 
 if TYPE_CHECKING:
-    from .step import Step
+    from .step import Counts, Step
 
 Value = Any
 """A backend's own value: a tensor, or a node of the program being recorded."""
@@ -102,6 +102,15 @@ class Limits:
     samples: int
     sequences: int
     blocks_per_sequence: int
+
+    def check(self, counts: Counts) -> None:
+        """ValueError: a step of these counts exceeds them."""
+        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
+        for name, size, limit in zip(names, counts, astuple(self), strict=False):
+            if size > limit:
+                raise ValueError(
+                    f"the step has {size} {name}, more than the {limit} the program was captured for"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +298,11 @@ class BackendSettings:
     """What a backend is made with. threads: CPU threads, None for all that affinity and quota allow.
 
     cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
+    findings_folder: where a backend may keep what it has found out about this machine; None: nowhere.
     """
 
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: int | None = None
     cpu_isa: str = "auto"
+    findings_folder: str | None = None

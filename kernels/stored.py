@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,12 @@ def release(data: NDArray[np.uint8]) -> None:
         mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
-def plain_view(type: str, data: NDArray[np.uint8], shape: tuple[int, ...]) -> Plain:
-    """Values of a plain type as they are."""
+def plain_view(type: str, data: NDArray[np.uint8], shape: tuple[int, ...], name: str = "") -> Plain:
+    """Values of a plain type as they are. name: see `Plain`."""
     format = BLOCKS[type].format
     values = data.view(np.dtype(FORMATS[format].dtype).newbyteorder("<")).reshape(shape)
     # A file may put its data at any address; arithmetic libraries count on multiples of the value's size.
-    return Plain(np.require(values, requirements="A"), format)
+    return Plain(np.require(values, requirements="A"), format, name)
 
 
 def _blocks(stored: Stored) -> NDArray[np.uint8]:
@@ -94,21 +95,28 @@ QUANTIZED_ANEW = frozenset(BLOCKS) - {*_VIEWS, *READERS, "F32", "F16", "BF16"}
 
 
 def check_finite(weight: Weight) -> None:
-    """ValueError, naming it: scales or minima that are not finite."""
+    """ValueError, naming it: values, or scales or minima, that are not finite."""
     if isinstance(weight, Plain):
+        for rows in row_pieces(*weight.shape) if weight.name else ():
+            _check_rows(dequantize(Plain(weight.values[rows], weight.format)), weight.name, rows.start)
         return
-    name = weight.name
-    if isinstance(weight, Stored):
-        weight = _packed(weight)
-    for numbers in (weight.scales, weight.minima):
-        if numbers is not None and not np.isfinite(numbers).all():
-            row = int(np.argmin(np.isfinite(numbers).all(axis=1)))
-            raise ValueError(f"{name}: row {row} holds a value that is not finite")
+    packed = _packed(weight) if isinstance(weight, Stored) else weight
+    for numbers in (packed.scales, packed.minima):
+        if numbers is not None:
+            _check_rows(numbers, weight.name)
+
+
+def _check_rows(numbers: NDArray[Any], name: str, first: int = 0) -> None:
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        row = first + int(np.argmin(finite.all(axis=1)))
+        raise ValueError(f"{name}: row {row} holds a value that is not finite")
 
 
 def _packed(stored: Stored) -> Packed:
     """A type that has a format of its own."""
-    return _VIEWS[stored.type](stored) if stored.type in _VIEWS else _exact(stored)
+    packed = _VIEWS[stored.type](stored) if stored.type in _VIEWS else _exact(stored)
+    return packed if stored.factor == 1.0 else replace(packed, factor=stored.factor)
 
 
 def read_rows(stored: Stored, rows: slice) -> Float32:
@@ -119,7 +127,7 @@ def read_rows(stored: Stored, rows: slice) -> Float32:
         return dequantize(plain_view(stored.type, data, shape))
     if stored.type not in QUANTIZED_ANEW:
         with np.errstate(all="ignore"):
-            return dequantize(_packed(Stored(stored.type, shape, data, stored.name)))
+            return dequantize(_packed(replace(stored, shape=shape, data=data)))
     from gguf import GGMLQuantizationType, quants  # takes longer to import than most models to open
 
     with np.errstate(all="ignore"):  # a broken scale shows up as a value that is not finite
@@ -130,7 +138,7 @@ def read_rows(stored: Stored, rows: slice) -> Float32:
 def view(stored: Stored) -> Plain | None:
     """The matrix in its format without a copy, None for a type that does not stand in the file like that."""
     if not FORMATS[stored.format].packed:
-        return plain_view(stored.type, stored.data, stored.shape)
+        return plain_view(stored.type, stored.data, stored.shape, stored.name)
     return None
 
 

@@ -34,6 +34,10 @@ class ConfigError(UserError):
     """A setting cannot be read or written."""
 
 
+class SettingError(ConfigError):
+    """There is no such setting, or it cannot have this value."""
+
+
 class Setting(NamedTuple):
     """One effective setting and where its value comes from."""
 
@@ -146,11 +150,11 @@ def _parse(file: Path) -> dict[str, Any]:
 
 
 def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
-    """ConfigError unless the key exists and may have the value (None: be removed)."""
+    """SettingError unless the key exists and may have the value (None: be removed)."""
     table, _, name = key.partition(".")
     known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE)]
     if key not in known and not (table == "keys" and name):
-        raise ConfigError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
+        raise SettingError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
     if name and not isinstance(content.get(table, {}), dict):
         raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
     if value is None:
@@ -159,12 +163,12 @@ def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     if table == "keys" and not isinstance(value, str):
         problem = "must be a text"
     if problem is not None:
-        raise ConfigError(f"{key} {problem}, not {shown(value)}")
+        raise SettingError(f"{key} {problem}, not {shown(value)}")
     if table in ("sampling", "engine"):
         check: Check = check_sampling if table == "sampling" else check_engine
         _, problems = accepted({**content.get(table, {}), name: value}, check)
         if name in problems:
-            raise ConfigError(problems[name])
+            raise SettingError(problems[name])
 
 
 class _Reader:

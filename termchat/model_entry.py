@@ -79,7 +79,8 @@ class ModelEntry:
     """A model that is known. size: bytes; context: tokens; sampling: fields of SamplingParams.
 
     None: not known or not set. sha256: of its file; part_sha256: of its parts in their order, if it comes in
-    several. files: what the Hub says of each file, where it was asked; the model is a folder if `folder`.
+    several. draft: name of a smaller model that guesses for it. files: what the Hub says of each file, where
+    it was asked; the model is a folder if `folder`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ModelEntry:
     template_vars: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     template: str | None = None
     quantization: str | None = None
+    draft: str | None = None
     part_sha256: tuple[str, ...] = ()
     files: tuple[HubFile, ...] = ()
     folder: bool = False

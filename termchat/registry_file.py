@@ -39,6 +39,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "template_vars": "variables for its chat template: texts, numbers, true or false",
     "template": "its default for the setting of that name in [engine]; a relative file is one of this folder",
     "quantization": "its default for the setting of that name in [engine]",
+    "draft": "a smaller model of its family, by name, that guesses for it once it was downloaded",
     "sources": "where it comes from, tried in this order",
 }
 """What a table [models.NAME] may hold, and what that is for."""
@@ -137,7 +138,14 @@ def _entry(name: str, table: Mapping[str, Any], file: Path, warn: Callable[[str]
         template_vars=_template_vars(_table(table, "template_vars")),
         template=_template(_text(table, "template"), file.parent),
         quantization=_text(table, "quantization"),
+        draft=_draft(_text(table, "draft"), name),
     )
+
+
+def _draft(draft: str | None, name: str) -> str | None:
+    if draft is not None and (draft == name or not draft.isprintable() or not draft):
+        raise ValueError(f"draft must be the name of another model, not {shown(draft)}")
+    return draft
 
 
 def _sha256(value: object) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ class ModelStatus(NamedTuple):
             "template_vars": dict(entry.template_vars),
             "template": entry.template,
             "quantization": entry.quantization,
+            "draft": entry.draft,
         }
 
 

@@ -54,7 +54,7 @@ SAMPLING: Mapping[str, str] = {
 
 ENGINE: Mapping[str, str] = {
     "device": "where to compute: auto, cpu, cuda, cuda:N or mps",
-    "backend": "how to compute: auto, native (C++, for the CPU) or reference (torch)",
+    "backend": "how to compute: auto, native (C++, for the CPU), triton (CUDA GPUs) or reference (torch)",
     "dtype": "arithmetic of the reference backend",
     "quantization": "weights in memory: auto (as stored, fewer if memory is short), none, int8, int4 or nf4",
     "kv_dtype": "how keys and values are kept: auto is float16; int8 takes half its memory and traffic",
@@ -70,7 +70,8 @@ ENGINE: Mapping[str, str] = {
     "context_length": "tokens of a conversation, reply included; at most what the model was made for",
     "threads": "CPU threads; by default as many as the processors that may be used",
     "cpu_isa": "instruction set of the native backend, auto the best of this CPU; the tokens are the same",
-    "draft": "guess how replies go on, for several tokens a step: ngram (by what was said), none, auto",
+    "draft_model": "guess how replies go on, for several tokens a step: a small model of the same family, "
+    "ngram (by what was said), none, auto",
     "draft_tokens": "guesses a step for a conversation; auto: as many as pay; replies are the same",
 }
 """`[engine]`, and options of the command line: they become fields of EngineConfig of the same name."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-from engine import EngineConfig
+from engine import DRAFT_WORDS, EngineConfig
 
 from .config import Config
 from .paths import Paths
 from .registry import Registry
+from .registry_errors import RegistryError
 from .resolved_model import ResolvedModel
 
 
@@ -38,11 +40,28 @@ class Setup(NamedTuple):
         return chosen if isinstance(chosen, str) else self.registry.default
 
 
-def engine_config(model: ResolvedModel, config: Config, flags: Mapping[str, Any]) -> EngineConfig:
+def engine_config(
+    registry: Registry,
+    model: ResolvedModel,
+    config: Config,
+    flags: Mapping[str, Any],
+    *,
+    one_model: bool = True,
+) -> EngineConfig:
     """The engine's configuration: flags over the user's settings over the registry's.
 
-    ValueError names field, value and range.
+    one_model: the flags are for this model alone. A draft model for whatever is loaded, of the settings, say,
+    is left out where it does not fit. ValueError names field, value and range. UnknownModelError,
+    NotDownloadedError: of a draft model.
     """
-    fields = {name: getattr(model.entry, name, None) for name in ("quantization", "template")}
-    registry = {name: value for name, value in fields.items() if value is not None}
-    return EngineConfig(model=model.path, **{**registry, **config.engine, **flags})
+    entry = {name: getattr(model.entry, name, None) for name in ("quantization", "template")}
+    values = {name: value for name, value in entry.items() if value is not None} | {**config.engine, **flags}
+    draft = values.get("draft_model", "auto")
+    if isinstance(draft, str) and draft not in DRAFT_WORDS:
+        path = registry.resolve(draft).path
+        strict = one_model and "draft_model" in flags
+        values |= {"draft_model": path} if strict else {"draft_model": "auto", "paired_draft": path}
+    elif draft == "auto" and model.entry is not None and model.entry.draft is not None:
+        with suppress(RegistryError):  # it is not here: nothing is downloaded that nobody asked for
+            values["paired_draft"] = registry.resolve(model.entry.draft).path
+    return EngineConfig(model=model.path, **values)

@@ -40,3 +40,11 @@ def default_model() -> Path:
     from termchat.registry import Registry
 
     return ensure(Registry.load(Paths.default()), "smollm2-135m")
+
+
+@pytest.fixture
+def gpus(tmp_path, monkeypatch):
+    """Makes this a machine with GPUs, see fake_gpus."""
+    from fake_gpus import machines
+
+    yield from machines(tmp_path, monkeypatch)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..models.family import Family
 from ..models.rope import attention_factor, yarn_growth
 from ..models.spec import RopeSpec
@@ -106,8 +104,11 @@ def _factors(file: GGUFFile, model: Fields, name: str, turning: int) -> tuple[fl
         return ()
     if stored.shape != (turning // 2,):
         model.refuse(f"tensor {name} has the shape {stored.shape}, not {(turning // 2,)}")
-    values = to_vector(stored).values
-    if not (np.isfinite(values) & (values > 0)).all():
+    try:
+        values = to_vector(stored).values
+    except ValueError as error:
+        model.refuse(str(error))
+    if not (values > 0).all():
         model.refuse(f"tensor {name} holds values that are not positive numbers")
     return tuple(values.tolist())
 

@@ -93,7 +93,7 @@ class JoinedTensor(ABC):
             whole = np.empty(self.shape, np.float32)
             for rows in self._pieces():
                 whole[rows] = read(rows).values
-            return Plain(whole, "f32")
+            return Plain(whole, "f32", f"tensor {shown(self.name)}")
         except ValueError as error:
             raise ValueError(f"tensor {shown(self.name)}: {error}") from None
         finally:

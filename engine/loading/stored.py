@@ -22,12 +22,16 @@ from .fields import shown
 
 
 class StoredTensor(NamedTuple):
-    """`shape` in numpy order (rows first), `type` by name, `data` its bytes in the mapped file."""
+    """`shape` in numpy order (rows first), `type` by name, `data` its bytes in the mapped file.
+
+    factor: what its values are multiplied by besides.
+    """
 
     name: str
     shape: tuple[int, ...]
     type: str
     data: NDArray[np.uint8]
+    factor: float = 1.0
 
     @property
     def format(self) -> str:
@@ -85,7 +89,7 @@ class StoredTensor(NamedTuple):
             after(self.nbytes)
         if format == self.format:
             return view(stored) or stored
-        weight = Plain(_values(stored), "f32")
+        weight = Plain(_values(stored), "f32", stored.name)
         release(self.data)  # or the file would stay in memory beside what was made of it
         return weight
 
@@ -95,7 +99,7 @@ def _matrix(tensor: StoredTensor) -> Stored:
     data = tensor.data.reshape(rows, -1)
     if not np.may_share_memory(data, tensor.data):  # its columns stood in rows
         release(tensor.data)
-    return Stored(tensor.type, (rows, columns), data, f"tensor {shown(tensor.name)}")
+    return Stored(tensor.type, (rows, columns), data, f"tensor {shown(tensor.name)}", tensor.factor)
 
 
 def _values(stored: Stored) -> Float32:
@@ -106,8 +110,12 @@ def _values(stored: Stored) -> Float32:
 
 
 def to_vector(tensor: StoredTensor) -> Plain:
-    """A one-dimensional tensor of any type as float32."""
+    """A one-dimensional tensor of any type as float32. ValueError, naming it: values that are not finite."""
     if tensor.type == "F32":
-        return plain_view(tensor.type, tensor.data, tensor.shape)
-    matrix = StoredTensor(tensor.name, (1, *tensor.shape), tensor.type, tensor.data)
-    return Plain(_values(_matrix(matrix))[0], "f32")
+        vector = plain_view(tensor.type, tensor.data, tensor.shape)
+    else:
+        matrix = StoredTensor(tensor.name, (1, *tensor.shape), tensor.type, tensor.data)
+        vector = Plain(_values(_matrix(matrix))[0], "f32")
+    if not np.isfinite(vector.values).all():
+        raise ValueError(f"tensor {shown(tensor.name)} holds a value that is not finite")
+    return vector

@@ -84,8 +84,23 @@ def with_input(ops: Operations, spec: ModelSpec, own: LayerInput, x: Value, give
 
 def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch) -> Value:
     """Tokens of one step -> sampled tokens of its sample rows. Runs once a step, or once a recording."""
+    x, given = embedded(ops, spec, weights, batch)
+    return head(ops, spec, weights, batch, layers(ops, spec, weights, batch, x, given))
+
+
+def embedded(
+    ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch
+) -> tuple[Value, tuple[Value, ...]]:
+    """What the first layer takes, [rows, width], and what each layer gets of the tokens besides."""
     x = _scaled(ops, ops.embedding(weights.embedding, batch.tokens), spec.embedding_scale)
     given = () if weights.inputs is None else layer_inputs(ops, spec, weights.inputs, x, batch.tokens)
+    return x, given
+
+
+def layers(
+    ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch, x: Value, given: tuple[Value, ...]
+) -> Value:
+    """The rows x [rows, width] through all layers."""
     for layer in weights.layers:
         y = attention(ops, spec, weights, layer, _norm(ops, spec, x, layer.attention_norm), batch)
         y = _norm(ops, spec, y, layer.attention_post_norm)
@@ -101,6 +116,11 @@ def decoder(ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch) ->
         if layer.input is not None:
             x = with_input(ops, spec, layer.input, x, given[layer.index])
         x = _scaled(ops, x, layer.scale)
+    return x
+
+
+def head(ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch, x: Value) -> Value:
+    """The rows x [rows, width] behind the last layer -> sampled tokens of the step's sample rows."""
     last = _norm(ops, spec, ops.gather(x, batch.sample_rows), weights.norm)
     # A row of the vocabulary's length would take longer to scale.
     logits = ops.linear(_scaled(ops, last, spec.head_scale), weights.head)

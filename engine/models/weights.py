@@ -161,27 +161,34 @@ def place_rotations(spec: ModelSpec, weights: Weights, backend: Backend, positio
     return rotations
 
 
-def place_tensors(spec: ModelSpec, tensors: Tensors, backend: Backend) -> Weights:
+def place_tensors(
+    spec: ModelSpec, tensors: Tensors, backend: Backend, *, first: bool = True, last: bool = True
+) -> Weights:
     """Hand every tensor to the backend, layer by layer, so that at most one layer is in two forms at a time.
 
+    first, last: whether these layers are the model's first, with the embedding before them, and its last,
+    with the head behind them; what is not there is None.
     Values that can't be held: ValueError naming the tensor, EngineError(model_invalid) if `get` finds them.
     """
     placing = _Placing(spec, tensors, backend)
     before = backend.weight_bytes
-    embedding = backend.place_matrix(_matrix(tensors, "embedding"))
-    head, not_streamed = embedding, 0
-    if tensors.has("head"):
-        not_streamed = backend.weight_bytes - before
-        head = backend.place_matrix(_matrix(tensors, "head"))
-    inputs = None
-    if spec.input_columns:
+    embedding = head = inputs = None
+    if first:
+        embedding = backend.place_matrix(_matrix(tensors, "embedding"))
+    tied = last and not tensors.has("head")
+    not_streamed = 0 if tied else backend.weight_bytes - before
+    if last:
+        head = embedding
+        if embedding is None or not tied:
+            head = backend.place_matrix(_matrix(tensors, "embedding" if tied else "head"))
+    if first and spec.input_columns:
         before = backend.weight_bytes
         table = backend.place_matrix(_matrix(tensors, "inputs_embedding"))
         not_streamed += backend.weight_bytes - before
         projection = backend.place_matrix(_matrix(tensors, "inputs_projection"))
         inputs = Inputs(table, projection, placing.vector("inputs_norm"))
     layers = tuple(placing.layer(i) for i in range(len(spec.layers)))
-    norm = placing.vector("norm")
+    norm = placing.vector("norm") if last else None
     streamed = backend.weight_bytes - not_streamed - placing.expert_bytes
     return Weights(embedding, layers, norm, head, streamed, placing.expert_bytes, inputs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .drafter import GRADES, Proposal
 
 EXPECTED = (0.3, 0.4, 0.6, 0.8)
@@ -19,14 +21,15 @@ assert len(EXPECTED) == GRADES
 class Chances:
     """Averages over the guesses made for one reply, a grade each.
 
-    A guess is compared with the token that came whether or not it was computed as a draft. So an average
-    costs nothing, does not depend on what else is computed, and goes on while no drafts are.
+    A guess that costs nothing is compared with the token that came whether or not it was computed as a draft.
+    So its average does not depend on what else is computed, and goes on while no drafts are.
     """
 
     __slots__ = ("_right", "_seen")
 
-    def __init__(self) -> None:
-        self._right = [WEIGHT * chance for chance in EXPECTED]
+    def __init__(self, expected: Sequence[float] = EXPECTED) -> None:
+        """expected: for each grade, before anything is known."""
+        self._right = [WEIGHT * chance for chance in expected]
         self._seen = [WEIGHT] * GRADES
 
     def of(self, grade: int) -> float:

@@ -50,6 +50,11 @@ class StepCosts:
         """The cost of a step in units that only ratios make sense of; 1 <= rows <= most."""
         return self._costs[rows]
 
+    @property
+    def pace(self) -> float:
+        """Seconds that a unit of `of` takes now."""
+        return self._pace
+
     def observe(self, rows: int, seconds: float) -> None:
         """Take in the duration of a decode step."""
         if not 1 <= rows <= self.most or not (seconds > 0 and math.isfinite(seconds)):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ..sequence import Sequence
+from ..sequence import Places, Sequence
 from ..step_plan import StepPlan
-from .chances import Chances
+from .chances import EXPECTED, Chances
 from .costs import StepCosts
-from .drafter import Drafter, Proposal
+from .drafter import GRADES, ComputingDrafter, Drafter, Pass, Proposal
 
 WIDEST = 8
 """Drafts of a sequence in a step, at most, when their number adapts."""
@@ -31,9 +32,22 @@ LARGEST = 512
 GAIN = 1.04
 """Tokens a second must be expected to rise by so much: estimates are a few percent off."""
 
+PATIENCE, LONGEST_PATIENCE = 32, 512
+"""After so many steps without drafts that cost time, one reply gets some: else nobody would know whether they
+pay by now. Each time in vain it takes twice as long to the next try.
+"""
+
+TRIED = 2
+"""So many drafts it gets then."""
+
+SUPPOSED = 0.6
+"""That a guess of a model is right, before one has been compared with what came."""
+
 _NONE_FOUND = "nothing repeats"
 _UNLIKELY = "too few are right"
 _COSTLY = "rows cost too much"
+_UNABLE = "the draft model can't go on"
+_READING = "the draft model reads the text"
 
 
 class DraftFigures(NamedTuple):
@@ -54,60 +68,123 @@ def most_drafts(window: int | None, sequences: int) -> int:
     return min(WIDEST * sequences, MOST_DRAFTS) if window is None else window * sequences
 
 
+class Candidate(NamedTuple):
+    """A reply that drafts may be made for: the chance of each, if those before it are right, and how many it
+    can get.
+    """
+
+    sequence: Sequence
+    chance: float
+    most: int
+
+
 class Speculation:
     """Decides how many of a drafter's guesses are computed.
 
     window: so many for each sequence, as long as there are guesses; None: as many as pay. Then the step of
     those is taken that promises the most tokens a second, from the chance of each guess and the measured cost
-    of a row, if it promises enough more than the step without. How many are computed may depend on times and
-    on other conversations; what is sampled does not depend on how many are computed.
+    of a row (and of guessing, where that takes time), if it promises enough more than the step without. How
+    many are computed may depend on times and on other conversations; what is sampled does not depend on how
+    many are computed.
     """
 
-    def __init__(self, drafter: Drafter, window: int | None, sequences: int) -> None:
-        self._drafter = drafter
+    def __init__(self, drafter: Drafter | ComputingDrafter, window: int | None, sequences: int) -> None:
+        self._name = drafter.name
+        self._computing = drafter if isinstance(drafter, ComputingDrafter) else None
+        self._free = None if isinstance(drafter, ComputingDrafter) else drafter
         self._window = window
         self._most = most_drafts(window, sequences)
         self._costs = StepCosts(min(sequences + self._most, LARGEST))
+        self._pass_costs = StepCosts(sequences)  # of a drafter, in units of the model's steps
         self._chances: WeakKeyDictionary[Sequence, Chances] = WeakKeyDictionary()
+        self._overall = Chances((SUPPOSED,) * GRADES)
         self._proposals: dict[int, Proposal] = {}
+        self._passes: list[Pass] = []
         self._off = _NONE_FOUND
         self._in_a_row = 0  # steps with drafts
-        self._tried = [0] * (window or WIDEST)
-        self._kept = [0] * (window or WIDEST)
+        self._waited = 0  # steps without
+        self._patience = PATIENCE
+        self._trying = False
+        self._tries = 0
+        self._tried, self._kept = Places(), Places()
 
     @property
     def figures(self) -> DraftFigures:
         """For other threads: a copy."""
-        return DraftFigures(self._drafter.name, self._off, tuple(self._tried), tuple(self._kept))
+        tried = self._tried.counts()
+        return DraftFigures(self._name, self._off, tried, self._kept.counts(len(tried)))
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that guessing has moved in the latest step."""
+        return sum(each.traffic for each in self._passes)
 
     def draft(self, sequences: list[Sequence], room: Callable[[Sequence], int]) -> None:
-        """Give the sequences their drafts for the next step. room: tokens a reply can still get."""
-        self._proposals = {}
+        """Give the sequences their drafts for the next step, or zeros for drafts that `guess` will make.
+
+        room: tokens a reply can still get.
+        """
+        self._proposals, self._passes = {}, []
         if not sequences:
             return
-        widest = self._window or WIDEST
-        proposals = self._drafter.propose(sequences, widest)
-        self._proposals = {
-            sequence.id: proposal
-            for sequence, proposal in zip(sequences, proposals, strict=True)
-            if proposal.tokens
-        }
-        if not self._proposals:
-            self._off = _NONE_FOUND
-            return
         # The model's own token comes after the drafts: one fewer than there is room for can be of use.
-        guessed = [
-            (sequence, proposal, min(len(proposal.tokens), widest, room(sequence) - 1))
-            for sequence, proposal in zip(sequences, proposals, strict=True)
-            if proposal.tokens
-        ]
-        if self._window is None:
-            counts = self._paying(guessed, len(sequences))
+        if self._free is not None:
+            candidates = self._found(self._free, sequences, room)
         else:
-            counts = [most for _, _, most in guessed]
-        for (sequence, proposal, _), count in zip(guessed, counts, strict=True):
+            candidates = self._possible(sequences, room)
+        if not candidates:
+            if self._free is not None:
+                self._off = _NONE_FOUND
+            return
+        if self._window is None:
+            counts = self._paying(candidates, len(sequences))
+        else:
+            counts = [most for _, _, most in candidates]
+        for (sequence, _, _), count in zip(candidates, counts, strict=True):
             if count > 0:
-                sequence.drafts = array("i", proposal.tokens[:count])
+                found = self._proposals.get(sequence.id)
+                sequence.drafts = array("i", found.tokens[:count] if found else [0] * count)
+
+    def _found(
+        self, drafter: Drafter, sequences: list[Sequence], room: Callable[[Sequence], int]
+    ) -> list[Candidate]:
+        """Sequences that there are guesses for."""
+        widest = self._window or WIDEST
+        candidates = []
+        for sequence, proposal in zip(sequences, drafter.propose(sequences, widest), strict=True):
+            if proposal.tokens:
+                self._proposals[sequence.id] = proposal
+                most = min(len(proposal.tokens), widest, room(sequence) - 1)
+                candidates.append(Candidate(sequence, self._chances_of(sequence).of(proposal.grade), most))
+        return candidates
+
+    def _possible(self, sequences: list[Sequence], room: Callable[[Sequence], int]) -> list[Candidate]:
+        """Sequences that guesses can be made for, if they are wanted."""
+        assert self._computing is not None
+        limits = [self._computing.limit(sequence) for sequence in sequences]
+        if not any(limits):
+            self._off = _UNABLE
+        widest = self._window or WIDEST
+        return [
+            Candidate(sequence, self._chances_of(sequence).of(0), most)
+            for sequence, limit in zip(sequences, limits, strict=True)
+            if (most := min(widest, room(sequence) - 1, limit)) > 0
+        ]
+
+    def guess(self, plan: StepPlan) -> None:
+        """Have the drafts made that the plan has rows for, if that takes time; it keeps those that are."""
+        if self._computing is None:
+            return
+        self._passes = self._computing.guess(plan)
+        for index, run in enumerate(plan.runs):
+            if not run.decoding or run.count == 1:
+                continue
+            made = run.sequence.drafts
+            if made:
+                self._proposals[run.sequence.id] = Proposal(made[:])
+            if len(made) < run.count - 1:
+                plan.runs[index] = replace(run, count=1 + len(made), samples=1 + len(made))
+                self._off = _READING
 
     def observe(self, plan: StepPlan, accepted: list[list[int]], seconds: float) -> None:
         """Take in a committed step. accepted: for each run the tokens its sequence went on with."""
@@ -118,25 +195,42 @@ class Speculation:
                 continue
             if self._window is None:
                 self._chances_of(run.sequence).compare(proposal, tokens)
+                if self._computing is not None:
+                    self._overall.compare(proposal, tokens)
             drafted += run.count - 1
-            for place in range(run.count - 1):
-                self._tried[place] += 1
-                self._kept[place] += place + 1 < len(tokens)
+            self._tried.add(run.count - 1)
+            self._kept.add(len(tokens) - 1)
         self._in_a_row = self._in_a_row + 1 if drafted else 0
+        self._waited = 0 if drafted else self._waited + 1
         if drafted:
             self._off = ""
+            if self._trying:
+                self._trying = False
+                self._tries += 1
+                self._patience = min(2 * self._patience, LONGEST_PATIENCE)
         if self._window is None and plan.prefill_tokens == 0:
-            self._costs.observe(plan.tokens, seconds)
+            guessing = sum(each.seconds for each in self._passes)
+            self._costs.observe(plan.tokens, seconds - guessing)
+            for each in self._passes:
+                self._pass_costs.observe(each.rows, each.seconds / self._costs.pace)
 
-    def _paying(self, guessed: list[tuple[Sequence, Proposal, int]], rows: int) -> list[int]:
+    def _paying(self, candidates: list[Candidate], rows: int) -> list[int]:
         """How many drafts each gets: the likeliest of all, as many as promise the most tokens a second."""
-        counts = [0] * len(guessed)
-        costs = self._costs
+        counts = [0] * len(candidates)
+        costs, computing = self._costs, self._computing is not None
         if not costs.known or self._in_a_row >= PLAIN_EVERY:
             return counts
+        if rows > costs.most:
+            self._off = _COSTLY
+            return counts
+        if computing and (not self._pass_costs.known or self._waited >= self._patience):
+            # A few for one of them, by turns, until it had some: they pay or not, one has to see.
+            self._trying = True
+            counts[self._tries % len(candidates)] = TRIED
+            return [min(count, each.most) for count, each in zip(counts, candidates, strict=True)]
         likely: list[tuple[float, int]] = []
-        for index, (sequence, proposal, most) in enumerate(guessed):
-            each = chance = self._chances_of(sequence).of(proposal.grade)
+        for index, (_, each, most) in enumerate(candidates):
+            chance = each
             for _ in range(most):
                 if chance < LEAST:
                     break
@@ -144,23 +238,32 @@ class Speculation:
                 chance *= each
         likely.sort(reverse=True)
         del likely[max(0, min(self._most, costs.most - rows)) :]
-        if rows > costs.most:
-            self._off = _COSTLY
-            return counts
         plain = best = GAIN * rows / costs.of(rows)
-        taken, expected = 0, float(rows)
-        for number, (chance, _) in enumerate(likely, 1):
+        taken, expected, guessing = 0, float(rows), 0.0
+        places, passes = counts[:], [0] * WIDEST  # drafts of each sequence so far, rows of each pass
+        for number, (chance, index) in enumerate(likely, 1):
             expected += chance
-            if (speed := expected / costs.of(rows + number)) > best:
+            if computing:
+                place = places[index]
+                guessing += self._pass(passes[place] + 1) - self._pass(passes[place])
+                places[index], passes[place] = place + 1, passes[place] + 1
+            if (speed := expected / (costs.of(rows + number) + guessing)) > best:
                 best, taken = speed, number
         if best == plain:
             self._off = _UNLIKELY if not likely or likely[0][0] < 0.5 else _COSTLY
+        else:
+            self._patience = PATIENCE
         for _, index in likely[:taken]:
             counts[index] += 1
         return counts
 
+    def _pass(self, rows: int) -> float:
+        """What a pass of the drafter costs with so many rows, in units of the costs of steps."""
+        return self._pass_costs.pace * self._pass_costs.of(rows) if rows else 0.0
+
     def _chances_of(self, sequence: Sequence) -> Chances:
         chances = self._chances.get(sequence)
         if chances is None:
-            chances = self._chances[sequence] = Chances()
+            free = self._computing is None
+            chances = self._chances[sequence] = Chances(EXPECTED if free else (self._overall.of(0),) * GRADES)
         return chances

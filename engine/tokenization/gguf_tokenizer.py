@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Encoder
+
+from kernels.machine import need_addresses
 
 from ..loading.fields import REQUIRED, Fields, shown
 from ..loading.generation import Generation
@@ -72,10 +75,11 @@ def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     for text, token in vocabulary.ids(Kind.BYTE).items():
         if not is_byte_token(text):
             fields.fail(f"tokens[{token}]", f"is no byte: {shown(text)}")
+    need_addresses(vocabulary.encoder_bytes, "the tokenizer")
     return vocabulary
 
 
-def _merges(fields: Fields, tokens: list[str]) -> list[tuple[str, str]]:
+def _merges(fields: Fields, tokens: Sequence[str]) -> list[tuple[str, str]]:
     stored = _strings(fields, "merges")
     # A loop over 100,000 merges would take three times as long as these maps.
     merges: list[Any] = list(map(tuple, map(str.split, stored, repeat(" "), repeat(1))))
@@ -125,7 +129,7 @@ def _by_scores(
     scores = _numbers(fields, "scores", len(vocabulary), 0.0)
     # A control token has no score: it never competes with others for text.
     scored = (np.frombuffer(vocabulary.kinds, np.uint8) == Kind.CONTROL) & (scores < 0)
-    words = [vocabulary.tokens[token] for token in np.flatnonzero(scored)]
+    words = [vocabulary.tokens[token] for token in np.flatnonzero(scored).tolist()]
     vocabulary = without_marks(vocabulary, [word for word in words if not is_marker(word)])
     vocabulary = with_marks(vocabulary, template, declared)
     space_prefix = fields.boolean("add_space_prefix", default=True)

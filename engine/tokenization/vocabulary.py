@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import accumulate
+from typing import overload
 
 import numpy as np
 
@@ -86,6 +90,27 @@ def is_byte_token(text: str) -> bool:
     return _BYTE.fullmatch(text) is not None
 
 
+class Texts(Sequence[str]):
+    """Many short texts as one long one: a list of them would take ten times the memory."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._joined = "".join(texts)
+        self._ends = array("I", accumulate(map(len, texts)))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        at = range(len(self))[index]  # IndexError: there is none
+        return self._joined[self._ends[at - 1] if at else 0 : self._ends[at]]
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """Every token by id.
@@ -94,15 +119,24 @@ class Vocabulary:
     alphabet, else with SentencePiece's mark for a space.
     """
 
-    tokens: list[str]
+    tokens: Sequence[str]
     kinds: bytes
     byte_level: bool
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.kinds), (len(self.tokens), len(self.kinds))
 
+    @property
+    def encoder_bytes(self) -> int:
+        """About what the library takes of the memory to be made of this vocabulary."""
+        return (16 << 20) + 800 * len(self)
+
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def compact(self) -> Vocabulary:
+        """The same to keep: looking through all of it takes longer, and it takes less memory."""
+        return replace(self, tokens=Texts(self.tokens))
 
     def ids(self, *kinds: Kind) -> dict[str, int]:
         """The ids of the tokens of these kinds by their texts; not of those without a text.
@@ -115,6 +149,20 @@ class Vocabulary:
             ids.update(zip(map(self.tokens.__getitem__, found[::-1]), found[::-1], strict=True))
         ids.pop("", None)
         return ids
+
+    def first_difference(self, other: Vocabulary) -> int | None:
+        """The first id that means something else in another vocabulary, or nothing; None if there is none.
+
+        What fills a table up means nothing, and the other may have further tokens.
+        """
+        common = min(len(self), len(other))
+        if self.tokens[:common] != other.tokens[:common]:
+            for token in range(common):
+                unused = Kind.UNUSED in (self.kinds[token], other.kinds[token])
+                if self.tokens[token] != other.tokens[token] and not unused:
+                    return token
+        lacking = range(common, len(self))
+        return next((token for token in lacking if self.kinds[token] != Kind.UNUSED), None)
 
     def token_bytes(self, token: int) -> bytes:
         """What a token adds to the text; nothing for control and unused tokens and for ids past the end."""

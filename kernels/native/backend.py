@@ -32,6 +32,8 @@ _LARGEST_PENDING = 1 << 24
 """Bytes of weights in memory that wait to be repacked; those in mapped files cost none."""
 _LARGEST_READ = 1 << 30
 """Bytes: so many fit into no cache, and to read more would only take longer."""
+_LARGEST_SPARING = 1 << 28
+"""Bytes of weights: repacking more of them takes longer than whatever else there is to do meanwhile."""
 
 
 def _in_file(array: NDArray[Any]) -> bool:
@@ -46,16 +48,17 @@ def _source(part: Weight) -> Source:
     if isinstance(part, Stored):
         assert part.data.strides[1] == 1, part.data.strides
         fields = [addressof(part.data), part.data.strides[0]]
-        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.data))
+        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.data), factor=part.factor)
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
-        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values))
+        mapped, finite = _in_file(part.values), bool(part.name)
+        return Source(*head, part.shape[0], *fields, mapped=mapped, finite=finite, factor=1.0)
     assert part.format in ARRAYS, f"{part.format} is taken as blocks of a file"
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:
         fields += [addressof(part.minima), *part.minima.strides]
-    return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes))
+    return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes), factor=part.factor)
 
 
 def _blocks(weight: Weight) -> list[Weight]:
@@ -210,7 +213,8 @@ class NativeBackend:
     def capture(self, forward: Forward, limits: Limits) -> NativeProgram:
         """Record the forward and prepare its buffers."""
         program = NativeProgram(self, forward, limits)
-        self.fill(spare=1)  # memory is the limit, not arithmetic; other threads have things to do
+        # Whoever loads a small model waits for what other threads do meanwhile (its tokenizer), not for this.
+        self.fill(spare=1 if self.weight_bytes <= _LARGEST_SPARING else 0)
         return program
 
     def read_bandwidth(self, nbytes: int) -> float:

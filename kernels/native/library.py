@@ -65,7 +65,8 @@ class Source(Structure):
         *_fields(c_int64, "format stored rows"),
         *[("codes", c_void_p), *_fields(c_int64, "codes_row codes_group")],
         *[("scales", c_void_p), *_fields(c_int64, "scales_row scales_group")],
-        *[("minima", c_void_p), *_fields(c_int64, "minima_row minima_group mapped")],
+        *[("minima", c_void_p), *_fields(c_int64, "minima_row minima_group mapped finite")],
+        ("factor", c_double),
     ]
 
 

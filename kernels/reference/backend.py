@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import astuple
 
 import torch
 from torch import Tensor
@@ -13,10 +12,10 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
 from ..machine import usable_cpus
 from ..step import Step
-from ..stored import canonical
+from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 from .cache import PagedCache
-from .device import find_device, free_bytes
+from .device import find_device, free_bytes, named, room
 from .operations import ReferenceOperations
 from .self_check import rows_are_independent
 from .work import KEYS
@@ -46,24 +45,27 @@ class ReferenceBackend:
     name = "reference"
 
     def __init__(self, settings: BackendSettings) -> None:
-        """ValueError: the device is not there."""
+        """ValueError: the device is not there, or does not compute. MemoryError: it is full."""
         self.torch_device = find_device(settings.device)
-        self.device = str(self.torch_device)
+        self.device = named(self.torch_device)
         self.cache: PagedCache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0
         self._dtype = _dtype(settings.dtype, self.torch_device)
         torch.set_num_threads(settings.threads or usable_cpus())
         self.shares_arrays = self.torch_device.type == "cpu"
-        self.exact = rows_are_independent(self.torch_device, self._dtype)
+        with room(self.torch_device, "a first product"):
+            self.exact = rows_are_independent(self.torch_device, self._dtype)
 
     def place_matrix(self, *parts: Weight) -> Tensor:
         """The parts one below the other, dequantized, [outputs, inputs] in the backend's dtype."""
         rows = sum(part.shape[0] for part in parts)
-        matrix = torch.empty(rows, parts[0].shape[1], dtype=self._dtype, device=self.torch_device)
+        with room(self.torch_device, "the weights"):
+            matrix = torch.empty(rows, parts[0].shape[1], dtype=self._dtype, device=self.torch_device)
         row = 0
         for part in parts:
             weight = canonical(part)
+            check_finite(weight)
             for start in range(0, part.shape[0], ROWS_AT_ONCE):
                 values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
                 matrix[row : row + len(values)] = values
@@ -73,7 +75,8 @@ class ReferenceBackend:
 
     def place_vector(self, values: Float32) -> Tensor:
         """A copy on the device."""
-        vector = torch.tensor(values, dtype=torch.float32, device=self.torch_device)
+        with room(self.torch_device, "the weights"):
+            vector = torch.tensor(values, dtype=torch.float32, device=self.torch_device)
         self.weight_bytes += vector.nbytes
         return vector
 
@@ -128,16 +131,11 @@ class ReferenceProgram:
         self._limits = limits
 
     def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
-        """Compute a step, at once. ValueError: it exceeds the limits."""
-        counts, limits = step.counts, astuple(self._limits)  # of rows, samples, tables and their width, both
-        names = ("rows", "sample rows", "sequences", "blocks of a sequence")
-        for name, size, limit in zip(names, counts, limits, strict=False):
-            if size > limit:
-                raise ValueError(
-                    f"the step has {size} {name}, more than the {limit} the program was captured for"
-                )
-        with torch.inference_mode():
-            operations = ReferenceOperations(step, self._backend.cache, self._backend.torch_device)
+        """Compute a step, at once. ValueError: it exceeds the limits. MemoryError: no room for it."""
+        self._limits.check(step.counts)
+        device = self._backend.torch_device
+        with torch.inference_mode(), room(device, f"a step of {step.counts.rows} tokens"):
+            operations = ReferenceOperations(step, self._backend.cache, device)
             result = self._forward(operations, operations.inputs())
         assert isinstance(result, StepOutput), "a forward returns what sample returned"
         return result if logits else StepOutput(result.tokens, None, result.expert_bytes)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from ..settings import ENGINE, OPTIONS, SAMPLING
 from .console import Console, to_json
-from .options import CommandGroup, json_option
+from .errors import CliError
+from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, Text, json_option
 
 
 @click.group("config", cls=CommandGroup)
 def config() -> None:
-    """Show the settings and where they are kept."""
+    """Show and change the settings, and where they are kept."""
 
 
 @config.command("path")
@@ -54,3 +58,74 @@ def show_settings(console: Console, as_json: bool) -> None:
     rows = [["SETTING", "VALUE", "FROM", "WHAT IT IS FOR"]]
     rows += [[key, to_json(value), source, help_of(key)] for key, value, source in settings]
     console.print_table(rows)
+
+
+def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Names of settings, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    keys = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE)]
+    return [CompletionItem(key) for key in keys if key.startswith(incomplete)]
+
+
+@config.command("set")
+@click.argument("key", shell_complete=complete_key)
+@click.argument("values", type=Text(), nargs=-1, required=True, metavar="VALUE...")
+@json_option
+@click.pass_obj
+def set_setting(console: Console, key: str, values: tuple[str, ...], as_json: bool) -> None:
+    """Set one setting in the settings file; all else in it stays as it is.
+
+    KEY is one of `termchat config show`, or keys.ACTION. Several values become a list (sampling.stop).
+    """
+    _write(console, key, _value(key, values), as_json)
+
+
+@config.command("unset")
+@click.argument("key", shell_complete=complete_key)
+@json_option
+@click.pass_obj
+def unset_setting(console: Console, key: str, as_json: bool) -> None:
+    """Take one setting out of the settings file, so that its default holds again."""
+    _write(console, key, None, as_json)
+
+
+def _write(console: Console, key: str, value: Any, as_json: bool) -> None:
+    from ..config import Config, set_value
+    from ..paths import Paths
+
+    file = Paths.default().config_file
+    set_value(file, key, value)
+    now = next((setting for setting in Config.load(file).show() if setting.key == key), None)
+    if as_json:
+        console.print_json({"key": key, "value": now and now.value, "source": now and now.source})
+    else:
+        state = "has its default again" if value is None else f"is {to_json(value)}"
+        console.output.write(f"{key} {state}, by {file}\n")
+
+
+def _value(key: str, values: tuple[str, ...]) -> Any:
+    """What is written for a key, as the option of the command line of that name takes it."""
+    table, _, name = key.rpartition(".")
+    forms = {"sampling": SAMPLING_OPTIONS, "engine": {**ENGINE_OPTIONS, **DRAFT_OPTIONS}}.get(table, {})
+    form = forms.get(name, {})
+    if form.get("multiple"):
+        return list(values)
+    if len(values) > 1:
+        raise CliError("usage", f"{key} takes one value; put quotes around one with blanks")
+    if key in OPTIONS or table == "keys" or not forms:
+        is_flag = key in OPTIONS and isinstance(OPTIONS[key].default, bool)
+        return {"true": True, "false": False}.get(values[0], values[0]) if is_flag else values[0]
+    if "type" in form:
+        try:
+            return click.types.convert_type(form["type"]).convert(values[0], None, None)
+        except click.UsageError as error:
+            raise CliError("usage", f"{key}: {error.message}") from error
+    return _plain(values[0])
+
+
+def _plain(value: str) -> Any:
+    """A whole number, true or false, else the text: settings that have no option."""
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.removeprefix("-").isascii() and value.removeprefix("-").isdecimal() else value

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
-from ..units import number
+from ..units import number, size
 from .console import Console
-from .errors import FAILED, OK
+from .errors import FAILED, OK, CliError
 from .options import ENGINE_OPTIONS, SectionedCommand, engine_options, given, json_option, model_options
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..setup import Setup
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "textual", "safetensors", "gguf")
+"""Without these little works."""
 
 INSTRUCTION_SETS = (
     "avx2",
@@ -66,6 +67,7 @@ def doctor(console: Console, /, **values: Any) -> int:
     report = Report()
     setup = load_setup(console)
     _machine(report)
+    _gpus(report, setup, given(values, ENGINE_OPTIONS))
     _files(report, setup)
     _model(report, console, setup, values)
     if values["as_json"]:
@@ -201,10 +203,6 @@ def _choice(report: Report, config: EngineConfig) -> None:
             report.problem(
                 "an option is not followed", note, "leave it out, or give it what this machine has"
             )
-    if report.facts["backend"] == "native":
-        if found.why and config.backend == "auto":
-            report.problem("a GPU of this machine is not used", found.why, found.mend)
-        return
     if report.facts["backend"] != "reference" or not config.device.startswith(("auto", "cpu")):
         return
     what = "replies are slower than this machine could give them: the reference backend computes"
@@ -212,6 +210,28 @@ def _choice(report: Report, config: EngineConfig) -> None:
         report.problem(what, "it was asked for", "leave --backend and the setting engine.backend at auto")
     elif found.why:
         report.problem(what, found.why, found.mend)
+
+
+def _gpus(report: Report, setup: Setup, flags: dict[str, Any]) -> None:
+    """Every card, with the reason why it is used or not; those that nobody has set aside are problems."""
+    from engine import EngineConfig, list_gpus, select_backend
+
+    try:
+        gpus = list_gpus(select_backend(EngineConfig(model="", **{**setup.config.engine, **flags})))
+    except ValueError as error:
+        raise CliError("usage", str(error)) from error
+    report.facts["gpus"] = [card._asdict() for card in gpus.cards]
+    if gpus.driver:
+        report.facts["libraries"]["driver"] = gpus.driver
+    for card in gpus.cards:
+        if not card.used and not card.wanted:
+            report.problem(f"the GPU {card.name} is not used", card.why, card.mend)
+        if card.memory_errors:
+            report.problem(
+                f"the memory of the GPU {card.name} is faulty",
+                f"it had {card.memory_errors} errors that could not be corrected since it was last reset",
+                "reset it (nvidia-smi --gpu-reset) or restart the machine; if they come again it is broken",
+            )
 
 
 def _cpu(*names: str) -> str:
@@ -241,9 +261,18 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _card(card: dict[str, Any]) -> str:
+    memory = f", {size(card['free'])} of {size(card['total'])} free" if card["total"] else ""
+    place = f"{card['device']} " if card["device"] else ""
+    state = "used" if card["used"] else f"not used: {card['why']}; {card['mend']}"
+    return f"{place}{card['name']} {card['uuid']}{memory}, {state}"
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item or 'missing'}" for key, item in value.items()) or "none"
     if isinstance(value, list):
+        if value and isinstance(value[0], dict):
+            return "; ".join(map(_card, value))
         return " ".join(value) or "none"
     return number(value) if isinstance(value, float) else "not known" if value is None else str(value)

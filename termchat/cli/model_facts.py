@@ -120,6 +120,7 @@ _ORDER = (
     "template_vars",
     "template",
     "quantization",
+    "draft",
     "sources",
     "sha256",
 )

@@ -169,16 +169,6 @@ class ByteSize(click.ParamType[int]):
         return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
 
 
-class KVType(click.ParamType[str]):
-    """A format of keys and values, by the engine's name or a short one."""
-
-    name = "format"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The engine's name, which the engine checks."""
-        return {"f16": "float16", "f32": "float32"}.get(value, str(value))
-
-
 class DraftTokens(click.ParamType[int | str]):
     """A number of tokens, or auto."""
 
@@ -242,6 +232,16 @@ def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str)
     return found or ([CompletionItem(incomplete, type="file")] if template else [])
 
 
+def complete_draft(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """What can guess: the words for it, and models, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    from engine import DRAFT_WORDS
+
+    words = [CompletionItem(word) for word in DRAFT_WORDS if word.startswith(incomplete)]
+    return [*words, *complete_model(ctx, param, incomplete)]
+
+
 model_options = options(
     option(
         "Model",
@@ -295,7 +295,7 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
     "context_length": {"type": int, "metavar": "N"},
-    "kv_dtype": {"type": KVType(), "metavar": "f16|int8", "shell_complete": complete_engine},
+    "kv_dtype": {"metavar": "f16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
 }
 """Options that become fields of EngineConfig of the same name."""
@@ -308,7 +308,11 @@ engine_options = options(
 )
 
 DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "draft": {"metavar": "ngram|none", "shell_complete": complete_engine},
+    "draft_model": {
+        "flags": ("--draft",),
+        "metavar": "NAME|PATH|ngram|none",
+        "shell_complete": complete_draft,
+    },
     "draft_tokens": {"type": DraftTokens(), "metavar": "K|auto"},
 }
 """Options that become fields of EngineConfig, too, for commands that have replies made."""
@@ -329,6 +333,15 @@ template_option = setting(
     "Prompt", "template", ENGINE["template"], metavar="NAME|FILE", shell_complete=complete_engine
 )
 """For commands that give a model messages."""
+
+logprobs_option = option(
+    "Output",
+    "--logprobs",
+    type=int,
+    metavar="K",
+    help="In JSON also the log-probability of each token, and the K (0 to 20) most likely in its place.",
+)
+"""A field of SamplingParams, too, but no setting: it is about what comes out."""
 
 json_option = option("Output", "--json", "as_json", is_flag=True, help="JSON on standard output.")
 

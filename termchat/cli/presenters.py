@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine import TextDelta
+
 from .console import Console, to_json
 from .errors import Failure
-from .result import Result
+from .result import Result, logprobs_entry
 
 
 class Presenter:
@@ -19,8 +21,8 @@ class Presenter:
     async def start(self, id: str, conversation: str | None, model: str, seed: int) -> None:
         """The request is about to be made."""
 
-    async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
-        """New text."""
+    async def delta(self, answer: str, thinking: str, new: TextDelta | None) -> None:
+        """New text. new: what the engine sent; None for what was held back, at the end."""
 
     async def end(self, result: Result) -> None:
         """The reply is complete, or was stopped."""
@@ -41,7 +43,7 @@ class PlainPresenter(Presenter):
         self._begun = False
         self._thinking = False
 
-    async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
+    async def delta(self, answer: str, thinking: str, new: TextDelta | None) -> None:
         """Show what is new, or keep it until the end."""
         if thinking:
             await self._think(thinking)
@@ -104,11 +106,13 @@ class JsonLinesPresenter(Presenter):
             {"event": "start", "id": id, "conversation": conversation, "model": model, "seed": seed}
         )
 
-    async def delta(self, answer: str, thinking: str, token_ids: tuple[int, ...]) -> None:
+    async def delta(self, answer: str, thinking: str, new: TextDelta | None) -> None:
         """A delta event; `thinking` is in it only where the model thinks."""
         if self._stream:
             more = {"thinking": thinking} if thinking else {}
-            await self._send({"event": "delta", "text": answer, **more, "token_ids": token_ids})
+            tokens = {"token_ids": new.token_ids if new is not None else ()}
+            logprobs = logprobs_entry(new.logprobs) if new is not None else {}
+            await self._send({"event": "delta", "text": answer, **more, **tokens, **logprobs})
 
     async def end(self, result: Result) -> None:
         """The end event, with the object of `--json`."""

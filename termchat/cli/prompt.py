@@ -22,6 +22,7 @@ from .options import (
     draft_options,
     engine_options,
     given,
+    logprobs_option,
     model_options,
     option,
     options,
@@ -92,6 +93,7 @@ version_option = option(
 output_options = options(
     option("Output", "--json", "as_json", is_flag=True, help="One JSON object with text, usage and metrics."),
     option("Output", "--jsonl", is_flag=True, help="JSON events, one a line, as the reply comes."),
+    logprobs_option,
     option("Output", "--no-stream", is_flag=True, help="Nothing until the reply is complete."),
     option("Output", "--plain", is_flag=True, help="A chat line by line instead of on the full screen."),
     option("Output", "--stats", is_flag=True, help="Speed and memory traffic, on standard error."),
@@ -138,7 +140,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"],
         raw=values["raw"],
-        sampling={**given(values, SAMPLING_OPTIONS), **constraint_of(values)},
+        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values)},
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
         form="json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         stream=not values["no_stream"],
@@ -148,6 +150,8 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         conversation=values["cid"],
     )
     if text is not None:
+        if values["logprobs"] is not None and request.form == "plain":
+            raise click.UsageError("--logprobs needs --json or --jsonl, where it can be shown")
         if values["plain"]:
             raise click.UsageError("--plain is for a chat on the terminal, without a prompt")
         from .oneshot import answer
@@ -198,8 +202,9 @@ def _full_screen(console: Console) -> bool:
 def _check_chat(values: dict[str, Any]) -> None:
     """Refuse options that mean nothing in a chat on the terminal. click.UsageError."""
     names = {"as_json": "--json", "jsonl": "--jsonl", "no_stream": "--no-stream", "raw": "--raw"}
+    names |= {"logprobs": "--logprobs"}
     for name, flag in names.items():
-        if values[name]:
+        if values[name] not in (None, False):
             raise click.UsageError(f"{flag} needs a prompt")
 
 

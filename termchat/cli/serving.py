@@ -103,7 +103,7 @@ def choose(
     """Find the model, downloading it if that is wanted. CliError, UserError."""
     model = downloaded(console, setup.registry, setup.default_model if name is None else name, yes=yes)
     try:
-        return Choice(setup, model, engine_config(model, setup.config, flags))
+        return Choice(setup, model, engine_config(setup.registry, model, setup.config, flags))
     except ValueError as error:
         raise CliError("usage", str(error)) from error
 

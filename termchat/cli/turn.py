@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine import EngineError, Finished, Message, SamplingParams, TextDelta
+from engine import EngineError, Finished, Message, SamplingParams, TextDelta, TokenLogprob
 
 from ..messages import outcome_of, prompt_of, said_now
 from ..sampling import seeded
@@ -85,7 +85,7 @@ async def take_turn(
         conversation, complete = recording.conversation_id, False
         try:
             await presenter.start(reply_id, conversation, name, params.seed)
-            await _relay(stream, reply, presenter, recording)
+            logprobs = await _relay(stream, reply, presenter, recording)
             complete = True
         finally:
             await stream.aclose()
@@ -110,6 +110,9 @@ async def take_turn(
             quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
+            draft=snapshot.draft,
+            draft_off=snapshot.draft_off,
+            logprobs=logprobs if params.logprobs is not None else None,
             schema=params.schema is not None,
         )
         console.output.check()
@@ -133,19 +136,23 @@ async def _refuse_early(served: Serving, turn: Turn) -> None:
 
 async def _relay(
     stream: ResponseStream, reply: ReplyText, presenter: Presenter, recording: Recording
-) -> None:
+) -> list[TokenLogprob]:
+    """Show and save a reply while it comes; the log-probabilities of its tokens, if there are any."""
+    logprobs: list[TokenLogprob] = []
     async for event in stream:
         if isinstance(event, TextDelta):
             answer, thinking = reply.push(event.text)
             recording.append(answer, thinking)
-            await presenter.delta(answer, thinking, event.token_ids)
+            logprobs += event.logprobs or ()
+            await presenter.delta(answer, thinking, event)
     answer, thinking = reply.finish()
     if reply.mistaken:
         recording.replace(answer, "")
     elif answer or thinking:
         recording.append(answer, thinking)
     if answer or thinking:
-        await presenter.delta(answer, thinking, ())
+        await presenter.delta(answer, thinking, None)
+    return logprobs
 
 
 def _save(recording: Recording, reply: ReplyText, finished: Finished) -> None:

@@ -23,6 +23,10 @@ class DownloadError(UserError):
         self.summary = summary or message
 
 
+class NoSuchModelError(DownloadError):
+    """The Hub has no such repository or revision, or does not say so to this user."""
+
+
 class UnreachedError(DownloadError):
     """One for which the network may be to blame."""
 

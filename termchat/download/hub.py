@@ -13,10 +13,10 @@ from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
 from . import retry_after
 from .answer import StatusError, TransferError, without_secrets
-from .errors import DownloadError, NoNetworkError, refused
+from .errors import DownloadError, NoNetworkError, NoSuchModelError, refused
 from .part import Remote
 from .progress import Meter
-from .refusal import of_hub
+from .refusal import is_missing, of_hub
 from .transfer import RETRIED_STATUS, unopened
 from .transport import read_answer
 
@@ -35,7 +35,8 @@ def hub_remote(source: HuggingFaceSource, file: HubFile) -> Remote:
 def ask(name: HubName, meter: Meter) -> Listing:
     """What a repository holds at a revision. Blocks.
 
-    DownloadError: there is no such repository or revision, it is not for this user, or it cannot be reached.
+    NoSuchModelError: there is no such repository or revision. DownloadError: it is not for this user, or
+    cannot be reached.
     """
     address = f"/api/models/{name.repo}/revision/{quote(name.revision, safe='')}?blobs=true"
     url, headers = hub_endpoint() + address, _headers()
@@ -46,7 +47,7 @@ def ask(name: HubName, meter: Meter) -> Listing:
         except StatusError as error:
             if error.code not in RETRIED_STATUS:
                 said = of_hub(url, error, headers) or refused(without_secrets(url), error.code, error)
-                raise DownloadError(said) from error
+                raise (NoSuchModelError if is_missing(error) else DownloadError)(said) from error
             wait = retry_after.told(error.headers)
             if wait is not None and wait > retry_after.LONGEST_S:
                 come = retry_after.when(wait)

@@ -14,6 +14,16 @@ from .answer import StatusError
 _TOKEN = "run hf auth login, or set HF_TOKEN to a token of yours"
 
 
+def is_missing(error: StatusError) -> bool:
+    """Whether an answer about a repository says that there is none, or no such revision; one that is private
+    looks the same.
+    """
+    said = {name.lower(): value for name, value in error.headers.items()}
+    kind, message = said.get("x-error-code", ""), said.get("x-error-message", "")
+    nameless = error.code == 404 or (error.code == 401 and "credential" not in message.lower())
+    return kind in ("RepoNotFound", "RevisionNotFound") or (nameless and not kind)
+
+
 def of_hub(url: str, error: StatusError, headers: Mapping[str, str]) -> str:
     """The sentence on an answer to `url`, "" if the Hub has no words of its own for it.
 

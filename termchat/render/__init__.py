@@ -5,6 +5,7 @@
 """
 
 from .document import Document
+from .marks import Mark, Marks
 from .strips import Palette, Row
 
-__all__ = ["Document", "Palette", "Row"]
+__all__ = ["Document", "Mark", "Marks", "Palette", "Row"]

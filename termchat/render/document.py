@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 
 from textual.selection import Selection
 
@@ -125,11 +126,9 @@ class Document:
         if start <= (self.first_line, 0) and selection.end is None:
             return self.text
         self.layout(self._width or 80)  # logical lines are the same at any width
-        leaves = self._parser.leaves
         source = [*self._lines, self._partial]
-        stops = [*(leaf.start for leaf in leaves[1:]), len(source)][: len(leaves)]
         lines: list[str] = []
-        for leaf, stop in zip(leaves, stops, strict=True):
+        for leaf, stop in self._stops():
             first, last = leaf.base + leaf.gap, leaf.base + len(leaf.plain) - 1
             if lines and lines[-1] and leaf.gap and end > (first, 0):
                 lines.append("")
@@ -140,6 +139,26 @@ class Document:
                 finish = end if end[0] <= last else (last, None)
                 lines += leaf.copy(begin[0] - leaf.base, begin[1], finish[0] - leaf.base, finish[1])
         return "\n".join(lines).rstrip("\n")
+
+    def placed(self, first: int) -> Iterator[tuple[Leaf, int, str, bool]]:
+        """The leaves from number `first` on: where the source of each begins, that, and whether it is closed.
+
+        As of the last layout.
+        """
+        source, line, offset = [*self._lines, self._partial], 0, 0
+        for number, (leaf, stop) in enumerate(self._stops()):
+            if number == first:
+                line, offset = leaf.start, sum(len(each) + 1 for each in source[: leaf.start])
+            if number >= first:
+                text = "\n".join(source[line:stop])
+                yield leaf, offset, text, number < self._closed
+                line, offset = stop, offset + len(text) + 1
+
+    def _stops(self) -> Iterator[tuple[Leaf, int]]:
+        """Each leaf, and the index of the source line behind its last."""
+        leaves = self._parser.leaves
+        stops = [*(leaf.start for leaf in leaves[1:]), len(self._lines) + 1][: len(leaves)]
+        return zip(leaves, stops, strict=True)
 
     @property
     def _tail(self) -> list[Leaf]:

@@ -6,6 +6,7 @@ the ones before it. Rows hold names, not colours, so a theme switch renders agai
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from rich.segment import Segment
@@ -53,6 +54,10 @@ class Palette:
         if name not in self._under:
             self._under[name] = Palette(self._styles, self.style(name), ascii=self._ascii)
         return self._under[name]
+
+    def mark(self, name: str) -> Style:
+        """Return what a style name alone adds, for text that is drawn already."""
+        return self._styles[name]
 
     def signs(self, text: str) -> str:
         """Return decoration as it is to be drawn."""
@@ -147,10 +152,13 @@ class Row:
         span = selection.get_span(self.line) if self.line >= 0 else None
         if span is None:
             return None
-        content = self.content
         start, end = (0, -1) if self.whole else span
-        start = max(0, start - self.offset)
-        end = len(content) if end == -1 else min(len(content), end - self.offset)
+        return self.cells(start, sys.maxsize if end == -1 else end)
+
+    def cells(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return from which cell to which characters `start` to before `end` of its line stand, or None."""
+        content = self.content
+        start, end = max(0, start - self.offset), min(len(content), end - self.offset)
         lead = cell_len(line_text(self.fragments[: self.lead]))
         return (lead + cell_len(content[:start]), lead + cell_len(content[:end])) if start < end else None
 
@@ -171,6 +179,8 @@ def text_styles(variables: Mapping[str, str]) -> dict[str, Style]:
         "quote": muted,
         "rule": muted,
         "muted": muted,
+        "doubtful": _ink(variables, "warning") + Style(underline=True),
+        "unlikely": _ink(variables, "warning") + Style(underline=True, bold=True),
         "bar": muted,
         "label": muted + Style(italic=True),
         "block": block,

@@ -123,3 +123,46 @@ def test_audit_finds_a_lost_block() -> None:
     with pytest.raises(AssertionError, match="reference counts"):
         pool.audit([])
     pool.audit([table])
+
+
+def tables_of(pool: BlockPool, tokens: array, count: int) -> list[BlockTable]:
+    """Tables that have each computed these tokens."""
+    tables = [BlockTable() for _ in range(count)]
+    for table in tables:
+        pool.extend(table, pool.blocks_for(len(tokens)))
+    return tables
+
+
+def test_blocks_that_a_draft_model_has_filled_are_found_so() -> None:
+    pool, tokens = BlockPool(8, 16), array("i", range(48))
+    (first,) = tables_of(pool, tokens, 1)
+    first.drafted = 33
+    pool.register(first, tokens, 48)
+    second = BlockTable()
+    pool.adopt(second, pool.match(tokens)[0])
+    assert second.drafted == 32
+    first.drafted = 48  # it catches up
+    pool.register(first, tokens, 48)
+    pool.register(second, tokens, 48)
+    assert second.drafted == 48
+    pool.release(first)
+    pool.release(second)
+    assert (first.drafted, second.drafted) == (0, 0)
+    pool.audit([])
+    (third,) = tables_of(pool, array("i", range(100, 228)), 1)  # takes all blocks
+    pool.register(third, array("i", range(100, 228)), 128)
+    pool.audit([third])
+    fourth = BlockTable()
+    pool.release(third)
+    pool.adopt(fourth, pool.match(array("i", range(100, 228)))[0])
+    assert fourth.drafted == 0
+
+
+def test_a_table_that_moves_to_an_equal_block_loses_what_the_draft_model_had_in_its_own() -> None:
+    pool, tokens = BlockPool(8, 16), array("i", range(48))
+    first, second = tables_of(pool, tokens, 2)
+    pool.register(first, tokens, 48)
+    second.drafted = 40
+    pool.register(second, tokens, 16)
+    assert (second.drafted, second.blocks[0]) == (0, first.blocks[0])
+    pool.audit([first, second])

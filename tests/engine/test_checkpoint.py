@@ -30,6 +30,7 @@ from engine.quantization import dequantize, quantize
 from engine.types import EngineError
 from kernels.cache_format import CACHE_FORMATS
 from kernels.formats import FORMATS
+from kernels.stored import mapping_of
 from kernels.weights import Packed, Plain, Weight
 from stored_blocks import random_blocks
 
@@ -145,19 +146,46 @@ def test_what_can_be_asked_for_is_in_the_tables_of_formats() -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
-def test_values_that_are_not_finite_are_refused_by_file_and_tensor(tmp_path: Path, backend: Any) -> None:
+@pytest.mark.parametrize(
+    ("type", "bad"),
+    [
+        ("Q5_1", np.float16(np.nan).tobytes()),
+        ("F16", np.float16(-np.inf).tobytes()),
+        ("BF16", b"\xc0\x7f"),
+        ("F32", np.float32(np.inf).tobytes()),
+    ],
+)
+def test_values_that_are_not_finite_are_refused_by_file_and_tensor(
+    tmp_path: Path, backend: Any, type: str, bad: bytes
+) -> None:
     """The backend finds them, since it reads the blocks."""
-    path = write_gguf(tmp_path / "broken.gguf", "Q5_1")
-    tensor = read_gguf(path).tensors["blk.1.ffn_up.weight"]
-    content = bytearray(path.read_bytes())
-    row = content.find(tensor.data.tobytes()) + 3 * tensor.data.size // tensor.shape[0]
-    content[row : row + 2] = np.float16(np.nan).tobytes()
-    path.write_bytes(content)
+    path = write_gguf(tmp_path / "broken.gguf", type)
+    name = "blk.1.ffn_up.weight"
+    tensor = read_gguf(path).tensors[name]
+    assert tensor.type == type
+    _put(path, tensor, 3 * tensor.data.size // tensor.shape[0], bad)
     with pytest.raises(EngineError) as caught:
         load_model(EngineConfig(model=str(path), backend=backend))
     assert caught.value.code == "model_invalid"
-    sentence = "tensor 'blk.1.ffn_up.weight': row 3 holds a value that is not finite"
+    sentence = f"tensor {name!r}: row 3 holds a value that is not finite"
     assert caught.value.message == f"{path}: {sentence}"
+
+
+def test_norms_that_are_not_finite_are_refused_by_file_and_tensor(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "broken.gguf")
+    name = "blk.1.ffn_norm.weight"
+    _put(path, read_gguf(path).tensors[name], 8, np.float32(np.nan).tobytes())
+    with pytest.raises(EngineError) as caught:
+        load_model(EngineConfig(model=str(path)))
+    assert caught.value.message == f"{path}: tensor {name!r} holds a value that is not finite"
+
+
+def _put(path: Path, tensor: StoredTensor, at: int, value: bytes) -> None:
+    """Overwrite some bytes of a tensor in its file."""
+    content = bytearray(path.read_bytes())
+    first = tensor.data.ctypes.data - np.frombuffer(mapping_of(tensor.data), np.uint8).ctypes.data + at
+    content[first : first + len(value)] = value
+    path.write_bytes(content)
 
 
 def test_weight_bytes_are_those_of_the_tensors(default_model: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ async def test_B045_B053_B057_every_setting_gives_the_same_with_drafts(
         {"temperature": 0.4, "top_k": 5, "min_p": 0.1, "seed": 4},
     ]
     params = [SamplingParams(**{"temperature": 0, "max_tokens": 30, **each}) for each in settings]
-    plain = EngineConfig(model=default_model, context_length=160, max_sequences=8, draft="none")
+    plain = EngineConfig(model=default_model, context_length=160, max_sequences=8, draft_model="none")
     prompt = [
         *COUNT_IDS,
         *COUNT_REPLY,
@@ -85,7 +85,7 @@ async def test_B045_B053_B057_every_setting_gives_the_same_with_drafts(
         *COUNT_REPLY[:20],
     ]  # a second time, so that there is what repeats
     expected = await replies(plain, prompt, *params)
-    found = await replies(replace(plain, draft="ngram", draft_tokens=window), prompt, *params)
+    found = await replies(replace(plain, draft_model="ngram", draft_tokens=window), prompt, *params)
     assert [final.token_ids for final in found] == [final.token_ids for final in expected]
     assert [final.reason for final in found] == [final.reason for final in expected]
     assert len({final.token_ids for final in found[:5]}) > 1

@@ -6,7 +6,6 @@ import asyncio
 import random
 from array import array
 from collections import Counter
-from collections.abc import Sequence as Tokens
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,31 +13,28 @@ from typing import Any
 import pytest
 
 from drafters import RULES, DraftedModel, ScriptedDrafter
-from engine import AsyncEngine, EngineConfig, EngineSnapshot, Finished, SamplingParams, TextDelta
+from drafting import (
+    END,
+    ENDS,
+    SETTINGS,
+    A,
+    B,
+    TinyModel,
+    audit_steps,
+    check,
+    drafted,
+    every_way_to_end,
+    replies,
+)
+from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
-from engine.model import LoadedModel
-from engine.models.decoder import decoder
-from engine.models.spec import LayerSpec, ModelSpec
-from engine.models.weights import place
-from engine.roofline import Traffic
-from engine.runner import ModelRunner
 from engine.sampler import SamplerState
-from engine.scheduler import Scheduler, most_samples
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from engine.service import Service
 from engine.speculative.acceptance import accept
-from engine.speculative.ngram import NgramDrafter
 from engine.step_plan import Run, StepPlan
 from engine.testing import ScriptedModel
-from engine.tokenization import load_tokenizer
-from kernels.backends import open_backend
-from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Limits
-from random_weights import RandomTensors
-
-A, B, END = 65, 66, 257
-Request = tuple[list[int], SamplingParams]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +191,14 @@ def test_a_block_of_rejected_drafts_is_never_found_again() -> None:
     assert len(scheduler.pool.match(array("i", [1] * 15 + [5] * 17 + [9] * 20))[0]) == 2
 
 
+def test_keys_of_rejected_drafts_do_not_count_as_those_of_a_draft_model() -> None:
+    scheduler = scheduler_of()
+    (first,) = admitted(scheduler, 15)
+    first.table.drafted = 20  # 15 tokens, its last one, and drafts before the last of them
+    step(scheduler, {first.id: [5, 5, 9, 9, 9]})
+    assert (first.table.drafted, first.computed) == (18, 18)
+
+
 def test_a_preempted_sequence_forgets_its_drafts_and_computes_again_as_a_prefill() -> None:
     scheduler = scheduler_of(blocks=4)
     first, second = admitted(scheduler, 10, 22)
@@ -214,83 +218,7 @@ def test_a_preempted_sequence_forgets_its_drafts_and_computes_again_as_a_prefill
 
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step leaves the blocks as they have to be, and nothing of drafts."""
-    whole = Service.step
-
-    def step(service: Service) -> None:
-        whole(service)
-        service.audit()
-        for sequence in service.scheduler.running:
-            assert len(sequence.drafts) == 0
-            assert len(sequence.table.blocks) == service.pool.blocks_for(sequence.computed)
-
-    monkeypatch.setattr(Service, "step", step)
-
-
-async def replies(
-    config: EngineConfig, requests: Tokens[Request]
-) -> tuple[list[Any], list[Finished], EngineSnapshot]:
-    """What every request brings, its final events, and the engine's state after that."""
-
-    async def read(stream: Any) -> tuple[Any, Finished]:
-        *deltas, final = [event async for event in stream]
-        assert all(isinstance(delta, TextDelta) for delta in deltas)
-        assert isinstance(final, Finished)
-        assert "".join(delta.text for delta in deltas) == final.text
-        assert tuple(token for delta in deltas for token in delta.token_ids) == final.token_ids
-        logprobs = [found for delta in deltas for found in delta.logprobs or ()]
-        usage = final.usage.prompt_tokens, final.usage.completion_tokens
-        return (final.text, final.token_ids, final.reason, final.stop_match, usage, logprobs), final
-
-    async with AsyncEngine(config) as engine:
-        streams = [engine.generate(*request) for request in requests]
-        found = await asyncio.gather(*(read(stream) for stream in streams))
-        return [reply for reply, _ in found], [final for _, final in found], engine.snapshot()
-
-
-def drafted(finals: Tokens[Finished]) -> tuple[int, int]:
-    """Drafts of all these replies that were accepted, and those that were not."""
-    accepted = sum(final.usage.accepted_tokens for final in finals)
-    return accepted, sum(final.usage.draft_tokens for final in finals) - accepted
-
-
-def check(rule: str, finals: Tokens[Finished]) -> None:
-    accepted, rejected = drafted(finals)
-    assert (accepted > 0) == (rule != "wrong")
-    assert rejected > 0 or rule == "right"
-
-
-def every_way_to_end(tokenizer: Path, step_seconds: float = 0.0) -> tuple[EngineConfig, list[Request]]:
-    """A scripted model whose replies end in every way there is, in a pool that is too small for them all."""
-    rng = random.Random(1)
-    text = [rng.choice([A, B, B + 1]) for _ in range(100)]
-    scripts = [
-        [*text[:30], END, *text[:30]],  # an end token, and the model would go on
-        [*text[:21], B + 2, B + 3, B + 4, *text[:9]],  # a stop string across drafts
-        text[:50],  # max_tokens
-        text[:100],  # the context's end
-        text[:40],  # held back for a stop string that does not come
-        [*text[:25], END, END, END, A, *text[:9]],  # end tokens that do not end it
-        [*text[:19], B + 5, *text[:9]],  # a further end token
-        text[:30],
-    ]
-    stop = "".join(chr(token + 0x21) for token in (B + 2, B + 3))
-    params = [
-        SamplingParams(),
-        SamplingParams(stop=(stop,), logprobs=2),
-        SamplingParams(max_tokens=17),
-        SamplingParams(temperature=0),
-        SamplingParams(stop=(chr(A + 0x21) + "never",), max_tokens=38),
-        SamplingParams(ignore_eos=True, max_tokens=33),
-        SamplingParams(stop_token_ids=(B + 5,), logprobs=1),
-        SamplingParams(temperature=0.7, repetition_penalty=1.1, min_tokens=9, logprobs=0),
-    ]
-    requests = [([7 + number] * rng.randrange(3, 20), each) for number, each in enumerate(params)]
-    model = ScriptedModel(scripts, tokenizer, [END], context_length=80, step_seconds=step_seconds)
-    return EngineConfig(model=model, block_size=16, kv_blocks=10), requests
-
-
-ENDS = ["stop", "stop", "length", "context", "length", "length", "stop", "stop"]
+    audit_steps(monkeypatch)
 
 
 @pytest.mark.parametrize("window", [1, 3, 8])
@@ -320,7 +248,7 @@ async def test_every_way_to_end_is_the_same_with_drafts_from_the_text(
     plain, requests = every_way_to_end(tiny_tokenizer, 0.002 if window == "auto" else 0)
     expected, _, before = await replies(plain, requests)
     assert [reply[2] for reply in expected] == ENDS
-    found, finals, after = await replies(replace(plain, draft="ngram", draft_tokens=window), requests)
+    found, finals, after = await replies(replace(plain, draft_model="ngram", draft_tokens=window), requests)
     assert found == expected
     assert min(drafted(finals)) > 0
     assert after.steps < before.steps
@@ -336,7 +264,10 @@ async def test_N042_what_is_accepted_of_a_reply_does_not_depend_on_its_neighbour
     rng = random.Random(2)
     scripts = [[rng.choice([A, B, B + 1]) for _ in range(60)] for _ in range(8)]
     config = EngineConfig(
-        model=ScriptedModel(scripts, tiny_tokenizer, [END]), draft="ngram", draft_tokens=3, max_sequences=8
+        model=ScriptedModel(scripts, tiny_tokenizer, [END]),
+        draft_model="ngram",
+        draft_tokens=3,
+        max_sequences=8,
     )
     requests = [([7 + number] * 9, SamplingParams()) for number in range(8)]
     _, together, _ = await replies(config, requests)
@@ -394,49 +325,6 @@ async def test_aborts_while_drafts_are_checked_leave_no_trace(tiny_tokenizer: Pa
     assert set(reasons) == {"stop", "aborted"}, reasons
 
 
-TINY = ModelSpec("llama", (LayerSpec(),) * 2, 64, 4, 2, 16, 96, 258, 512, 1e-5)
-
-
-class TinyModel:
-    """A small random model on a backend."""
-
-    def __init__(self, backend: str, tokenizer: Path, context_length: int) -> None:
-        self._backend, self._tokenizer, self._context_length = backend, tokenizer, context_length
-
-    def load(self, config: EngineConfig) -> LoadedModel:
-        owner = open_backend(self._backend, BackendSettings(device="cpu"))
-        weights = place(TINY, RandomTensors(TINY, scale=0.4, spread=0, seed=5), owner)
-        assert config.kv_blocks is not None
-        owner.allocate_cache(CacheShape.alike(2, config.kv_blocks, config.block_size, 2, 16, "float16"))
-        limits = Limits(config.max_batch_tokens, most_samples(8, 64), 8, config.kv_blocks)
-        program = owner.capture(lambda ops, batch: decoder(ops, TINY, weights, batch), limits)
-        return LoadedModel(
-            name="tiny",
-            runner=ModelRunner(owner, program, Traffic(1, 1), config.block_size),
-            tokenizer=load_tokenizer(self._tokenizer),
-            vocabulary=258,
-            context_length=self._context_length,
-            blocks=config.kv_blocks,
-            block_size=config.block_size,
-            end_ids=frozenset(),
-            chat_template=None,
-            defaults={},
-            drafter=NgramDrafter() if config.draft == "ngram" else None,
-        )
-
-
-SETTINGS: list[dict[str, Any]] = [
-    {"temperature": 0},
-    {"temperature": 0.9, "top_p": 0.9, "seed": 3},
-    {"temperature": 0, "repetition_penalty": 1.3, "logprobs": 2},
-    {"temperature": 0.7, "frequency_penalty": 0.5, "presence_penalty": 0.3, "seed": 4, "max_tokens": 50},
-    {"temperature": 0.6, "min_tokens": 12, "stop_token_ids": range(0, 258, 6), "seed": 7},
-    {"temperature": 1.0, "min_p": 0.05, "top_k": 40, "seed": 5, "logit_bias": {84: 3.0, 28: -3.0}},
-    {"temperature": 0.5, "seed": 6, "stop": ("a", "e", "5", "x", "!")},
-    {"temperature": 0.8, "seed": 6, "max_tokens": 33},
-]
-
-
 @pytest.mark.parametrize(
     ("backend", "count", "context", "blocks", "rules"),
     [("native", 8, 70, 14, list(RULES)), ("reference", 3, 40, 6, ["mixed"])],
@@ -489,7 +377,9 @@ async def test_replies_of_a_model_are_the_same_with_drafts_from_the_text(
     plain = EngineConfig(model=model, max_sequences=8, max_batch_tokens=96, block_size=16, kv_blocks=14)
     expected, _, before = await replies(plain, requests)
     for window in windows:
-        found, finals, after = await replies(replace(plain, draft="ngram", draft_tokens=window), requests)
+        found, finals, after = await replies(
+            replace(plain, draft_model="ngram", draft_tokens=window), requests
+        )
         assert found == expected, window
         if window != "auto":  # which may find, on a machine that is busy, that none pay
             assert min(drafted(finals)) > 0
@@ -502,7 +392,7 @@ async def test_replies_of_the_default_model_are_the_same_with_drafts(
     prompts = [list(range(400 * number, 400 * number + 9)) for number in range(1, 5)]
     params = [SamplingParams(**settings, max_tokens=20, ignore_eos=True) for settings in SETTINGS[:3]]
     requests = list(zip(prompts, params, strict=False))
-    plain = EngineConfig(model=default_model, backend="native", context_length=64, draft="none")
+    plain = EngineConfig(model=default_model, backend="native", context_length=64, draft_model="none")
     expected, finals, _ = await replies(plain, requests)
     known = {number: final.token_ids for number, final in enumerate(finals, 1)}
     drafter = ScriptedDrafter(known, "mixed", 4)

@@ -26,6 +26,10 @@ from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
+from engine.speculative.draft_model import ModelDrafter
+from engine.speculative.drafter import Pass
+from engine.speculative.speculation import Speculation
+from engine.step_plan import StepPlan
 from engine.types import SamplingParams
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
@@ -73,10 +77,14 @@ class Machine:
         self.scheduler = Scheduler(
             self.pool, AnyChunk(rng), max_batch_tokens=MAX_TOKENS, max_sequences=MAX_SEQUENCES
         )
-        self.mixed = 0
+        self.mixed = self.copies = 0
 
-    def step(self, guess: Callable[[Sequence], list[int]] | None = None) -> list[Sequence]:
-        """The sequences that got tokens. guess: drafts for those in decode."""
+    def step(
+        self, guess: Callable[[Sequence], list[int]] | None = None, speculation: Speculation | None = None
+    ) -> list[Sequence]:
+        """The sequences that got tokens. guess: drafts for those in decode; speculation: makes them out of
+        zeros once there is room.
+        """
         for sequence in self.scheduler.running:
             if guess is not None and sequence.decoding:
                 sequence.drafts = array("i", guess(sequence))
@@ -84,6 +92,9 @@ class Machine:
         assert not plan.exhausted
         if not plan.runs:
             return []
+        if speculation is not None:
+            speculation.guess(plan)
+        self.copies += len(plan.copies)
         decodes = sum(run.decoding and run.sequence.output_length > 0 for run in plan.runs)
         self.mixed += 0 < decodes < len(plan.runs)
         accepted = accept(plan, self.runner.run(plan, logits=False).tokens)
@@ -101,14 +112,14 @@ class Machine:
     ]
 )
 def machine_parts(request: pytest.FixtureRequest) -> Iterator[tuple[list[ModelRunner], int, int]]:
-    """Two runners with caches of their own, their block size, and how many seeds they have the time for."""
+    """Three runners with caches of their own, their block size, and how many seeds they have the time for."""
     backend, size, kv, seeds = request.param
     shape = CacheShape(SPEC.cached, BLOCKS * 32 // size, size, kv)
     limits = Limits(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, shape.blocks)
     forms = ("q4", "q8", "f32", "mxfp4")
     tensors = RandomTensors(SPEC, forms, family=gpt_oss.FAMILY, tied=False, scale=0.4, spread=0, seed=5)
     runners = []
-    for _ in range(2):
+    for _ in range(3):
         owner = open_backend(backend, BackendSettings(device="cpu"))
         weights = place(SPEC, tensors, owner)
         owner.allocate_cache(shape)
@@ -203,3 +214,86 @@ def interleave(runners: list[ModelRunner], size: int, seed: int, counts: Counter
     counts["mixed"] += machine.mixed
     for number, tokens in done.items():
         assert alone(number) == tokens, f"seed {seed}, request {number}, {wanted[number][1]}"
+
+
+class Unsure(ModelDrafter):
+    """Some of its drafts are wrong on purpose. right: how many of the drafts of each sequence are right."""
+
+    def __init__(self, runner: ModelRunner, size: int, rng: random.Random) -> None:
+        super().__init__(
+            "itself",
+            runner,
+            vocabulary=SPEC.vocabulary,
+            known=SPEC.vocabulary,
+            context_length=SPEC.context_length,
+            rows=MAX_TOKENS,
+            block_size=size,
+        )
+        self.right: dict[int, int] = {}
+        self._rng = rng
+
+    def guess(self, plan: StepPlan) -> list[Pass]:
+        passes = super().guess(plan)
+        self.right = {run.sequence.id: 0 for run in plan.runs}
+        for sequence in (run.sequence for run in plan.runs if run.decoding and run.count > 1):
+            self.right[sequence.id] = len(sequence.drafts)
+            if sequence.drafts and self._rng.random() < 0.3:
+                place = self.right[sequence.id] = self._rng.randrange(len(sequence.drafts))
+                sequence.drafts[place] = (sequence.drafts[place] + 1) % SPEC.vocabulary
+        return passes
+
+
+def test_a_model_that_guesses_for_itself_is_always_right(
+    machine_parts: tuple[list[ModelRunner], int, int],
+) -> None:
+    """Whatever it computed, shared, skipped, copied or lost: with a wrong key it would guess wrong."""
+    runners, size, seeds = machine_parts
+    first = random.randrange(10**6)
+    print("seeds from", first)
+    counts: Counter[str] = Counter()
+    for seed in range(first, first + seeds):
+        guess_for_itself(runners, size, seed, counts)
+    assert {"preemptions", "hits", "copies", "accepted", "rejected", "caught up"} <= set(+counts), counts
+
+
+def guess_for_itself(runners: list[ModelRunner], size: int, seed: int, counts: Counter[str]) -> None:
+    rng = random.Random(seed)
+    machine = Machine(runners[0], size, rng)
+    drafter = Unsure(runners[2], size, rng)
+    speculation = Speculation(drafter, 9, MAX_SEQUENCES)
+    common = [rng.randrange(SPEC.vocabulary) for _ in range(size * 2)]
+    live: dict[int, tuple[Sequence, int]] = {}
+    prompts: list[list[int]] = [common]
+
+    def zeros(sequence: Sequence) -> list[int]:
+        room = live[sequence.id][1] - sequence.output_length - 1
+        return [0] * max(0, min(room, rng.choice([0, 0, 1, 3, 9])))
+
+    for number in range(1, 25):
+        prompt = rng.choice(prompts)[: rng.choice([size, 2 * size, 120])]
+        prompt = prompt + [rng.randrange(SPEC.vocabulary) for _ in range(rng.choice([0, 0, 7]))]
+        live[number] = (
+            Sequence(number, prompt, SamplerState(params_of(rng), number, prompt)),
+            rng.choice([2, 40, 60]),
+        )
+        machine.scheduler.add(live[number][0])
+        quiet = rng.random() < 0.3  # nobody guesses for a while
+        for _ in range(5000 if number == 24 else rng.randint(9, 20) if quiet else rng.randint(0, 6)):
+            if not live:
+                break
+            before = {id: (each.table.drafted, each.accepted) for id, (each, _) in live.items()}
+            for sequence in machine.step(None if quiet and number < 24 else zeros, speculation):
+                drafted, accepted = before[sequence.id]
+                right = drafter.right[sequence.id]
+                assert sequence.accepted == accepted + right, f"seed {seed}, request {sequence.id}"
+                counts["caught up"] += sequence.table.drafted > drafted + 16
+                if sequence.output_length == live[sequence.id][1]:
+                    prompts.append(list(sequence.tokens))
+                    counts["accepted"] += sequence.accepted
+                    counts["rejected"] += sequence.drafted - sequence.accepted
+                    machine.scheduler.remove(sequence)
+                    del live[sequence.id]
+    assert not live
+    counts["preemptions"] += machine.scheduler.preemptions
+    counts["hits"] += machine.scheduler.prefix_tokens_saved
+    counts["copies"] += machine.copies

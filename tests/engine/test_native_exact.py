@@ -185,7 +185,7 @@ def test_logits_are_the_same_after_preemption(config: EngineConfig, alone: Any) 
     needed = sum(-(-(length + OUTPUT) // 16) for length in LENGTHS)
     assert admitted < needed
     # Replies that go on side by side to their ends: with drafts one may end before another needs its blocks.
-    tight = replace(config, block_size=16, kv_blocks=admitted, draft="none")
+    tight = replace(config, block_size=16, kv_blocks=admitted, draft_model="none")
     found, engine, _ = asyncio.run(replies(tight, seed=drawn(), companions=0, tokens=OUTPUT))
     assert engine.snapshot().preemptions > 0
     assert same(found, alone)

@@ -12,7 +12,7 @@ from engine.loading.gguf import GGUFFile, read_gguf
 from engine.tokenization import Tokenizer, load_tokenizer, tokenizer_of
 from engine.tokenization.byte_pair import byte_level
 from engine.tokenization.splits import SPLITS
-from engine.tokenization.vocabulary import BYTE_ALPHABET, Kind, Vocabulary
+from engine.tokenization.vocabulary import BYTE_ALPHABET, Kind, Texts, Vocabulary
 from engine.types import EngineError
 
 SEED = 11
@@ -318,3 +318,15 @@ def test_too_many_control_tokens_are_refused(metadata: dict[str, Any]):
     with pytest.raises(EngineError, match="control tokens"):
         made(metadata, **huge_control(20_000)(metadata))
     assert made(metadata, **huge_control(2_000)(metadata)).encode("<1999>") == [256 + 1999]
+
+
+def test_texts_of_tokens_are_kept_as_one_and_read_as_many() -> None:
+    texts = ["a", "", "Ġb", "𝄞", "<|im_end|>", ""]
+    kept = Texts(texts)
+    assert list(kept) == texts
+    assert [kept[i] for i in range(-6, 6)] == [*texts, *texts]
+    assert kept[1:5:2] == texts[1:5:2]
+    assert list(Texts([])) == []
+    for outside in (6, -7):
+        with pytest.raises(IndexError):
+            kept[outside]

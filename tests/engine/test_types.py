@@ -32,6 +32,7 @@ from engine.types import EngineError, Message, SamplingParams, as_dict
         ("seed", 2**64),
         ("seed", 1.0),
         ("logprobs", -1),
+        ("logprobs", 21),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_field_value_and_range(field: str, value: Any) -> None:

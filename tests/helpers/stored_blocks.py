@@ -38,6 +38,8 @@ def random_blocks(rng: np.random.Generator, type: str, rows: int, columns: int) 
     data = rng.integers(0, 256, (rows, columns // values, width), np.uint8)
     for at in FLOATS.get(type, ()):
         put(data, at, rng.standard_normal(data.shape[:2]) * 0.01)
+    if type in ("F32", "F16", "BF16"):  # without the top bit of the exponent it is finite
+        data[..., -1] &= 0xBF
     if type == "MXFP4":  # a power of two
         data[..., 0] = rng.integers(110, 125, data.shape[:2])
     if type == "NVFP4":  # four scales of eight bits, those without meaning among them

@@ -16,7 +16,8 @@ int tiles_along(int columns) {
 }
 
 // A row of the source becomes a lane of its tiles. Canonical codes of four bits have that of input i beside that of
-// i + 16. For a plain format codes_group is the step from one column to the next. False: a scale is not finite.
+// i + 16. For a plain format codes_group is the step from one column to the next. False: a scale is not finite, or a
+// value that must be.
 template <class Tile>
 bool fill_lane(Tile* tiles, const Source& source, int64_t row, int lane, int columns) {
     const uint8_t* codes = source.codes + row * source.codes_row;
@@ -44,9 +45,16 @@ bool fill_lane(Tile* tiles, const Source& source, int64_t row, int lane, int col
             }
         return finite;
     } else {
-        for (int k = 0; k < columns; k++, codes += source.codes_group)
-            memcpy(&tiles[k].values[lane], codes, sizeof tiles[k].values[lane]);
-        return true;
+        using Value = typename Tile::Value;
+        constexpr uint32_t top = Tile::kFormat == Format::f32 ? 0x7f800000 : Tile::kFormat == Format::f16 ? 0x7c00 : 0x7f80;
+        bool finite = true;
+        for (int k = 0; k < columns; k++, codes += source.codes_group) {
+            uint32_t bits = 0;
+            memcpy(&bits, codes, sizeof(Value));
+            finite &= (bits & top) != top;
+            memcpy(&tiles[k].values[lane], codes, sizeof(Value));
+        }
+        return finite || !source.finite;
     }
 }
 
@@ -153,6 +161,7 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
         segment.format = (Format)sources[i].format;
         segment.first = rows_;
         segment.rows = (int)sources[i].rows;
+        segment.factor = (float)sources[i].factor;
         segment.tile_first = tiles_;
         segment.tiles = (segment.rows + kLanes - 1) / kLanes;
         segment.tile_bytes = with_tile(segment.format, [&](auto* tile) {
@@ -182,6 +191,8 @@ void Matrix::row(int index, float* out) const {
     int lane = (index - segment.first) % kLanes;
     const uint8_t* data = segment.data + (size_t)((index - segment.first) / kLanes) * segment.tile_bytes;
     with_tile(segment.format, [&](auto* tile) { read_lane((decltype(tile))data, lane, columns_, out); });
+    if (segment.factor != 1.0f)
+        for (int k = 0; k < columns_; k++) out[k] *= segment.factor;
 }
 
 }  // namespace native

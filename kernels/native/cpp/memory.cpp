@@ -107,7 +107,12 @@ void* Arena::allocate(size_t bytes) {
     if (left < bytes && !extend(rounded(bytes - left, kHugePage))) {
         size_t size = rounded(bytes, kHugePage);
         char* base = take_reserved(size, nullptr);
-        if (!base) base = map_memory(size = size > kChunk ? size : kChunk);
+        if (!base) {
+            // Each chunk ends in a huge page that is not full, so of large arenas they are large.
+            size_t more = given_ / 2 > kChunk ? rounded(given_ / 2, kHugePage) : kChunk;
+            if (size < more && (base = map_memory(more))) size = more;
+            else base = map_memory(size);
+        }
         if (!base) throw std::bad_alloc();
         chunks_.push_back({base, size});
         used_ = 0;

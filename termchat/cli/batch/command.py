@@ -17,6 +17,7 @@ from ..options import (
     draft_options,
     engine_options,
     given,
+    logprobs_option,
     model_options,
     option,
     raw_option,
@@ -44,6 +45,7 @@ from ..options import (
     metavar="N",
     help="Conversations computed at the same time (16).",
 )
+@logprobs_option
 @model_options
 @system_option
 @raw_option
@@ -74,7 +76,7 @@ def batch(console: Console, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"] or "",
         raw=values["raw"],
-        sampling={**given(values, SAMPLING_OPTIONS), **constraint_of(values)},
+        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values)},
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
     )
     return run_batch(console, request)

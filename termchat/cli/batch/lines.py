@@ -18,7 +18,7 @@ from ..stdin import LIMIT_BYTES
 LONGEST_NUMBER = 1000
 """Digits; what any setting or id needs by far."""
 
-SAMPLING_FIELDS = tuple(name for name in SamplingParams.__dataclass_fields__ if name != "logprobs")
+SAMPLING_FIELDS = tuple(SamplingParams.__dataclass_fields__)
 FIELDS = ("id", "prompt", "messages", *SAMPLING_FIELDS)
 
 

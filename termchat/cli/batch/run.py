@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from engine import Finished
+from engine import Finished, TextDelta
 
 from ...constraints import CONSTRAINTS, over
 from ...sampling import seeded
@@ -195,11 +195,15 @@ class _Batch:
             return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
         generate = self._served.engine.generate
         async with generate(job.prompt, params, template_vars=self._served.template_vars) as stream:
+            deltas = (event async for event in stream if isinstance(event, TextDelta))
+            logprobs = [each async for delta in deltas for each in delta.logprobs or ()]
             finished = await stream.result()
         if finished.error is None:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
             result = self._result(finished, schema=params.schema is not None)
+            if params.logprobs is not None:
+                result = result._replace(logprobs=logprobs)
             self._tally.thinking += bool(result.thinking and not result.text)
             return {"index": job.index, **result.as_dict(), "id": job.id}
         failure = engine_failure(finished.error, self._served.choice.model.name)
@@ -212,7 +216,20 @@ class _Batch:
         thinking, text = "", finished.text
         if not self._request.raw:
             thinking, text = served.thinking.split(finished.text)
-        return Result("", None, model, text, thinking, finished, served.load_ms, self._peak, schema=schema)
+        snapshot = served.engine.snapshot()
+        return Result(
+            "",
+            None,
+            model,
+            text,
+            thinking,
+            finished,
+            served.load_ms,
+            self._peak,
+            schema=schema,
+            draft=snapshot.draft,
+            draft_off=snapshot.draft_off,
+        )
 
     def _bad(self, line: BadLine) -> dict[str, Any]:
         self._tally.failed += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...messages import StoredMessage
 from ..command import Command, CommandError
+from ..screens.answers import AnswersScreen
 from ..ui import Ui
 from .loading import model_answers
 
@@ -38,6 +39,46 @@ async def several(ui: Ui, argument: str) -> None:
     await regenerate(ui, argument or "3")
 
 
+async def best(ui: Ui, argument: str) -> None:
+    """`[N]` more answers side by side, or the versions that are there, to keep one."""
+    conversation, message = ui.conversation, last_reply(ui)
+    parent = message.id if message.role == "user" else message.parent_id
+    if parent is None:
+        raise CommandError("there is no question to answer here")
+    there = [] if message.role == "user" else conversation.siblings(message)
+    if argument and (not argument.isdecimal() or not 2 <= int(argument) <= MOST_ANSWERS):
+        raise CommandError(f"/best takes a number from 2 to {MOST_ANSWERS}, not {argument[:40]!r}")
+    count = int(argument) if argument else len(there) if len(there) > 1 else 3
+    before = {id for id, each in (conversation.tree or {}).items() if each.parent_id == parent}
+    if argument or len(there) < 2:
+        if conversation.busy:
+            raise CommandError("a reply is being made; Esc stops it")
+        if not await model_answers(ui, conversation):
+            return
+        ui.app.turns.regenerate(conversation, message, count)
+    else:
+        before = set()
+
+    def made() -> list[int]:
+        asked = ui.app.conversations.saving.now(parent)
+        children = (id for id, each in (conversation.tree or {}).items() if each.parent_id == asked)
+        return sorted(id for id in children if id not in before)
+
+    now = ui.app.conversations.saving.now
+    question = conversation.tree[parent].text if conversation.tree and parent in conversation.tree else ""
+    screen = AnswersScreen(conversation, question, count, made, now, ui.app.glyphs)
+    chosen = await ui.app.push_screen_wait(screen)
+    ui.prompt.focus()
+    if chosen is None:
+        left, right = ui.hint("reply.version_left"), ui.hint("reply.version_right")
+        ui.notify_user(f"the answers are versions of one message: {left} {right} go through them")
+        return
+    for id, reply in conversation.live.items():
+        if id != chosen:
+            reply.stop()
+    await ui.app.conversations.select(conversation, chosen)
+
+
 async def resume(ui: Ui, argument: str) -> None:
     """Go on with a reply that was stopped."""
     message = last_reply(ui)
@@ -54,5 +95,6 @@ REPLIES = (
         "reply.again", regenerate, "answer again, beside the old answer", "Replies", "regen", "[N]", "f5"
     ),
     Command("reply.several", several, "three more answers at once", "Replies"),
+    Command("reply.best", best, "answers side by side, to keep one", "Replies", "best", "[N]"),
     Command("reply.continue", resume, "continue a stopped reply", "Replies", "continue", key="f9"),
 )

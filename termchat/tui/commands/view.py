@@ -12,6 +12,7 @@ from ...config import set_value
 from ...errors import did_you_mean
 from ..background import in_background
 from ..command import Command, CommandError
+from ..conversations.doubts import DOUBTFUL, UNLIKELY
 from ..screens.picker import Item, Picker, matching
 from ..ui import Ui
 
@@ -33,6 +34,20 @@ async def panel(ui: Ui, argument: str) -> None:
 async def thinking(ui: Ui, argument: str) -> None:
     """Fold or unfold all thinking."""
     ui.view.fold_all(ui.view.thinking_folded is False)
+
+
+async def confidence(ui: Ui, argument: str) -> None:
+    """Mark where the model was in doubt, or do not."""
+    if argument not in ("", "on", "off"):
+        raise CommandError(f"/confidence takes on or off, not {argument[:40]!r}")
+    on = not ui.view.confidence if not argument else argument == "on"
+    ui.app.turns.confidence = on
+    ui.view.show_confidence(on)
+    ui.notify_user(
+        f"replies from now on: tokens below {DOUBTFUL:.0%} are underlined, below {UNLIKELY:.0%} bold as well"
+        if on
+        else "doubtful tokens are marked no more"
+    )
 
 
 async def scroll(way: Literal["up", "down", "top", "end"], ui: Ui, argument: str) -> None:
@@ -117,6 +132,7 @@ VIEW = (
     Command("scroll.top", partial(scroll, "top"), "to the first message", "View", key="ctrl+home"),
     Command("scroll.end", partial(scroll, "end"), "to the newest text", "View", key="end,ctrl+end"),
     Command("thinking", thinking, "fold or unfold all thinking", "View", "thinking", key="ctrl+t"),
+    Command("confidence", confidence, "mark where the model is in doubt", "View", "confidence", "[on|off]"),
     Command("theme", theme, "choose a theme", "View", "theme", "[NAME]"),
     Command("palette", palette, "all commands, to search", "View", key="ctrl+p", palette=False),
     Command("help", help, "keys and commands", "View", "help", key="f1,alt+h"),

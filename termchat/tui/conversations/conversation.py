@@ -18,6 +18,7 @@ from ...messages import (
     newest_leaf,
 )
 from ...store import NotFoundError
+from .doubts import Doubts
 from .live_reply import PHASES, LiveReply
 from .origin import all_from
 
@@ -67,7 +68,7 @@ class Conversation:
     where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
     message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
     it. unfinished: how replies ended that the store could not take. given: sampling settings of the
-    command line, which hold for this run.
+    command line, which hold for this run. doubts: of replies of this run, by message id.
     """
 
     row: StoredConversation = field(default_factory=unstored)
@@ -94,6 +95,7 @@ class Conversation:
     key: str = field(default_factory=lambda: os.urandom(8).hex())
     kept: str = ""
     unfinished: dict[int, Callable[[], object]] = field(default_factory=dict)
+    doubts: dict[int, Doubts] = field(default_factory=dict)
 
     @property
     def id(self) -> str | None:

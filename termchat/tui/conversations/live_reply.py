@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from ...messages import StoredMessage
 from ...store import ReplyWriter
 from ...thinking import ReplyText, ThinkingSplitter
+from .doubts import Doubts
 
 if TYPE_CHECKING:
     from engine import ResponseStream
@@ -23,7 +24,7 @@ class LiveReply(ReplyText):
 
     writer: None if the store cannot take it now. slot: by which model. phase: where the engine is with it.
     tokens: of the reply so far; context_tokens: with those before it, None until the engine has said so.
-    stopped: done when the user wants no more of it.
+    stopped: done when the user wants no more of it. doubts: see there; none where no probabilities come.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class LiveReply(ReplyText):
         self.stream = stream
         self.phase: Phase = "queued"
         self.tokens = 0
+        self.doubts = Doubts(len(message.text))
         self.context_tokens: int | None = None
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -141,7 +141,10 @@ class Streaming:
             reply.phase = "decode"
             self._listener.conversations_changed()
         reply.tokens += len(delta.token_ids)
-        self._grow(conversation, reply, *reply.push(delta.text))
+        answer, thinking = reply.push(delta.text)
+        if delta.logprobs:
+            reply.doubts.push(delta, answer, reply.text)
+        self._grow(conversation, reply, answer, thinking)
 
     def _grow(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         if not (answer or thinking):
@@ -180,6 +183,8 @@ class Streaming:
         conversation.live.pop(reply.message_id, None)
         if row is not None:
             conversation.tree[row.id] = row
+            if reply.doubts.tokens:
+                conversation.doubts[row.id] = reply.doubts
         else:
             del conversation.tree[reply.message_id]
             conversation.cut = outcome.reason == "aborted"

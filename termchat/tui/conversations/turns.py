@@ -53,6 +53,7 @@ class Turns:
         self._streaming = streaming
         self._listener = listener
         self._tasks: set[asyncio.Task[None]] = set()
+        self.confidence = False  # replies come with the probabilities of their tokens
 
     def submit(self, conversation: Conversation, text: str) -> None:
         """Send a text, or queue it while the conversation is busy."""
@@ -234,7 +235,7 @@ class Turns:
             return
         await self._conversations.saving.settle(conversation)
         parent = self._conversations.saving.now(parent)
-        params = _params(conversation, slot)
+        params = self._params(conversation, slot)
         prompt = prompt_of(conversation.branch(parent), conversation.system)
         begun = await self._conversations.saving.begin(conversation, parent, slot.reference, count)
         variables = slot.template_vars()
@@ -259,7 +260,7 @@ class Turns:
         slot = await self._ready(conversation)
         if slot is None or (engine := slot.engine) is None:
             return
-        params = _params(conversation, slot)
+        params = self._params(conversation, slot)
         inside = bool(message.thinking) and not message.text
         said: list[Message] = prompt_of(conversation.branch(message.parent_id), conversation.system)
         marks = slot.thinking.marks
@@ -285,8 +286,8 @@ class Turns:
         self._listener.conversations_changed()
         await self._streaming.run(conversation, replies)
 
+    def _params(self, conversation: Conversation, slot: ModelSlot) -> SamplingParams:
+        from ...sampling import seeded
 
-def _params(conversation: Conversation, slot: ModelSlot) -> SamplingParams:
-    from ...sampling import seeded
-
-    return seeded(slot.sampling(conversation.sampling))
+        params = seeded(slot.sampling(conversation.sampling))
+        return replace(params, logprobs=0) if self.confidence else params

@@ -70,4 +70,5 @@ class Loader:
             return self._engine_config(model)
         from ...setup import engine_config
 
-        return engine_config(model, self.config, self._flags)
+        assert self.registry is not None, "it was read"
+        return engine_config(self.registry, model, self.config, self._flags, one_model=False)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...registry_errors import RegistryError
 from ...units import size
 from ..background import in_background
 from .loader import Loader
@@ -103,7 +104,9 @@ class EnginePool:
             reserved = [await self._reserved(other) for other in others]
         except EngineError as error:
             return Shortage(None, 0, loaded) if error.code == "out_of_memory" else None
-        needed, free = plan.weight_bytes + plan.kv_bytes, max(0, plan.free_bytes - sum(reserved))
+        except RegistryError:  # of the draft model: loading says so
+            return None
+        needed, free = plan.nbytes, max(0, plan.free_bytes - sum(reserved))
         return Shortage(needed, free, loaded) if needed > free else None
 
     async def _reserved(self, slot: ModelSlot) -> int:
@@ -112,7 +115,7 @@ class EnginePool:
         assert model is not None, "it is loaded, or being loaded"
         plan = await in_background(lambda: self._loader.plan(model))
         if snapshot is None:
-            return plan.weight_bytes + plan.kv_bytes
+            return plan.nbytes
         return snapshot.blocks_free * snapshot.block_size * plan.kv_bytes_per_token
 
     async def ready(self, model: str) -> ModelSlot:

@@ -44,6 +44,7 @@ class ConversationView(Stack):
         self._unseen = False  # text came while the end was not on screen
         self._code = (0, 0)  # the message whose code was copied last, and which of its blocks
         self.thinking_folded: bool | None = None
+        self.confidence = False
         self.transcript = Transcript(ascii=glyphs is ASCII)
         self.tail = Tail(glyphs, hint)
 
@@ -151,6 +152,13 @@ class ConversationView(Stack):
             message.fold_thinking(folded)
         self.transcript.flush()
 
+    def show_confidence(self, on: bool) -> None:
+        """Mark doubtful parts of replies, or do not."""
+        self.confidence = on
+        if self._conversation is not None:
+            self.show(self._conversation)
+            self.transcript.refresh()
+
     def _place(self, message_id: int | None) -> int | None:
         """The number of a message among those that are drawn."""
         ids = [message.id for message in self.transcript.messages]
@@ -195,6 +203,8 @@ class ConversationView(Stack):
             known.finish()
             self._stored[stored.id] = stored
         known.label, known.note = label, note
+        doubts = live.doubts if live is not None else conversation.doubts.get(stored.id)
+        known.marked = doubts.spans if doubts is not None and self.confidence else ()
         return known
 
     def _written_elsewhere(self, conversation: Conversation, stored: StoredMessage) -> bool:
@@ -215,26 +225,34 @@ class ConversationView(Stack):
     def _note(self, conversation: Conversation, message: StoredMessage) -> list[str]:
         if message.role != "assistant" or message.id in conversation.live:
             return []
-        metrics = message.metrics
-        ends = {
-            "length": "token limit reached",
-            "context": "context full",
-            "capacity": "KV cache full",
-            "aborted": "stopped",
-        }
-        end = ends.get(message.finish_reason or "") or {"interrupted": "stopped", "error": "failed"}.get(
-            message.status
-        )
-        parts = [end] if end else []
-        if (speed := _number(metrics.get("tokens_per_second"))) is not None:
-            parts.append(f"{rate(speed)} tok/s")
-        if (first := _number(metrics.get("ttft_ms"))) is not None:
-            parts.append(f"first token {milliseconds(first)}")
-        if (tokens := _number(metrics.get("completion_tokens"))) is not None:
-            parts.append(f"{count(tokens)} tokens")
-        if cached := _number(metrics.get("cached_tokens")):
-            parts.append(f"{count(cached)} cached")
+        parts = figures_of(message)
+        if self.confidence and (doubts := conversation.doubts.get(message.id)) is not None:
+            parts.append(f"{count(len(doubts.spans))} of {count(doubts.tokens)} doubtful")
         return parts
+
+
+def figures_of(message: StoredMessage) -> list[str]:
+    """How a reply ended, if not by itself, and its figures."""
+    metrics = message.metrics
+    ends = {
+        "length": "token limit reached",
+        "context": "context full",
+        "capacity": "KV cache full",
+        "aborted": "stopped",
+    }
+    end = ends.get(message.finish_reason or "") or {"interrupted": "stopped", "error": "failed"}.get(
+        message.status
+    )
+    parts = [end] if end else []
+    if (speed := _number(metrics.get("tokens_per_second"))) is not None:
+        parts.append(f"{rate(speed)} tok/s")
+    if (first := _number(metrics.get("ttft_ms"))) is not None:
+        parts.append(f"first token {milliseconds(first)}")
+    if (tokens := _number(metrics.get("completion_tokens"))) is not None:
+        parts.append(f"{count(tokens)} tokens")
+    if cached := _number(metrics.get("cached_tokens")):
+        parts.append(f"{count(cached)} cached")
+    return parts
 
 
 def _drawn(stored: StoredMessage) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from textual.selection import Selection
 
-from ...render import Document, Row
+from ...render import Document, Mark, Marks, Row
 from ...render.wrap import rows_of
 from ...sanitize import visible
 
@@ -25,8 +25,9 @@ _BAR = "│ "  # before the thinking
 class MessageRows:
     """A message. `append` only stores; `layout` renders what has come since, and nothing else.
 
-    label: who speaks. note: parts of the line below, such as the speed; between: what stands between them. No
-    text can style or move anything: control characters are drawn as signs, markup is literal.
+    label: who speaks. note: parts of the line below, such as the speed; between: what stands between them.
+    marked: spans of the text (start, end, style) that are marked, in order; there may be more at each layout.
+    No text can style or move anything: control characters are drawn as signs, markup is literal.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class MessageRows:
         self.complete = complete
         self._thinking = Document()
         self._body = Document(markdown=role not in _AS_TYPED, first_line=LINES // 2)
+        self._marked: Sequence[tuple[int, int, str]] = ()
+        self._marks: Marks | None = None
         self._characters = self._newlines = self._thinking_words = 0
         self._in_word = False  # the thinking ends in the middle of a word
         self._folded: bool | None = None  # None: open until the answer begins
@@ -65,6 +68,20 @@ class MessageRows:
     def text(self) -> str:
         """The text without the thinking, as it was written."""
         return self._body.text
+
+    @property
+    def marked(self) -> Sequence[tuple[int, int, str]]:
+        """The spans that are marked."""
+        return self._marked
+
+    @marked.setter
+    def marked(self, spans: Sequence[tuple[int, int, str]]) -> None:
+        if spans is not self._marked:
+            self._marked, self._marks = spans, None
+
+    def marks(self, row: Row) -> tuple[Mark, ...]:
+        """What is marked of the logical line that a row of the body shows."""
+        return self._marks.of(row) if self._marks is not None and row.line >= self._body.first_line else ()
 
     def code_blocks(self) -> list[str]:
         """The code of each code block, as written."""
@@ -138,6 +155,9 @@ class MessageRows:
         note = rows_of(map(_one_line, self.note), self._between, width)
         self._below = [_plain(row, "muted") for row in note]
         first = self._body.layout(width)
+        if self._marked:
+            self._marks = self._marks or Marks(self._body)
+            self._marks.update(self._marked)
         same = before == ([row.text for row in self._above], self._thinking_height)
         return len(self._above) + self._thinking_height + first if same else 0
 

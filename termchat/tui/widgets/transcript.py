@@ -214,7 +214,8 @@ class Transcript(AsWritten, RowView, can_focus=True):
         if (found := self._row(y)) is None:
             return ()
         number, before, row = found
-        return row, before, self._messages[number].role, number == self.cursor
+        message = self._messages[number]
+        return row, before, message.role, number == self.cursor, message.marks(row)
 
     def render_line(self, y: int) -> Strip:
         """Return a row of the screen, without padding."""
@@ -232,6 +233,9 @@ class Transcript(AsWritten, RowView, can_focus=True):
         if before:
             palette = palette.under("thinking")
         strip = row.strip(palette, max(1, width - _MARGIN - len(before) - _SPACE))
+        for start, end, style in self._messages[number].marks(row):
+            if (cells := row.cells(start, end)) is not None:
+                strip = _restyled(strip, cells, palette.mark(style))
         selection = self.text_selection
         if selection is not None and (cells := row.selected_cells(selection)) is not None:
             marked = [Segment(text, self._marked(own or Style())) for text, own, _ in strip.crop(*cells)]
@@ -272,3 +276,9 @@ class Transcript(AsWritten, RowView, can_focus=True):
     def action_scroll_end(self) -> None:
         """Scroll to the bottom and stay there."""
         self.follow()
+
+
+def _restyled(strip: Strip, cells: tuple[int, int], style: Style) -> Strip:
+    """The strip with a style on top from one cell to before another."""
+    inside = [Segment(text, (own or Style()) + style) for text, own, _ in strip.crop(*cells)]
+    return Strip([*strip.crop(0, cells[0]), *inside, *strip.crop(cells[1])])

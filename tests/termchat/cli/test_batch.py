@@ -73,7 +73,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         b'{"id": {}, "prompt": "x"}\n',
         b'{"prompt": "caf\xe9"}\n',
         b'{"prompt": "\\ud800"}\n',
-        b'{"prompt": "x", "logprobs": 2}\n',
+        b'{"prompt": "x", "logprobs": 21}\n',
         b'{"prompt": "x", "stop": [1]}\n',
         b"[" * 100_000 + b"\n",
         b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}\n",
@@ -97,7 +97,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         "id must be",
         "byte offset 15",
         "surrogate",
-        "'logprobs'",
+        "logprobs must be in [0, 20], not 21",
         "stop",
         "nested too deeply",
         "a number of 5000 digits",
@@ -109,6 +109,17 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         assert words in record["error"]["message"], record
         assert record["id"] == ("named" if "text" in words else index)
     assert f"2 answered, {len(bad)} failed" in outcome.err
+
+
+def test_log_probabilities_of_lines_that_ask_for_them(termchat, scripted):
+    scripted("One.", "One.", "One.")
+    data = lines({"prompt": "a"}, {"prompt": "b", "logprobs": 3}, {"prompt": "c", "logprobs": None})
+    for arguments, wanted in (((), (None, 3, None)), (("--logprobs", "1"), (1, 3, 1))):
+        outcome = termchat("batch", "-", *arguments, stdin=data)
+        assert outcome.code == 0, outcome.err
+        for index, record in results(outcome.out).items():
+            top = [len(entry["top"]) for entry in record.get("logprobs", [])]
+            assert top == [wanted[index]] * record["usage"]["completion_tokens"] * (wanted[index] is not None)
 
 
 def test_an_id_belongs_to_one_line(termchat, scripted, tmp_path):

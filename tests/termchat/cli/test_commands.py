@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import shlex
+import tomllib
 
 import pytest
 
-from kernels.cuda import Obstacle
+from fake_gpus import GB, FakeGpu
 from termchat.settings import SAMPLING
 from termchat.store import Store
 
@@ -164,6 +165,67 @@ def test_history_of_a_damaged_database_is_one_line(termchat, home):
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "values", "written"),
+    [
+        ("model", ["qwen3-4b"], "qwen3-4b"),
+        ("model", ["true"], "true"),
+        ("model", ["ü 💡\t\x1b[31m\u2028"], "ü 💡\t\x1b[31m\u2028"),
+        ("ui.ascii", ["true"], True),
+        ("keys.help", ["ctrl+y"], "ctrl+y"),
+        ("sampling.temperature", ["0"], 0.0),
+        ("sampling.seed", ["-5"], -5),
+        ("sampling.stop", ["###", "a b"], ["###", "a b"]),
+        ("engine.kv_memory", ["2GiB"], 2 << 30),
+        ("engine.kv_dtype", ["f16"], "f16"),
+        ("engine.max_batch_tokens", ["77"], 77),
+        ("engine.prefill_chunk", ["auto"], "auto"),
+        ("engine.draft_tokens", ["3"], 3),
+        ("engine.prefix_cache", ["false"], False),
+    ],
+)
+def test_config_set_writes_one_setting_and_unset_takes_it_out(termchat, home, key, values, written):
+    file = home / "config" / "termchat" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"# mine\r\n[ui]\r\npanel = 'off'  # no panel\r\n")
+    outcome = termchat("config", "set", key, "--", *values)
+    assert (outcome.code, outcome.err) == (0, "")
+    content = tomllib.loads(file.read_bytes().decode())
+    assert content["ui"]["panel"] == "off"
+    table, _, name = key.rpartition(".")
+    assert (content[table] if table else content)[name] == written
+    assert b"# mine\r\n" in file.read_bytes()
+    assert b"'off'  # no panel\r\n" in file.read_bytes()
+    [found] = [each for each in json.loads(termchat("config", "show", "--json").out) if each["key"] == key]
+    assert (found["value"], found["source"]) == (written, "config")
+    outcome = termchat("config", "unset", key, "--json")
+    assert json.loads(outcome.out)["source"] in ("default", None)
+    assert name not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nosuch", "1"], "there is no setting 'nosuch'"),
+        (["ui.ascii", "maybe"], "ui.ascii must be true or false, not 'maybe'"),
+        (["ui.panel", "big"], "ui.panel must be one of full, mini, off"),
+        (["sampling.temperature", "warm"], "sampling.temperature: 'warm' is not a valid float"),
+        (["sampling.temperature", "nan"], "temperature must be in [0, inf), not nan"),
+        (["sampling.seed", "9" * 5000], "seed"),
+        (["engine.kv_memory", "9XB"], "engine.kv_memory: '9XB' is no size"),
+        (["engine.threads", "0"], "threads must be an integer in [1, 1024]"),
+        (["engine.threads", "1", "2"], "engine.threads takes one value"),
+        (["engine.kv_dtype", "int3"], "kv_dtype must be one of"),
+        (["model"], "Missing argument 'VALUE...'"),
+    ],
+)
+def test_config_set_refuses_what_cannot_hold(termchat, home, arguments, said):
+    outcome = termchat("config", "set", *arguments)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert said in outcome.err
+    assert not (home / "config" / "termchat" / "config.toml").exists()
+
+
 def test_config(termchat, home):
     file = home / "config" / "termchat" / "config.toml"
     assert termchat("config", "path").out == f"{file}\n"
@@ -245,20 +307,48 @@ def test_doctor(termchat, scripted):
     assert "all is well" in termchat("doctor").out
 
 
-def test_N015_doctor_names_a_gpu_that_is_of_no_use(termchat, scripted, monkeypatch, tmp_path):
+def test_N015_doctor_lists_every_card_with_the_reason_why_it_is_used_or_not(termchat, scripted, gpus):
     scripted()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr("kernels.cuda._DEVICES", tmp_path)
-    obstacle = Obstacle("torch is built without CUDA", "install another")
-    monkeypatch.setattr("kernels.cuda.obstacle", lambda: obstacle)
+    sick = FakeGpu("NVIDIA A30", "GPU-bbbb", fails="CUDA error: uncorrectable ECC error encountered", ecc=2)
+    gpus(FakeGpu(), sick, FakeGpu("NVIDIA T4", "GPU-cccc", free=GB))
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["libraries"]["driver"] == "580.65.06 (CUDA 13.0)"
+    cards = {card["name"]: card for card in found["gpus"]}
+    assert [card["used"] for card in cards.values()] == [True, False, False]
+    assert cards["NVIDIA T4"]["mend"] == "--device cuda:2 takes this one"
+    what = {problem["what"]: problem for problem in found["problems"]}
+    assert "ECC" in what["the GPU NVIDIA A30 is not used"]["why"]
+    assert "2 errors" in what["the memory of the GPU NVIDIA A30 is faulty"]["why"]
+    assert len(what) == 2
+    shown = termchat("doctor").out
+    assert (
+        "cuda:0 NVIDIA H200 GPU-aaaa1111-0000-0000-0000-000000000000, 70.0 GB of 80.0 GB free, used" in shown
+    )
+    assert "cuda:2 NVIDIA T4 GPU-cccc, 1.0 GB of 80.0 GB free, not used: cuda:0 computes; --device" in shown
+    found = json.loads(termchat("doctor", "--json", "--device", "cpu").out)
+    assert [(card["used"], card["wanted"]) for card in found["gpus"]] == [
+        (False, True),
+        (False, False),
+        (False, True),
+    ]
+
+
+def test_N015_doctor_names_a_gpu_that_is_of_no_use(termchat, scripted, monkeypatch, gpus):
+    scripted()
+    gpus(FakeGpu(), build="None")
     monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "native")
     outcome = termchat("doctor", "--json")
     assert outcome.code == 0
     [problem] = json.loads(outcome.out)["problems"]
-    assert problem["what"] == "a GPU of this machine is not used"
-    assert problem["why"].endswith("nvidia0 is not used: torch is built without CUDA")
-    assert problem["mend"] == "install another"
+    assert problem["what"] == "the GPU NVIDIA H200 is not used"
+    assert problem["why"] == "the torch that is installed is built without CUDA"
+    assert problem["mend"] == "install torch with CUDA, see pytorch.org"
+
+
+def test_doctor_says_why_the_compiled_backend_does_not_compute(termchat, scripted, monkeypatch):
+    scripted()
     monkeypatch.setattr("engine.testing.ScriptedRunner.backend", "reference")
     monkeypatch.setattr("kernels.native.unavailable_reason", lambda: "it was not built")
     [problem] = json.loads(termchat("doctor", "--json").out)["problems"]

@@ -19,7 +19,7 @@ from engine import EngineConfig, select_backend
 from engine.runner import LOST
 from engine.testing import ScriptedModel
 from engine.types import EngineError, ErrorCode
-from kernels.cuda import Obstacle
+from kernels.cuda import Chosen, Obstacle
 from termchat.cli import errors
 from termchat.cli.errors import CODES, EXIT_CODES
 from termchat.store import Store, StoreError
@@ -77,6 +77,29 @@ def other_vocabulary(s):
     ids = iter([[1, 2, 3], [1, 4, 3]])
     s.patch("engine.client.AsyncEngine.tokenize", coroutine(lambda *_: next(ids)))
     return s.quality(s.file("t", b"abc"))
+
+
+def no_room_for_the_model(s):
+    def full(backend, shape):
+        raise MemoryError("device cuda:0 has no room for the weights: 0.1 of 80.0 GB are free")
+
+    s.patch("kernels.native.backend.NativeBackend.allocate_cache", full)
+    return s.termchat("-m", str(s.default_model), "Hi")
+
+
+def no_room_for_the_prompt(s):
+    s.scripted("x")
+    s.patch("kernels.machine._address_room", lambda: 1 << 20)
+    return s.termchat("Hi")
+
+
+def no_room_for_a_step(s):
+    def full(runner, plan, *, logits):
+        raise MemoryError(f"device cuda:0 has no room for a step of {plan.tokens} tokens")
+
+    s.patch("engine.testing.ScriptedRunner.run", full)
+    s.scripted("x")
+    return s.termchat("Hi")
 
 
 def both_too_large(s):
@@ -496,10 +519,12 @@ PRODUCERS = {
         "{repository} is only for those who accept its licence: do so at {address}, then run hf auth login, "
         "or set HF_TOKEN to a token of yours",
     ): of_hub(answer="401 GatedRepo"),
-    ("download", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
+    ("usage", "there is no setting '{key}'; {hint}"): lambda s: s.termchat("config", "set", "modell", "x"),
+    ("usage", "{key}: {problem}"): lambda s: s.termchat("config", "set", "engine.kv_memory", "9XB"),
+    ("model_unknown", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
         answer="401 RepoNotFound"
     ),
-    ("download", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
+    ("model_unknown", "{repository} has no revision {revision}"): of_hub(":v9", "404 RevisionNotFound"),
     ("download", "{host} answered {status}, {n} times; try again later"): of_hub(answer="503 "),
     ("download", "cannot download the model {name}. {reasons}"): failing_download,
     ("download", "no network (tried {places}): {reasons}"): no_network,
@@ -539,6 +564,12 @@ PRODUCERS = {
     ("out_of_memory", "the KV cache needs at least {n} bytes for one block, but {m}"): lambda s: s.termchat(
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
+    ("out_of_memory", "{model} does not fit: {reason}"): no_room_for_the_model,
+    ("out_of_memory", "this request does not fit into memory: {reason}"): no_room_for_the_prompt,
+    (
+        "out_of_memory",
+        "{reason}; close other programs, or start with a smaller kv_memory",
+    ): no_room_for_a_step,
     (
         "out_of_memory",
         "both models are loaded at once and take {n} and {m}, but only {free} are free; "
@@ -693,7 +724,10 @@ def no_template(s):
 
 def selected(s, **options):
     """What the choice of a backend has to say, told by a scripted model."""
-    notes = select_backend(EngineConfig(model="x", **options)).notes
+    return noted(s, *select_backend(EngineConfig(model="x", **options)).notes)
+
+
+def noted(s, *notes):
     load = ScriptedModel.load
     s.patch(
         "engine.testing.ScriptedModel.load", lambda self, config: replace(load(self, config), notes=notes)
@@ -704,7 +738,8 @@ def selected(s, **options):
 
 def gpu_of_no_use(s):
     s.patch("kernels.cuda.devices", lambda: ["/dev/nvidia0"])
-    s.patch("kernels.cuda.obstacle", lambda: Obstacle("the driver does not answer", "restart the machine"))
+    obstacle = Obstacle("the driver does not answer", "restart the machine")
+    s.patch("kernels.cuda.choose", lambda: Chosen(None, obstacle))
     s.patch("kernels.native.unavailable_reason", lambda: "")
     return selected(s)
 
@@ -712,6 +747,12 @@ def gpu_of_no_use(s):
 NOTE_PRODUCERS = {
     "threads {n} is more than this process can use: {m} compute": lambda s: selected(
         s, backend="native", threads=1024
+    ),
+    "the KV cache holds {n} tokens instead of {m}: {device} has no room for more beside a step": (
+        lambda s: noted(
+            s,
+            "the KV cache holds 4096 tokens instead of 8192: cuda:0 has no room for more beside a step",
+        )
     ),
     "the GPU {file} is not used: {reason}; {mend}": gpu_of_no_use,
     "{model} has no chat template; the form of ChatML is used": no_template,

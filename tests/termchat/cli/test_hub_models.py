@@ -107,7 +107,7 @@ def test_gated_and_private_ones_say_what_to_do(termchat, hub, monkeypatch):
     wrong = termchat("models", "pull", "hf:o/private", "--yes")
     assert "the Hub does not know your token; make a new one: run hf auth login" in wrong.err
     assert "hf_wrong" not in wrong.err
-    assert [each.code for each in (private, wrong)] == [1, 1]
+    assert [each.code for each in (private, wrong)] == [3, 1]
     assert "hf:" not in termchat("models", "list").out  # nothing has come
 
 
@@ -122,7 +122,9 @@ def test_what_does_not_exist_is_answered_with_what_does(termchat, hub):
     file = termchat("models", "pull", "hf:o/r:m-Q4_K_X.gguf", "-y")
     assert "o/r has no file 'm-Q4_K_X.gguf'; did you mean m-Q4_K_" in file.err
     assert "o/r has no revision v9" in termchat("models", "pull", "hf:o/r:v9", "-y").err
-    assert "there is no repository o/none" in termchat("models", "pull", "hf:o/none", "-y").err
+    for command in (("models", "pull", "hf:o/none", "-y"), ("-m", "hf:o/none", "-y", "Hi")):
+        none = termchat(*command)
+        assert (none.code, "there is no repository o/none" in none.err) == (3, True)
     form = termchat("models", "pull", "hf:o/r@main", "-y")
     assert form.code == 3
     assert "is not of the form hf:OWNER/REPOSITORY[:QUANTIZATION or FILE.gguf][:REVISION]" in form.err

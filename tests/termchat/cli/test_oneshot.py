@@ -130,6 +130,51 @@ def test_jsonl_events(termchat, scripted):
     }
 
 
+def test_log_probabilities_in_json_are_one_for_each_token(termchat, scripted):
+    ids = scripted("Hello 🫠 you")[0]
+    reply = strict(termchat("--json", "--logprobs", "2", "-t", "0", "Hi").out)
+    assert list(reply) == [*OBJECT, "logprobs"]
+    assert [entry["token_id"] for entry in reply["logprobs"]] == [*ids, END]
+    for entry in reply["logprobs"]:
+        assert list(entry) == ["token", "token_id", "logprob", "top"]
+        assert entry["top"][0] == {name: entry[name] for name in ("token", "token_id", "logprob")}
+        assert len(entry["top"]) == 2
+        assert entry["top"][1]["logprob"] < entry["logprob"] <= 0
+    assert reply["logprobs"][0]["token"] == "Hello"
+    assert reply["logprobs"][-1]["token"] == "<|endoftext|>", "a control token has its name"
+
+
+def test_log_probabilities_in_events_go_with_their_tokens(termchat, scripted):
+    ids = scripted("<think>Hm.</think>Hello there.\nBye STOP more")[0]
+    outcome = termchat("--jsonl", "--logprobs", "0", "--stop", "STOP", "Hi")
+    _, *deltas, end = map(strict, outcome.out.splitlines())
+    found = []
+    for delta in deltas:
+        entries = delta.get("logprobs", [])
+        assert [entry["token_id"] for entry in entries] == delta["token_ids"]
+        assert all(entry["top"] == [] for entry in entries)
+        found += entries
+    assert end["logprobs"] == found
+    assert [entry["token_id"] for entry in found] == ids[: len(found)]
+    assert (end["text"], end["thinking"]) == ("Hello there.\nBye ", "Hm.")
+    assert len(found) == end["usage"]["completion_tokens"] < len(ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json", "--logprobs", "21", "Hi"], "logprobs must be in [0, 20], not 21"),
+        (["--json", "--logprobs", "-1", "Hi"], "logprobs must be in [0, 20], not -1"),
+        (["--logprobs", "3", "Hi"], "--logprobs needs --json or --jsonl"),
+        (["--json", "--logprobs", "many", "Hi"], "not a valid int"),
+    ],
+)
+def test_log_probabilities_that_cannot_be_are_usage_errors(termchat, scripted, arguments, words):
+    outcome = termchat(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert words in outcome.err
+
+
 def test_a_drawn_seed_is_told_and_fits_into_a_double(termchat, scripted):
     scripted("a", "b")
     seeds = [strict(termchat("--json", "--no-save", "Hi").out)["seed"] for _ in range(2)]

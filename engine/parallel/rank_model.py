@@ -1,0 +1,185 @@
+"""What a rank holds of a model, and how it computes its part of a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+# The first rank imports these for all of them, before it forks.
+import kernels.reference.backend  # noqa: F401
+from kernels.backends import open_backend
+from kernels.cache_format import CacheShape
+from kernels.interface import Backend, BackendSettings, Inputs, Limits, Operations, Program, Value
+from kernels.native.mapped import MappedFiles
+from kernels.step import Step
+
+from ..loading.checkpoint import open_checkpoint
+from ..loading.fields import invalid
+from ..models.decoder import embedded, head, layers
+from ..models.rope import Rotations
+from ..models.weights import Weights, place_rotations, place_tensors
+from ..types import EngineError
+from . import operations, pieces
+from .channel import RESULT, RESULT_HEADER, frame
+from .group import Group
+from .shares import Split, share_of
+from .tensors import RankTensors
+
+Progress = Callable[[float], None]
+Connect = Callable[[Split, int, torch.device], Group]
+
+_PROGRESS_SECONDS = 0.1
+
+
+class RankModel:
+    """One rank. `answer` names what it can be asked, in the order in which it has to be."""
+
+    backend: Backend
+    group: Group
+    program: Program
+    weights: Weights
+    rotations: Rotations
+
+    def __init__(self, rank: int, connect: Connect) -> None:
+        """connect: makes its connections to the others."""
+        self._rank = rank
+        self._connect = connect
+
+    def answer(self, question: str, body: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        """Carry out a question. EngineError, ValueError, MemoryError: it can't be."""
+        match question:
+            case "open":
+                return self._open(**body)
+            case "load":
+                return self._load(progress, **body)
+            case "begin":
+                return self._begin(**body)
+            case "bandwidth":
+                return {"bandwidth": self.backend.read_bandwidth(**body)}
+        raise ValueError(f"nobody can be asked to {question}")
+
+    def copy(self, pairs: bytearray) -> None:
+        """Copy blocks, int32 [2, n]: from, to."""
+        sources, targets = np.frombuffer(pairs, np.int32).reshape(2, -1)
+        self.backend.copy_blocks(sources, targets)
+
+    def step(self, memory: bytearray, *, logits: bool) -> list[memoryview]:
+        """Compute a rank's part of a step -> the message with what came of it."""
+        step = Step.read(np.frombuffer(memory, np.uint8))
+        self.rotations.reach(int(step.positions.max()) + 1)
+        parts = pieces.pieces(step, self._split.pipeline)
+        outputs = [self.program.launch(part.step, logits=logits).result() for part in parts]
+        self.group.sent()
+        if not self._samples:
+            return frame(RESULT, RESULT_HEADER.pack(0, 0, sum(output.expert_bytes for output in outputs)))
+        output = pieces.joined(outputs, parts, step.counts.samples)
+        columns = 0 if output.logits is None else output.logits.shape[1]
+        header = RESULT_HEADER.pack(len(output.tokens), columns, output.expert_bytes)
+        values = () if output.logits is None else (np.ascontiguousarray(output.logits),)
+        return frame(RESULT, header, np.ascontiguousarray(output.tokens, np.int32), *values)
+
+    def _open(self, split: list[int], backend: str, device: str, dtype: str, threads: int) -> dict[str, Any]:
+        self._split = Split(*split)
+        settings = BackendSettings(_device(device, self._rank, self._split.ranks), dtype, threads)  # type: ignore[arg-type]
+        try:
+            self.backend = open_backend(backend, settings)
+        except ValueError as error:
+            raise EngineError("model_invalid", str(error)) from error
+        torch_device = self.backend.torch_device  # type: ignore[attr-defined]
+        self.group = self._connect(self._split, self._rank, torch_device)
+        stage, number = self._split.place(self._rank)
+        self._samples = stage == self._split.pipeline - 1 and number == 0
+        return {
+            "backend": self.backend.name,
+            "device": self.backend.device,
+            "exact": self.backend.exact,
+            "free_bytes": self.backend.free_bytes(),
+        }
+
+    def _load(self, progress: Progress, path: str, quantization: str, context: int) -> dict[str, Any]:
+        checkpoint = open_checkpoint(path, quantization)  # type: ignore[arg-type]
+        self.whole = replace(checkpoint.spec, context_length=context)
+        self.share = share_of(self.whole, self._split, self._rank)
+        files = MappedFiles(checkpoint.tensors.mappings())
+        after = _told(checkpoint.tensors.stored_bytes // self._split.ranks, progress, self._rank == 0)
+        tensors = checkpoint.tensors._replace(threads=1, after=after)
+        try:
+            part = RankTensors(tensors, self.whole, self.share)
+            weights = place_tensors(
+                self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
+            )
+        except ValueError as error:
+            raise invalid(checkpoint.path, str(error)) from None
+        except MemoryError as error:
+            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+        if files.lost:
+            raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
+        self.weights = operations.joined(weights, self.whole, self.group)
+        return {
+            "weight_bytes": self.backend.weight_bytes,
+            "streamed_bytes": weights.streamed_bytes,
+            "expert_bytes": weights.expert_bytes,
+            "free_bytes": self.backend.free_bytes(),
+        }
+
+    def _begin(
+        self, blocks: int, block_size: int, format: str, positions: int, limits: list[int]
+    ) -> dict[str, Any]:
+        spec = self.share.spec
+        self.rotations = place_rotations(spec, self.weights, self.backend, positions)
+        try:
+            self.backend.allocate_cache(CacheShape(spec.cached, blocks, block_size, format))
+        except MemoryError as error:
+            raise EngineError("out_of_memory", f"the KV cache does not fit: {error}") from error
+        self.program = self.backend.capture(self._forward, Limits(*limits))
+        return {}
+
+    def _forward(self, ops: Operations, batch: Inputs) -> Value:
+        """The rank's layers; what comes before and behind them is another stage's, or here."""
+        own, share, spec = operations.RankOperations(ops, self.group), self.share, self.share.spec
+        columns, width = self.whole.input_columns, self.whole.width
+        if share.first:
+            x, given = embedded(own, self.whole, self.weights, batch)
+        else:
+            later = len(self.whole.layers) - share.layers.start if columns else 0
+            received = self.group.receive(len(batch.tokens), width + later * columns)
+            x, *rest = own.split(received, (width, *[columns] * later))
+            given = tuple(rest)
+        x = layers(own, spec, self.weights, batch, x, given)
+        if share.last:
+            return head(own, spec, self.weights, batch, x)
+        self.group.send(torch.cat((x, *given[len(spec.layers) :]), 1))
+        return own.nothing()
+
+
+def _device(name: str, rank: int, ranks: int) -> str:
+    """The device of a rank. EngineError: there are not enough of them."""
+    if name == "cpu":
+        return name
+    count = torch.cuda.device_count()
+    if count < ranks:
+        raise EngineError(
+            "model_invalid",
+            f"tensor_parallel times pipeline_parallel is {ranks}, and each needs a GPU of its own: torch "
+            f"finds {count}; ask for fewer, or for --device cpu",
+        )
+    return f"cuda:{rank}"
+
+
+def _told(total: int, progress: Progress, tells: bool) -> Callable[[int], None] | None:
+    """Tells how much of its files a rank has used."""
+    used, last = 0, time.monotonic()
+
+    def after(nbytes: int) -> None:
+        nonlocal used, last
+        used += nbytes
+        if time.monotonic() - last > _PROGRESS_SECONDS:
+            last = time.monotonic()
+            progress(min(1.0, used / max(1, total)))
+
+    return after if tells else None

@@ -1,0 +1,161 @@
+"""The Triton backend: owns weights, KV cache and programs on one CUDA GPU."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..cache_format import CacheShape
+from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
+from ..reference.device import find_device, free_bytes, named, room
+from ..weights import Weight
+from .cache import Cache
+from .exactness import rows_are_independent
+from .graphs import Graphs, cuda_record, used_bytes
+from .matrix import Matrix, place
+from .program import TritonProgram
+from .self_check import Finding, Record, check, chosen
+from .table import KERNELS
+
+RESERVED_BYTES = 1 << 30
+"""Of a GPU's free memory that no cache gets: for graphs, and for what a step computes with."""
+
+READ_BYTES = 1 << 30
+"""The largest buffer read for the bandwidth: no cache of a GPU holds much of it."""
+
+
+def interpreted() -> bool:
+    """Whether kernels are interpreted, on any device, instead of compiled for a GPU."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    """Of the arithmetic; auto: bfloat16 on a GPU, float32 where kernels are interpreted."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+class TritonBackend:
+    """One GPU. Handles are matrices of `matrix.py`, and float32 tensors.
+
+    replaced: kernels that plain torch computes in place of, as they fail here.
+
+    On a CPU only where kernels are interpreted, which is for tests.
+    """
+
+    name = "triton"
+
+    def __init__(self, settings: BackendSettings) -> None:
+        """ValueError: the device is not there, or no CUDA GPU. The kernels are checked, if need be."""
+        self.torch_device = find_device(settings.device)
+        if self.torch_device.type != "cuda" and not interpreted():
+            raise ValueError(
+                f"backend triton computes on CUDA GPUs, not on device {self.torch_device}; "
+                "use backend auto, native or reference"
+            )
+        self.device = named(self.torch_device)
+        self.cache: Cache | None = None
+        self.weight_bytes = 0
+        self.cache_bytes = 0
+        self.shares_arrays = self.torch_device.type == "cpu"
+        self._dtype = _dtype(settings.dtype, self.torch_device)
+        folder = None if settings.findings_folder is None else Path(settings.findings_folder)
+        self._record = Record(folder, self.torch_device)
+        finding = self._record.read() or self._look()
+        names = [kernel.name for kernel in KERNELS]
+        self.replaced = tuple(names if finding.fault else (name for name in names if name in finding.failed))
+        self.exact = finding.exact
+        self._finding = finding
+        self._use = chosen(KERNELS, self.replaced)
+
+    def _look(self) -> Finding:
+        """Check every kernel, and keep what is found."""
+        with torch.inference_mode():
+            failed = check(KERNELS, self.torch_device)
+        exact = rows_are_independent(chosen(KERNELS, failed), self.torch_device)
+        finding = Finding(failed, exact)
+        self._record.write(finding)
+        return finding
+
+    def _faulted(self, said: str) -> str:
+        """A kernel made the GPU fail: nothing more can be computed here, and the next start avoids it."""
+        first = said.strip().splitlines()[0] if said.strip() else "no reason was given"
+        self._record.write(self._finding._replace(fault=first, exact=False))
+        sentence = f"GPU {self.device} failed: {first}"
+        if self._record.path is None:
+            return sentence
+        return (
+            f"{sentence}; the next start computes without GPU kernels, until {self._record.path} is deleted"
+        )
+
+    def place_matrix(self, *parts: Weight) -> Matrix:
+        """The parts one below the other, in the formats that they have."""
+        with room(self.torch_device, "the weights"):
+            matrix = place(parts, self.torch_device, self._dtype)
+        self.weight_bytes += matrix.nbytes
+        return matrix
+
+    def place_vector(self, values: Float32) -> Tensor:
+        """A copy on the device."""
+        with room(self.torch_device, "the weights"):
+            vector = torch.tensor(values, dtype=torch.float32, device=self.torch_device)
+        self.weight_bytes += vector.nbytes
+        return vector
+
+    def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
+        """Copies on the device; in main memory the tables themselves."""
+        device = self.torch_device
+        return Rotation(torch.from_numpy(cos).to(device), torch.from_numpy(sin).to(device), layout)
+
+    def free_bytes(self) -> int:
+        """Bytes that can be taken on the device now."""
+        reserved = RESERVED_BYTES if self.torch_device.type == "cuda" else 0
+        return max(0, free_bytes(self.torch_device) - reserved)
+
+    def allocate_cache(self, shape: CacheShape) -> None:
+        """Make the KV memory, in place of any earlier one."""
+        self.close()
+        self.cache = Cache(shape, self.torch_device)
+        self.cache_bytes = self.cache.shape.nbytes
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Copy whole blocks in all layers; every source is read before a target is written."""
+        assert self.cache is not None, "the KV cache is allocated before blocks are copied"
+        self.cache.copy_blocks(sources, targets)
+
+    def capture(self, forward: Forward, limits: Limits) -> TritonProgram:
+        """A program; graphs are recorded as sizes of steps recur, unless something in them is replaced."""
+        graphs: Graphs[tuple[Tensor, Tensor]] = Graphs(None)
+        if self.torch_device.type == "cuda" and not self.replaced:
+            graphs = Graphs(cuda_record(self.torch_device), used=lambda: used_bytes(self.torch_device))
+        return TritonProgram(
+            self._use, self._own_cache, self.torch_device, forward, limits, graphs, self._faulted
+        )
+
+    def _own_cache(self) -> Cache:
+        assert self.cache is not None, "the KV cache is allocated before the first step"
+        return self.cache
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Best of five sums over at most 1 GiB, in bytes a second."""
+        buffer = torch.ones(max(1, min(nbytes, READ_BYTES) // 4), device=self.torch_device)
+        best = math.inf
+        for _ in range(5):
+            started = time.perf_counter()
+            buffer.sum().item()
+            best = min(best, time.perf_counter() - started)
+        return buffer.nbytes / best
+
+    def close(self) -> None:
+        """Free the KV cache; a weight goes with its last handle."""
+        self.cache = None
+        self.cache_bytes = 0

@@ -1,0 +1,135 @@
+"""Does every kernel compute what its twin does, on this device? What fails is replaced, and said.
+
+What was found is kept in a file, by everything that it may depend on: so a start usually costs nothing. There
+too stands that a kernel made the device fail: then plain torch computes everything from the next start on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping
+from itertools import starmap
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .kernel import Draw, Function, Kernel
+
+log = logging.getLogger(__name__)
+
+
+class Finding(NamedTuple):
+    """What checks found. failed: by kernel, why it is replaced. fault: what a GPU said when it failed."""
+
+    failed: Mapping[str, str]
+    exact: bool = True
+    fault: str = ""
+
+
+def difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference of two results, in parts of the largest value; inf where one has NaN alone."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return math.inf
+    if torch.equal(found, wanted):
+        return 0.0
+    a, b = found.double(), wanted.double()
+    if not torch.equal(a.isnan(), b.isnan()) or not torch.equal(a.isinf(), b.isinf()):
+        return math.inf
+    a, b = (x.nan_to_num(0.0, 0.0, 0.0) for x in (a, b))
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
+
+
+def complaint(kernel: Kernel, device: torch.device) -> str:
+    """Why a kernel is not to be used on a device; "" if nothing speaks against it."""
+    for trial in kernel.trials(Draw(device)):
+        try:
+            found, wanted = trial(kernel.compute), trial(kernel.twin)
+            worst = max(starmap(difference, zip(found, wanted, strict=True)), default=0.0)
+        except Exception as error:  # whatever a compiler or a driver raises
+            return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+        if not worst <= kernel.tolerance:
+            return f"its results are off by {worst:.1e} of the largest value"
+    return ""
+
+
+def check(kernels: Iterable[Kernel], device: torch.device) -> dict[str, str]:
+    """Of the kernels that are not to be used: why."""
+    failed = {}
+    for kernel in kernels:
+        if reason := complaint(kernel, device):
+            failed[kernel.name] = reason
+            log.warning("%s on %s: %s; plain torch computes it", kernel.name, device, reason)
+    return failed
+
+
+def chosen(kernels: Iterable[Kernel], failed: Iterable[str]) -> dict[str, Function]:
+    """The functions to compute with, by name."""
+    replaced = set(failed)
+    return {k.name: k.twin if k.name in replaced else k.compute for k in kernels}
+
+
+def code_version() -> str:
+    """A digest of the kernels' source and of what they take from the modules around them."""
+    digest = hashlib.blake2b(digest_size=8)
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *here.parent.glob("*.py"), *here.parent.glob("reference/*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def driver_version() -> str:
+    """Of NVIDIA's kernel module, "" where there is none."""
+    try:
+        return Path("/proc/driver/nvidia/version").read_text(errors="replace").splitlines()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def identity(device: torch.device) -> str:
+    """What findings depend on: driver, GPU, torch, triton and this code."""
+    import triton
+
+    gpu = "cpu"
+    if device.type == "cuda":
+        about = torch.cuda.get_device_properties(device)
+        gpu = f"{about.name} {about.major}.{about.minor} {about.multi_processor_count} {about.total_memory}"
+    parts = (driver_version(), gpu, torch.__version__, triton.__version__, code_version())
+    return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=12).hexdigest()
+
+
+class Record:
+    """The file that keeps a device's findings; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, device: torch.device) -> None:
+        self.path = None if folder is None else folder / f"kernels-{identity(device)}.json"
+
+    def read(self) -> Finding | None:
+        """What was found earlier; None: nothing, or the file is of no use."""
+        if self.path is None:
+            return None
+        try:
+            data = json.loads(self.path.read_bytes()[: 1 << 16])
+            failed, exact, fault = data["failed"], data["exact"], data["fault"]
+            if isinstance(exact, bool) and isinstance(fault, str):
+                return Finding({str(name): str(why) for name, why in failed.items()}, exact, fault)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        return None
+
+    def write(self, finding: Finding) -> None:
+        """Keep it, whole or not at all; where that can't be, the next start checks again."""
+        if self.path is None:
+            return
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(finding._asdict()))
+            beside.replace(self.path)
+        except OSError as error:
+            log.info("%s: %s", self.path, error)

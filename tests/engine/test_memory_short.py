@@ -1,0 +1,163 @@
+"""A device with too little memory: the cache gets smaller, steps get smaller, and in the end a request gets a
+sentence. No reply changes by it, and the engine goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams
+from engine.model import load_model
+from kernels.reference.backend import ReferenceBackend, ReferenceProgram
+
+CONTEXT, ROWS, BLOCK = 256, 64, 16
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 258,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_tokenizer):
+    rng = np.random.default_rng(7)
+    shapes = {"model.embed_tokens": (258, 32), "model.norm": (32,)}
+    for i in range(2):
+        names = {"input_layernorm": (32,), "post_attention_layernorm": (32,)}
+        names |= {f"self_attn.{role}_proj": (32, 32) for role in "qkvo"}
+        names |= {"mlp.gate_proj": (48, 32), "mlp.up_proj": (48, 32), "mlp.down_proj": (32, 48)}
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in names.items()}
+    path = tmp_path_factory.mktemp("short") / "m"
+    shutil.copytree(tiny_tokenizer, path)
+    tensors = {f"{name}.weight": rng.standard_normal(shape, np.float32) / 4 for name, shape in shapes.items()}
+    safetensors.numpy.save_file(tensors, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    return path
+
+
+class Card:
+    """A device with memory of its own, where the reference backend computes: bytes for the cache and steps.
+
+    row: bytes that a row of a step takes. rows: of the steps so far, refused ones negative.
+    """
+
+    def __init__(self, monkeypatch):
+        self.room, self.cache, self.row, self.rows = 1 << 60, 0, 1000, []
+        allocate, launch, init = (
+            ReferenceBackend.allocate_cache,
+            ReferenceProgram.launch,
+            ReferenceBackend.__init__,
+        )
+
+        def placed(backend, settings):
+            init(backend, settings)
+            backend.shares_arrays = False
+
+        def allocated(backend, shape):
+            if shape.nbytes > self.room:
+                raise MemoryError(f"a cache of {shape.nbytes} bytes")
+            self.cache = shape.nbytes
+            allocate(backend, shape)
+
+        def launched(program, step, *, logits=False):
+            rows = step.counts.rows
+            fits = self.cache + rows * self.row <= self.room
+            self.rows.append(rows if fits else -rows)
+            if not fits:
+                raise MemoryError(f"device card has no room for a step of {rows} tokens")
+            return launch(program, step, logits=logits)
+
+        monkeypatch.setattr(ReferenceBackend, "__init__", placed)
+        monkeypatch.setattr(ReferenceBackend, "allocate_cache", allocated)
+        monkeypatch.setattr(ReferenceProgram, "launch", launched)
+
+    def leave(self, rows):
+        """From now on steps of so many rows fit."""
+        self.room = self.cache + rows * self.row
+
+
+@pytest.fixture
+def card(monkeypatch):
+    return Card(monkeypatch)
+
+
+def config(folder, **options):
+    cpu = {"backend": "reference", "device": "cpu", "threads": 1, "block_size": BLOCK}
+    return EngineConfig(model=folder, max_batch_tokens=ROWS, **{**cpu, **options})
+
+
+def test_the_cache_gets_smaller_until_the_largest_step_fits_beside_it(folder, card):
+    whole = load_model(config(folder))
+    assert card.rows == [ROWS], "the largest step was tried"
+    assert whole.notes == ()
+    card.room, card.row = card.cache, card.cache // 3 // ROWS
+    model = load_model(config(folder))
+    assert whole.blocks / 2 < model.blocks < whole.blocks * 3 / 4
+    assert card.cache + ROWS * card.row <= card.room
+    [note] = model.notes
+    assert note.startswith(f"the KV cache holds {model.blocks * BLOCK} tokens instead of ")
+    card.room = card.cache // 10
+    for options in ({}, {"kv_blocks": 500}):
+        with pytest.raises(EngineError, match=r"^m does not fit: ") as caught:
+            load_model(config(folder, **options))
+        assert caught.value.code == "out_of_memory"
+
+
+async def replies(engine, prompts, disturb=lambda: None):
+    params = SamplingParams(temperature=1.0, seed=5, max_tokens=24, ignore_eos=True)
+
+    async def one(prompt):
+        async with engine.generate(prompt, params) as stream:
+            events = [event async for event in stream if disturb() is None]
+        return events[-1]
+
+    return await asyncio.gather(*map(one, prompts))
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_steps_get_smaller_and_no_reply_changes(folder, card, seed, request):
+    rng = random.Random(seed)
+    beginning = [rng.randrange(256) for _ in range(3 * BLOCK)]
+    prompts = [
+        [*beginning[: rng.choice((0, BLOCK, 3 * BLOCK))], *rng.choices(range(256), k=rng.randint(1, 60))]
+        for _ in range(8)
+    ]
+    async with AsyncEngine(config(folder, kv_blocks=60, draft_model="ngram")) as engine:
+        expected = [final.token_ids for final in await replies(engine, prompts)]
+    async with AsyncEngine(config(folder, kv_blocks=60, draft_model="ngram")) as engine:
+        card.rows.clear()
+        found = await replies(engine, prompts, lambda: card.leave(rng.choice((1, 2, 5, 20, ROWS))))
+        assert [final.reason for final in found] == ["length"] * 8, seed
+        assert [final.token_ids for final in found] == expected, seed
+        refused = [-rows for rows in card.rows if rows < 0]
+        assert len(refused) > 3, (seed, card.rows)
+        await engine.audit()
+        card.leave(ROWS)
+        card.rows.clear()
+        await replies(engine, [[*range(200)]])
+        assert max(card.rows) == ROWS, "an idle engine forgets that memory was short"
+
+
+async def test_a_request_that_gets_no_step_at_all_ends_with_a_sentence_and_the_next_one_works(folder, card):
+    async with AsyncEngine(config(folder)) as engine:
+        expected = (await replies(engine, [[1, 2, 3]]))[0].token_ids
+        card.leave(0)
+        for final in await replies(engine, [[*range(40)], [1, 2]]):
+            assert final.reason == "error"
+            assert final.error.code == "out_of_memory"
+            assert "no room for a step of 1 tokens; close other programs" in final.error.message
+        card.leave(ROWS)
+        assert (await replies(engine, [[1, 2, 3]]))[0].token_ids == expected
+        assert engine.snapshot().state == "ready"
