@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from .thinking import Marks, Part
@@ -97,6 +98,13 @@ class Constraint:
         ahead = self.matcher.deep_copy()
         count = ahead.try_consume_tokens([*drafts[:open_]])
         return count - 1 if count and ahead.is_stopped() else count
+
+    def ahead(self, drafts: Sequence[int]) -> Constraint:
+        """The state after these tokens, should they come; where they may not, it has failed."""
+        state = copy(self)
+        state.matcher = self.matcher.deep_copy()
+        state.advance(drafts)
+        return state
 
     def fail(self, why: str) -> None:
         """Nothing can follow."""

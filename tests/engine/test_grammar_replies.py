@@ -58,7 +58,7 @@ class TinyModel:
             end_ids=ends,
             chat_template=None,
             defaults={},
-            drafter=self._drafter or (NgramDrafter() if config.draft == "ngram" else None),
+            drafter=self._drafter or (NgramDrafter() if config.draft_model == "ngram" else None),
             grammars=Grammars(tokenizer, 258, ends),
         )
 
@@ -129,7 +129,7 @@ async def test_alone_batched_preempted_in_chunks_and_drafted(
 ) -> None:
     wanted = requests(count, most)
     model = TinyModel(backend, tiny_tokenizer)
-    alone, _ = await answers(model, wanted, at_once=False, draft="none")
+    alone, _ = await answers(model, wanted, at_once=False, draft_model="none")
     assert {reason for reason, *_ in alone} == {"stop", "length"}
     whole = 0
     for (_, params), (reason, _, text, _) in zip(wanted, alone, strict=True):
@@ -137,8 +137,8 @@ async def test_alone_batched_preempted_in_chunks_and_drafted(
             json.loads(text)
             whole += 1
     assert whole or backend == "reference"
-    assert (await answers(model, wanted, draft="none", prefix_cache=False, prefill_chunk=5))[0] == alone
-    assert (await answers(model, wanted, draft="none", kv_blocks=12, block_size=16))[0] == alone
+    assert (await answers(model, wanted, draft_model="none", prefix_cache=False, prefill_chunk=5))[0] == alone
+    assert (await answers(model, wanted, draft_model="none", kv_blocks=12, block_size=16))[0] == alone
     replies = {number: ids for number, (_, ids, _, _) in enumerate(alone, 1)}
     for rule, window in (("mixed", 3), ("right", 8), ("odd", 5), ("mixed", 1), ("wrong", 4))[: most // 18]:
         drafted = TinyModel(backend, tiny_tokenizer, ScriptedDrafter(replies, rule, window))
@@ -146,7 +146,7 @@ async def test_alone_batched_preempted_in_chunks_and_drafted(
         assert found == alone, (rule, window)
         assert figures.accepted_tokens > 0 or rule == "wrong"
         assert figures.draft_tokens > figures.accepted_tokens or rule == "right"
-    assert (await answers(model, wanted, draft="ngram"))[0] == alone
+    assert (await answers(model, wanted, draft_model="ngram"))[0] == alone
 
 
 async def test_a_preempted_reply_goes_on_where_its_grammar_was(tiny_tokenizer: Path) -> None:

@@ -193,6 +193,10 @@ def test_drafts_stop_where_the_answer_begins(thinker: Path) -> None:
     assert constraint.permitted([a, 5, a]) == 1
     assert constraint.permitted([END]) == 0
     assert allowed(constraint, [a, b]) == [[a, b]] * 3
+    assert allowed(constraint, [a, 5, b]) == [[a, b], [a, b], [], []]
+    assert allowed(constraint, [a, b, a, b]) == [[a, b]] * 4 + [[]]
+    assert allowed(constraint.ahead([a, b, a, b])) == [[END]]
+    assert allowed(constraint.ahead([a, 5])) == [[]]
     constraint.advance([a, b, a, b])
     assert constraint.complete
 
