@@ -9,7 +9,7 @@ from typing import Any
 async def test_replies_keep_to_the_schema_of_their_conversation(open_app: Any, script: Any) -> None:
     async with open_app(script("yes", "free", "yes", "free")) as d:
         await d.say("/schema")
-        await d.shows("replies are free; /schema NAME, FIELDS, JSON or FILE")
+        await d.shows("replies are free; /schema")
         await d.say("/schema yes-no")
         await d.shows("replies keep to the schema")
         await d.say("hello")
