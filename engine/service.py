@@ -217,9 +217,6 @@ class Service:
         if self.speculation is not None:
             decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
             self.speculation.draft(decoding, lambda sequence: self.requests[sequence.id].room)
-            for sequence in decoding:
-                if sequence.constraint is not None and sequence.drafts:
-                    del sequence.drafts[sequence.constraint.permitted(sequence.drafts) :]
 
     def _keep_to(self, plan: StepPlan, accepted: list[list[int]]) -> None:
         """Tell the replies' constraints what came, and go on with what has to follow: that takes no step."""
