@@ -15,6 +15,7 @@ import kernels.reference.backend  # noqa: F401
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
 from kernels.interface import Backend, BackendSettings, Inputs, Limits, Operations, Program, Value
+from kernels.machine import trim_heap
 from kernels.native.mapped import MappedFiles
 from kernels.step import Step
 
@@ -119,6 +120,7 @@ class RankModel:
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
+        trim_heap()
         self.weights = operations.joined(weights, self.whole, self.group)
         return {
             "weight_bytes": self.backend.weight_bytes,

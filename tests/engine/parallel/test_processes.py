@@ -19,7 +19,8 @@ import pytest
 
 from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.parallel.model import RankedModel, load_parallel
+from engine.parallel.model import load_parallel
+from engine.parallel.program import ParallelProgram
 from engine.parallel.shares import Split
 from engine.parallel.team import Team
 from kernels.step import Step
@@ -84,7 +85,7 @@ def test_processes_compute_the_bits_that_threads_do(split: Split, folder: Path) 
     checkpoint = open_checkpoint(folder)
     loaded = load_parallel(config_of(folder, split), checkpoint, CONTEXT)
     model = loaded.runner._program  # type: ignore[attr-defined]
-    assert isinstance(model, RankedModel)
+    assert isinstance(model, ParallelProgram)
     threads = ThreadRanks(folder, split, BLOCKS, BLOCK, [512, 512, 2, 12], context=CONTEXT)
     try:
         assert loaded.ranks
