@@ -129,8 +129,8 @@ def alive(pids: list[int]) -> list[int]:
     return found
 
 
-PROMPTS = [[5, 6, 7, 8] * 6, [9] * 30, list(range(40, 90)), [11, 12] * 20]
-PARAMS = SamplingParams(temperature=0.7, seed=3, max_tokens=24, ignore_eos=True)
+PROMPTS = [[5, 6, 7, 8] * 6, list(range(40, 90)), [11, 12] * 20]
+PARAMS = SamplingParams(temperature=0.7, seed=3, max_tokens=12, ignore_eos=True)
 
 
 async def replies(engine: AsyncEngine, together: bool) -> list[tuple[int, ...]]:
@@ -146,7 +146,7 @@ async def replies(engine: AsyncEngine, together: bool) -> list[tuple[int, ...]]:
 
 
 async def killed(engine: AsyncEngine, rank: int, number: signal.Signals) -> None:
-    """Four replies are under way: each ends with engine_failed, and no process stays."""
+    """Three replies are under way: each ends with engine_failed, and no process stays."""
     team = team_of(engine)
     pids = list(team._pids)
     assert len(alive(pids)) == len(pids)
@@ -159,13 +159,13 @@ async def killed(engine: AsyncEngine, rank: int, number: signal.Signals) -> None
     finals = [await stream.result() for stream in streams]
     took = time.monotonic() - started
     print("seconds", took)
-    assert [final.error.code if final.error else final.reason for final in finals] == ["engine_failed"] * 4
+    assert [final.error.code if final.error else final.reason for final in finals] == ["engine_failed"] * 3
     assert took < SECONDS
     wait_for(lambda: not alive(pids), 5)
     late = await engine.generate([1, 2]).result()
     assert late.error is not None
     assert late.error.code == "engine_failed"
-    assert "open the model again" in late.error.message
+    assert "nothing can be computed" in late.error.message
 
 
 async def test_N043_replies_are_the_same_in_any_company_and_end_when_a_rank_is_killed(folder: Path) -> None:
