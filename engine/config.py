@@ -50,7 +50,7 @@ class EngineConfig:
     dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic;
     f16 and f32 are short for float16 and float32.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
@@ -169,6 +169,11 @@ class EngineConfig:
     def sequences(self) -> int:
         """Conversations in the batch."""
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
+
+    @property
+    def cache_format(self) -> str:
+        """How keys and values are kept."""
+        return "float16" if self.kv_dtype == "auto" else self.kv_dtype
 
     @property
     def sizes_cache(self) -> bool:

@@ -109,8 +109,8 @@ class Scheduler:
         for run, tokens in zip(plan.runs, accepted, strict=True):
             sequence = run.sequence
             if run.decoding:
-                sequence.drafted += run.count - 1
-                sequence.accepted += max(0, len(tokens) - 1)
+                sequence.drafts_tried.add(run.count - 1)
+                sequence.drafts_kept.add(len(tokens) - 1)
             rejected = 0 if sequence.score else run.samples - len(tokens)
             del sequence.drafts[:]
             for token in tokens:

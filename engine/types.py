@@ -229,13 +229,17 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request. drafts_tried, drafts_kept: drafts by their place in a step, the first one
+    first, and those that were right; they sum to draft_tokens and accepted_tokens.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    drafts_tried: tuple[int, ...] = ()
+    drafts_kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

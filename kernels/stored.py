@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,8 @@ def _check_rows(numbers: NDArray[Any], name: str, first: int = 0) -> None:
 
 def _packed(stored: Stored) -> Packed:
     """A type that has a format of its own."""
-    return _VIEWS[stored.type](stored) if stored.type in _VIEWS else _exact(stored)
+    packed = _VIEWS[stored.type](stored) if stored.type in _VIEWS else _exact(stored)
+    return packed if stored.factor == 1.0 else replace(packed, factor=stored.factor)
 
 
 def read_rows(stored: Stored, rows: slice) -> Float32:
@@ -125,7 +127,7 @@ def read_rows(stored: Stored, rows: slice) -> Float32:
         return dequantize(plain_view(stored.type, data, shape))
     if stored.type not in QUANTIZED_ANEW:
         with np.errstate(all="ignore"):
-            return dequantize(_packed(Stored(stored.type, shape, data, stored.name)))
+            return dequantize(_packed(replace(stored, shape=shape, data=data)))
     from gguf import GGMLQuantizationType, quants  # takes longer to import than most models to open
 
     with np.errstate(all="ignore"):  # a broken scale shows up as a value that is not finite

@@ -4,7 +4,7 @@ memory-mapped file, never copied by making one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +57,8 @@ class Packed:
     """A matrix in a packed format. codes: [rows, groups of 32, bytes]; scales, minima: float16 or float32
     [rows, groups of the format], each the number that integers are multiplied with, or that is added.
 
-    kept: rows that hold instead of what the codes say. name: what a refusal calls it.
+    kept: rows that hold instead of what the codes say. name: what a refusal calls it. factor: what the
+    values, and products with the matrix, are multiplied by besides.
     """
 
     format: str
@@ -67,6 +68,7 @@ class Packed:
     minima: NDArray[Any] | None = None
     kept: Kept | None = None
     name: str = "a matrix"
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
         form = FORMATS[self.format]
@@ -93,10 +95,8 @@ class Packed:
     def part(self, start: int, stop: int) -> Packed:
         """Some of its rows, by their codes."""
         minima = None if self.minima is None else self.minima[start:stop]
-        shape = (stop - start, self.shape[1])
-        return Packed(
-            self.format, shape, self.codes[start:stop], self.scales[start:stop], minima, name=self.name
-        )
+        shape, codes, scales = (stop - start, self.shape[1]), self.codes[start:stop], self.scales[start:stop]
+        return replace(self, shape=shape, codes=codes, scales=scales, minima=minima, kept=None)
 
 
 Canonical = Plain | Packed
@@ -106,13 +106,14 @@ Canonical = Plain | Packed
 class Stored:
     """A matrix in the blocks of a file. `kernels.stored.canonical` makes of it what a backend computes with.
 
-    data: uint8 [rows, bytes of a row]. name: what a sentence about it calls it.
+    data: uint8 [rows, bytes of a row]. name: what a sentence about it calls it. factor: see `Packed`.
     """
 
     type: str
     shape: tuple[int, int]
     data: NDArray[np.uint8]
     name: str
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
@@ -151,6 +152,8 @@ def _packed(weight: Packed, rows: slice) -> Float32:
     values = groups * scales[..., None]
     if weight.minima is not None:
         values += weight.minima[rows].astype(np.float32)[..., None]
+    if weight.factor != 1.0:
+        values *= np.float32(weight.factor)
     result: Float32 = values.reshape(len(values), -1)[:, : weight.shape[1]]
     if weight.kept is not None:
         start, stop, _ = rows.indices(weight.shape[0])

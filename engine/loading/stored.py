@@ -22,12 +22,16 @@ from .fields import shown
 
 
 class StoredTensor(NamedTuple):
-    """`shape` in numpy order (rows first), `type` by name, `data` its bytes in the mapped file."""
+    """`shape` in numpy order (rows first), `type` by name, `data` its bytes in the mapped file.
+
+    factor: what its values are multiplied by besides.
+    """
 
     name: str
     shape: tuple[int, ...]
     type: str
     data: NDArray[np.uint8]
+    factor: float = 1.0
 
     @property
     def format(self) -> str:
@@ -95,7 +99,7 @@ def _matrix(tensor: StoredTensor) -> Stored:
     data = tensor.data.reshape(rows, -1)
     if not np.may_share_memory(data, tensor.data):  # its columns stood in rows
         release(tensor.data)
-    return Stored(tensor.type, (rows, columns), data, f"tensor {shown(tensor.name)}")
+    return Stored(tensor.type, (rows, columns), data, f"tensor {shown(tensor.name)}", tensor.factor)
 
 
 def _values(stored: Stored) -> Float32:

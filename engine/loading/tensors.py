@@ -18,6 +18,7 @@ from kernels.weights import Plain, Weight
 from ..config import Quantization
 from ..models.family import Naming, TensorSpec, tensor_specs
 from .declared import Declared
+from .factors import beside, factor_of
 from .fields import invalid, shown
 from .gguf_rope import FACTOR_TENSORS
 from .grouped import JoinedTensor
@@ -105,6 +106,19 @@ class CheckpointTensors(NamedTuple):
             if spec.of_expert or not experts
         )
 
+    def streamed_bytes(self) -> int:
+        """Bytes of those that every step reads: not of experts, nor of tables that only rows are taken of."""
+        tables = {"inputs_embedding", *(["embedding"] if self.has("head") else [])}
+        return self.nbytes() - sum(
+            FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
+            for spec, tensor in self.bound.values()
+            if spec.of_expert or spec.role in tables
+        )
+
+    def parameters(self) -> int:
+        """How many weights there are."""
+        return sum(math.prod(spec.shape) for spec, _ in self.bound.values())
+
     def changed(self) -> bool:
         """Whether any matrix is loaded in another format than its own."""
         return any(
@@ -150,7 +164,9 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
     """
     bound: dict[str, tuple[TensorSpec, Tensor]] = {}
     leftover = set(stored) - FACTOR_TENSORS
-    for spec in tensor_specs(declared.family, declared.spec, naming):
+    specs = [*tensor_specs(declared.family, declared.spec, naming)]
+    own = {spec.stored_name for spec in specs}
+    for spec in specs:
         leftover.discard(spec.stored_name)
         name = shown(spec.stored_name)
         tensor = stored.get(spec.stored_name)
@@ -171,13 +187,26 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
         if not (spec.is_matrix or isinstance(tensor, StoredTensor)):
             raise invalid(path, f"tensor {name} is stored as {tensor.type}, which only matrices can be")
-        bound[spec.name] = (spec, tensor.part(spec, turned))
+        part = tensor.part(spec, turned)
+        if (names := beside(spec, tensor, own)) is not None:
+            leftover.difference_update(names)
+            if names.factor in stored:
+                assert isinstance(part, StoredTensor), "of NVFP4"
+                part = part._replace(factor=_factor(path, spec, stored[names.factor]))
+        bound[spec.name] = (spec, part)
     unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise invalid(path, f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
+
+
+def _factor(path: Path, spec: TensorSpec, tensor: Tensor) -> float:
+    try:
+        return factor_of(spec, tensor)
+    except ValueError as error:
+        raise invalid(path, str(error)) from None
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:

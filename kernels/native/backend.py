@@ -48,16 +48,17 @@ def _source(part: Weight) -> Source:
     if isinstance(part, Stored):
         assert part.data.strides[1] == 1, part.data.strides
         fields = [addressof(part.data), part.data.strides[0]]
-        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.data))
+        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.data), factor=part.factor)
     if isinstance(part, Plain):
         fields = [addressof(part.values), *part.values.strides]
-        return Source(*head, part.shape[0], *fields, mapped=_in_file(part.values), finite=bool(part.name))
+        mapped, finite = _in_file(part.values), bool(part.name)
+        return Source(*head, part.shape[0], *fields, mapped=mapped, finite=finite, factor=1.0)
     assert part.format in ARRAYS, f"{part.format} is taken as blocks of a file"
     assert part.codes.strides[2] == 1, part.codes.strides
     fields = [addressof(part.codes), *part.codes.strides[:2], addressof(part.scales), *part.scales.strides]
     if part.minima is not None:
         fields += [addressof(part.minima), *part.minima.strides]
-    return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes))
+    return Source(*head, part.shape[0], *fields, mapped=_in_file(part.codes), factor=part.factor)
 
 
 def _blocks(weight: Weight) -> list[Weight]:

@@ -66,6 +66,7 @@ class Source(Structure):
         *[("codes", c_void_p), *_fields(c_int64, "codes_row codes_group")],
         *[("scales", c_void_p), *_fields(c_int64, "scales_row scales_group")],
         *[("minima", c_void_p), *_fields(c_int64, "minima_row minima_group mapped finite")],
+        ("factor", c_double),
     ]
 
 

@@ -105,7 +105,7 @@ def _packed_product(rows: QuantizedRows, weight: Packed) -> Float32:
             if minima is not None:
                 for half in range(2):
                     acc = plus(minima[:, run + half], rows.halves[:, g, half, None], acc)
-    return acc
+    return acc if weight.factor == 1.0 else acc * np.float32(weight.factor)
 
 
 def _rounded(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
-from ..reference.device import find_device, free_bytes, room
+from ..reference.device import find_device, free_bytes, named, room
 from ..weights import Weight
 from .cache import Cache
 from .exactness import rows_are_independent
@@ -62,7 +62,7 @@ class TritonBackend:
                 f"backend triton computes on CUDA GPUs, not on device {self.torch_device}; "
                 "use backend auto, native or reference"
             )
-        self.device = str(self.torch_device)
+        self.device = named(self.torch_device)
         self.cache: Cache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0

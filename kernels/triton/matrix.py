@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..stored import canonical
+from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 
 ROWS_AT_ONCE = 4096
@@ -38,6 +38,7 @@ def place(parts: tuple[Weight, ...], device: torch.device, dtype: torch.dtype | 
     row = 0
     for part in parts:
         weight = canonical(part)
+        check_finite(weight)
         for start in range(0, part.shape[0], ROWS_AT_ONCE):
             values = torch.from_numpy(dequantize(weight, start, start + ROWS_AT_ONCE))
             matrix[row : row + len(values)] = values

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
 from ..collector import resume_collector
+from ..constraints import check
 from ..files import PathError
 from ..logs import start_logging
 from ..resolved_model import ResolvedModel
@@ -85,11 +86,15 @@ def load_setup(console: Console) -> Setup:
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
-    """Refuse sampling options that are out of range before anything is loaded. CliError(usage)."""
+    """Refuse sampling options that are out of range, or can't be honoured, before anything is loaded.
+
+    CliError(usage), ConstraintError.
+    """
     try:
         SamplingParams(**flags)
     except ValueError as error:
         raise CliError("usage", str(error)) from error
+    check(flags)
 
 
 def choose(
@@ -150,8 +155,12 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
 
 
 @asynccontextmanager
-async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
-    """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
+async def serving(
+    console: Console, choice: Choice, *, chat: bool = False, constrained: bool = False
+) -> AsyncIterator[Serving]:
+    """The loaded model; chat: it is to be given messages; constrained: its replies are to keep to something.
+
+    CliError: it cannot be loaded, or cannot chat.
 
     A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
     nothing to save.
@@ -164,7 +173,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
         stack.enter_context(console.signals.calling(console.signals.leave_at_once))
         try:
-            engine = AsyncEngine(choice.config, chat=chat)
+            engine = AsyncEngine(choice.config, chat=chat, constrained=constrained)
             async with _showing_progress(console, engine, choice.model.name):
                 await stack.enter_async_context(engine)
             load_ms = (time.perf_counter() - started) * 1e3

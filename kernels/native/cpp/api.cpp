@@ -215,7 +215,7 @@ std::string interface() {
 #define FIELDS_3(structure, a, b, c) FIELD(structure, a), FIELD(structure, b), FIELD(structure, c)
 #define FIELDS_4(structure, a, b, c, d) FIELDS_3(structure, a, b, c), FIELD(structure, d)
     FIELDS_4(Source, format, stored, rows, codes), FIELDS_3(Source, codes_row, codes_group, scales);
-    FIELDS_3(Source, scales_row, scales_group, minima), FIELDS_4(Source, minima_row, minima_group, mapped, finite);
+    FIELDS_3(Source, scales_row, scales_group, minima), FIELDS_3(Source, minima_row, minima_group, mapped), FIELD(Source, finite), FIELD(Source, factor);
     FIELDS_4(Quantizing, from, to, rows, columns), FIELDS_4(Quantizing, values, stride, codes, scales);
     FIELDS_3(Quantizing, minima, peaks, coarse);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);

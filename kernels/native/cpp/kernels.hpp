@@ -20,6 +20,7 @@ struct LinearArgs {
     const float* residual;   // [rows][residual_stride] or null: added to the result
     float* out;              // [rows][out_stride]
     ptrdiff_t x_stride, residual_stride, out_stride;
+    float factor;            // of the products, before bias and residual
     int columns, groups;
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
@@ -83,6 +84,7 @@ struct Winner {
 struct GatedArgs : LinearArgs {
     const void* up_tiles;
     const float* up_bias;
+    float up_factor;
     Gate gate;
     void* gated;             // Activation<1>, groups of 32 outputs
     int gated_groups;

@@ -161,6 +161,7 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
         segment.format = (Format)sources[i].format;
         segment.first = rows_;
         segment.rows = (int)sources[i].rows;
+        segment.factor = (float)sources[i].factor;
         segment.tile_first = tiles_;
         segment.tiles = (segment.rows + kLanes - 1) / kLanes;
         segment.tile_bytes = with_tile(segment.format, [&](auto* tile) {
@@ -190,6 +191,8 @@ void Matrix::row(int index, float* out) const {
     int lane = (index - segment.first) % kLanes;
     const uint8_t* data = segment.data + (size_t)((index - segment.first) / kLanes) * segment.tile_bytes;
     with_tile(segment.format, [&](auto* tile) { read_lane((decltype(tile))data, lane, columns_, out); });
+    if (segment.factor != 1.0f)
+        for (int k = 0; k < columns_; k++) out[k] *= segment.factor;
 }
 
 }  // namespace native

@@ -23,6 +23,7 @@ struct Source {
     int64_t minima_row, minima_group;
     int64_t mapped;  // the rows lie in a file mapped read-only: their pages can be given back and read again
     int64_t finite;  // plain values must be
+    double factor;   // of packed values and of products with them
 };
 
 struct Segment {
@@ -31,6 +32,7 @@ struct Segment {
     int tile_first, tiles;  // its tiles among those of the matrix
     const uint8_t* data;
     size_t tile_bytes;
+    float factor;  // of its values, and of products with them
 };
 
 class Matrix {

@@ -37,6 +37,7 @@ void product(const Kernels& kernels, const Matrix& matrix, const Product& p, int
         args.tile_end = std::min(last - segment.tile_first, segment.tiles);
         if (args.tile_begin >= args.tile_end) continue;
         args.tiles = segment.data;
+        args.factor = segment.factor;
         args.outputs = segment.rows;
         args.bias = p.bias ? p.bias + segment.first : nullptr;
         args.residual = p.residual.data ? p.residual.data + segment.first : nullptr;
@@ -54,6 +55,8 @@ void gated_product(const Kernels& kernels, const Matrix& matrix, const Product& 
     args.tile_end = last;
     args.tiles = gates.data;
     args.up_tiles = ups.data;
+    args.factor = gates.factor;
+    args.up_factor = ups.factor;
     args.bias = p.bias;
     args.up_bias = p.bias ? p.bias + gates.rows : nullptr;
     args.gate = gate;

@@ -1,5 +1,6 @@
 """Blocks as files store them, repacked by the library: the same bits and the same refusals as by numpy."""
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -55,6 +56,37 @@ def test_blocks_of_every_type_become_the_same_bits(native, helpers, type):
         values, _ = values_and_products(native(), helpers, stored)
         assert values.any(axis=1).all(), "these are cases where it matters"
         check_equal(native, helpers, stored)
+
+
+def test_factors_of_matrices_are_of_their_values_and_products(native, isas, helpers):
+    """With a bias, with a residual, and in a pair of which one gates the other."""
+    rng, factors = np.random.default_rng(21), (0.37, 1.0, -2.6, 1e-3)
+    parts, narrow = (
+        [replace(random_blocks(rng, "NVFP4", rows, COLUMNS), factor=factor) for factor in factors]
+        for rows in (32, 9)
+    )
+    outward = replace(random_blocks(rng, "NVFP4", COLUMNS, 64), factor=0.6)
+    bias = rng.standard_normal(128).astype(np.float32)
+    x = rng.standard_normal((19, COLUMNS)).astype(np.float32)
+
+    def results(backend):
+        matrix, down, pair = (backend.place_matrix(*each) for each in (parts, [outward], parts[1:3]))
+        added = backend.place_vector(bias)
+
+        def network(ops, v, _):
+            return ops.add(v, ops.linear(ops.gated(ops.linear(v, matrix)), down))
+
+        return (
+            *values_and_products(backend, helpers, *narrow),
+            helpers.compute(backend, x, lambda ops, v, _: ops.linear(v, matrix, added)),
+            helpers.compute(backend, x, network),
+            helpers.compute(backend, x, lambda ops, v, _: ops.gated(ops.linear(v, pair))),
+        )
+
+    expected = results(QuantizedBackend())
+    for isa in isas:
+        for got, want in zip(results(native(isa)), expected, strict=True):
+            assert helpers.same_bits(got, want), isa
 
 
 @pytest.mark.parametrize("type", sorted(STORED_NUMBERS))

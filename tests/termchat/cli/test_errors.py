@@ -87,6 +87,12 @@ def no_room_for_the_model(s):
     return s.termchat("-m", str(s.default_model), "Hi")
 
 
+def no_room_for_the_prompt(s):
+    s.scripted("x")
+    s.patch("kernels.machine._address_room", lambda: 1 << 20)
+    return s.termchat("Hi")
+
+
 def no_room_for_a_step(s):
     def full(runner, plan, *, logits):
         raise MemoryError(f"device cuda:0 has no room for a step of {plan.tokens} tokens")
@@ -559,6 +565,7 @@ PRODUCERS = {
         "--kv-memory", "1", "-m", str(s.default_model), "Hi"
     ),
     ("out_of_memory", "{model} does not fit: {reason}"): no_room_for_the_model,
+    ("out_of_memory", "this request does not fit into memory: {reason}"): no_room_for_the_prompt,
     (
         "out_of_memory",
         "{reason}; close other programs, or start with a smaller kv_memory",
