@@ -72,7 +72,7 @@ class RankModel:
     def step(self, memory: bytearray, *, logits: bool) -> list[memoryview]:
         """Compute a rank's part of a step -> the message with what came of it."""
         step = Step.read(np.frombuffer(memory, np.uint8))
-        self.rotations.reach(int(step.positions.max()) + 1)
+        self.rotations.reach(int(step.positions.max(initial=-1)) + 1)
         parts = pieces.pieces(step, self._split.pipeline)
         outputs = [self.program.launch(part.step, logits=logits).result() for part in parts]
         self.group.sent()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams
+from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams, plan_memory
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.parallel.model import load_parallel
 from engine.parallel.program import ParallelProgram
@@ -62,10 +62,10 @@ def config_of(folder: Path, split: Split, **fields: Any) -> EngineConfig:
 def random_steps(checkpoint: Checkpoint, rng: random.Random) -> Iterator[Step]:
     """Prompts in chunks, decode rows with drafts behind them, and masks, over two sequences."""
     vocabulary, ends = checkpoint.spec.vocabulary, [0, 0]
-    for _ in range(8):
+    for number in range(8):  # each leaves a row for those after it
         parts = []
         for sequence in rng.choice([[0], [1], [0, 1], [1, 0]]):
-            count = min(rng.choice([1, 1, 4, 20, 75]), CONTEXT - 1 - ends[sequence])
+            count = min(rng.choice([1, 1, 4, 20, 75]), CONTEXT - ends[sequence] - 8 + number)
             tokens = [rng.randrange(vocabulary) for _ in range(count)]
             parts.append((tokens, ends[sequence], list(range(12 * sequence, 12 * sequence + 12))))
             ends[sequence] += count
@@ -89,6 +89,12 @@ def test_processes_compute_the_bits_that_threads_do(split: Split, folder: Path) 
     threads = ThreadRanks(folder, split, BLOCKS, BLOCK, [512, 512, 2, 12], context=CONTEXT)
     try:
         assert loaded.ranks
+        plan = plan_memory(config_of(folder, split))
+        assert plan.ranks == loaded.ranks
+        assert 0.9 < plan.weight_bytes / model.weight_bytes <= 1, "norms are small, and in each rank"
+        assert plan.kv_bytes_per_token == loaded.runner.traffic.kv_bytes_per_token + sum(
+            nbytes for _, nbytes in loaded.runner.traffic.windows
+        )
         assert model.weight_bytes == sum(rank["weight_bytes"] for rank in threads.placed)
         for number, work in enumerate(random_steps(checkpoint, random.Random(seed))):
             if number == 5:  # what the first sequence has computed so far is the second's as well
