@@ -50,6 +50,20 @@ async def test_doubtful_tokens_are_underlined_in_replies_from_now_on(
         await d.shows("23 of 26 doubtful")
 
 
+async def test_a_reply_that_goes_on_keeps_its_marks(open_app: Any, script: Any, unsure: None) -> None:
+    greedy = "[sampling]\ntemperature = 0\n"
+    async with open_app(script("One two " * 50, " three four"), config=greedy) as d:
+        await d.say("/confidence")
+        await d.say("/set max_tokens 4")
+        await d.say("one")
+        await d.shows("4 of 4 doubtful")
+        await d.press("f9")
+        await d.settle()
+        await d.shows("6 of 6 doubtful")
+        marked = underlined(d, "three four").replace(" ", "")
+        assert marked == "OnetwoOnetwothreefour"
+
+
 async def test_a_sure_model_has_no_doubts(open_app: Any, script: Any) -> None:
     async with open_app(script(REPLY)) as d:
         await d.say("/confidence")
