@@ -37,7 +37,7 @@ class Doubts:
     def __init__(self, before: int = 0, earlier: Doubts | None = None) -> None:
         """before: characters of the answer that were there before; earlier: what is known of them."""
         self.spans: list[Doubt] = [] if earlier is None else [*earlier.spans]
-        self.tokens = 0 if earlier is None else earlier.tokens
+        self.tokens: int = 0 if earlier is None else earlier.tokens
         self._before = before
         self._raw = ""
         self._shift: int | None = None  # from a place in the reply to that in the answer
