@@ -88,6 +88,7 @@ class AnswersScreen(ModalScreen[int | None]):
     BINDINGS = [  # first of all, so that what is typed next goes to the screen below
         Binding("escape", "dismiss_none", "close", show=False, priority=True),
         Binding("enter", "keep", "keep", show=False, priority=True),
+        Binding("ctrl+c", "stop", "stop", show=False, priority=True),
         Binding("left,shift+tab", "move(-1)", "previous", show=False, priority=True),
         Binding("right,tab", "move(1)", "next", show=False, priority=True),
         *(
@@ -129,7 +130,7 @@ class AnswersScreen(ModalScreen[int | None]):
         yield Static(self._question, id="question", markup=False)
         with VerticalScroll(id="answers", can_focus=False):
             yield from self._answers
-        keys = "enter keep this one   ←→ 1-9 others   esc keep all"
+        keys = "enter keep this one   ←→ 1-9 others   ^C stop   esc keep all"
         yield Static(keys, id="keys", markup=False)
 
     def on_mount(self) -> None:
@@ -185,6 +186,11 @@ class AnswersScreen(ModalScreen[int | None]):
             self.app.bell()
         else:
             self.dismiss(stored.id)
+
+    def action_stop(self) -> None:
+        """Stop all that are being written; what there is stays."""
+        for reply in self._conversation.live.values():
+            reply.stop()
 
     def action_dismiss_none(self) -> None:
         """Close; all stay."""
