@@ -236,7 +236,7 @@ def attend(
     positions = batch.array("positions")
     wide = max(16, triton.next_power_of_2(dim))
     shape = {"KV_HEADS": kv_heads, "SHARING": sharing, "DIM": dim, "WIDE": wide, "SINKS": sinks is not None}
-    warps = {"num_warps": 4 if wide <= 128 else 8, "num_stages": 2}
+    warps = {"num_warps": 4 if wide < 128 else 8, "num_stages": 2}
     grid = (cache.programs,)
     _attend[grid](
         q, out, positions, batch.memory, work, place, k, v, *(scales or (k, v)), partial, marks, shares,

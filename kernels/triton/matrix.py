@@ -147,6 +147,8 @@ def place(parts: tuple[Weight, ...], device: torch.device, dtype: torch.dtype | 
 
     Neighbours in the same format become one block. ValueError, naming the tensor: values that can't be held.
     """
+    for weight in parts:
+        check_finite(weight)
     simple = [part for weight in parts for part in _parts(weight)]
     blocks: list[Block] = []
     start = 0
