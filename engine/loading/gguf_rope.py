@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..models.family import Family
 from ..models.rope import attention_factor, yarn_growth
 from ..models.spec import RopeSpec
