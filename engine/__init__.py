@@ -28,9 +28,10 @@ from .types import (
 if TYPE_CHECKING:
     from .bandwidth import Peak
     from .client import AsyncEngine
+    from .grammar.source import check_constraint
     from .loading.description import Description, describe_model
     from .loading.folder import model_name
-    from .memory_plan import MemoryPlan, free_memory, plan_memory
+    from .memory_plan import MemoryPlan, ModelPlan, free_memory, plan_memory, plan_model
     from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
@@ -44,14 +45,17 @@ _LAZY = {
     "Gpus": "selection",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
+    "ModelPlan": "memory_plan",
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
+    "check_constraint": "grammar.source",
     "describe_model": "loading.description",
     "free_memory": "memory_plan",
     "list_gpus": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
+    "plan_model": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
     "template_names": "named_templates",
@@ -74,6 +78,7 @@ __all__ = [
     "MemoryPlan",
     "Message",
     "ModelInfo",
+    "ModelPlan",
     "Peak",
     "ResponseStream",
     "SamplingParams",
@@ -84,11 +89,13 @@ __all__ = [
     "TopLogprob",
     "Usage",
     "as_dict",
+    "check_constraint",
     "describe_model",
     "free_memory",
     "list_gpus",
     "model_name",
     "plan_memory",
+    "plan_model",
     "reserve_memory",
     "select_backend",
     "template_names",

@@ -15,6 +15,9 @@ from kernels.step import Step
 SHRINK = 0.75
 """What is left of a cache that did not fit beside the program."""
 
+LEAST_TOKENS = 512
+"""Tokens that a cache holds at least: with fewer there is no conversation."""
+
 
 class Captured(NamedTuple):
     """notes: a sentence where the cache became smaller than was planned."""
@@ -32,24 +35,25 @@ def capture_within(
     positions: int,
     least: int,
 ) -> Captured:
-    """Allocate the cache and capture the program.
+    """Allocate the cache and capture the program; where there is no room the cache gets smaller, down to
+    `least` blocks.
 
     On a device with memory of its own, where nothing gives way to a step in the middle of a reply, the
-    largest step is computed once, so that whatever it needs is there or known to be missing: then the cache
-    gets smaller, down to `least` blocks. positions: that there are rotation tables for. MemoryError: not even
-    that fits.
+    largest step is computed once, so that whatever it needs is there or known to be missing. positions: that
+    there are rotation tables for. MemoryError: not even the least fits.
     """
-    planned = shape
+    planned, allocated = shape, False
     while True:
         try:
             backend.allocate_cache(shape)
+            allocated = True
             program = capture()
             if not backend.shares_arrays:
                 program.launch(largest_step(limits, shape, positions)).result()
             break
         except MemoryError:
             fewer = int(shape.blocks * SHRINK)
-            if backend.shares_arrays or fewer < least:
+            if fewer < least or (allocated and backend.shares_arrays):
                 raise
         shape = replace(shape, blocks=fewer)
     if shape.blocks == planned.blocks:

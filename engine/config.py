@@ -50,7 +50,7 @@ class EngineConfig:
     dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic;
     f16 and f32 are short for float16 and float32.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
@@ -69,6 +69,7 @@ class EngineConfig:
     faster, by measured times.
     tensor_parallel: processes, each on a GPU of its own where there are any, that share each layer;
     pipeline_parallel: stages of layers, one behind the other. Both together: their product.
+    findings: folder for what is found out about a GPU's kernels, so that it is not looked for at each start.
     """
 
     model: str | Path | ModelSource
@@ -94,6 +95,7 @@ class EngineConfig:
     draft_tokens: int | Literal["auto"] = "auto"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    findings: str | Path | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, Path)) and not hasattr(self.model, "load"):
@@ -134,6 +136,8 @@ class EngineConfig:
             self._check_ranks(kind, colon)
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        if not isinstance(self.findings, (str, Path, type(None))):
+            raise ValueError(f"findings must be the path of a folder, not {shown(self.findings)}")
         if self.template is not None:
             from .named_templates import check_template  # most models have their own
 
@@ -169,6 +173,11 @@ class EngineConfig:
     def sequences(self) -> int:
         """Conversations in the batch."""
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
+
+    @property
+    def cache_format(self) -> str:
+        """How keys and values are kept."""
+        return "float16" if self.kv_dtype == "auto" else self.kv_dtype
 
     @property
     def sizes_cache(self) -> bool:

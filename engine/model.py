@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .bandwidth import place_of
 from .config import EngineConfig
 from .named_templates import read_template
 from .runner import ModelRunner, Runner
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
-    from .roofline import Traffic
     from .speculative.drafter import ComputingDrafter, Drafter
     from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
@@ -84,10 +84,11 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
+    from kernels.machine import has_few_addresses
     from kernels.native.mapped import MappedFiles
 
-    from .capturing import capture_within
-    from .fitting import USEFUL_TOKENS, check_fit, fitted
+    from .capturing import LEAST_TOKENS, capture_within
+    from .fitting import check_fit, fitted
     from .loading.checkpoint import open_checkpoint
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
@@ -136,13 +137,14 @@ def load_model(
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         limits = limits_of(config, context, drafting)
-        useful = min(context, USEFUL_TOKENS)
+        least = -(-min(context, LEAST_TOKENS) // config.block_size)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            try:
-                made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
-            except RuntimeError:  # the system gives no further thread
-                made = None
+            made = None
+            # Where memory can be refused, what one thread finds free is not to be taken by the other.
+            if not has_few_addresses():
+                with suppress(RuntimeError):  # the system gives no further thread
+                    made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
             try:
                 captured = capture_within(
                     backend,
@@ -150,7 +152,7 @@ def load_model(
                     lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
                     limits,
                     positions,
-                    least=shape.blocks if config.sizes_cache else useful // config.block_size,
+                    least=shape.blocks if config.sizes_cache else least,
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
@@ -245,7 +247,7 @@ def loaded_model(
         chat_template=template,
         defaults=checkpoint.generation.defaults,
         notes=(*notes, *template_notes(config, template, tokenizer)),
-        place=_place(device, runner.traffic),
+        place=place_of(device, runner.traffic.all_weight_bytes),
         drafter=drafter,
         grammars=grammars,
         ranks=ranks,
@@ -284,14 +286,6 @@ def _watched(
             watch(min(1.0, used / max(1, total)))
 
     return tensors._replace(threads=threads, after=after)
-
-
-def _place(device: str, traffic: Traffic) -> str:
-    """Weights of about the same size, which is what caches look at, share a peak."""
-    from kernels.machine import processor, total_memory
-
-    size = traffic.all_weight_bytes.bit_length()
-    return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
 def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from .commands import Prepared, Submit, Tokenize
 from .model import LoadedModel
 from .prompt import encode
+from .request import own_fault
 from .types import EngineError
 
 log = logging.getLogger(__name__)
@@ -203,6 +204,8 @@ def no_thread(error: RuntimeError) -> EngineError:
 
 
 def _unprepared(error: BaseException) -> EngineError:
+    if isinstance(error, MemoryError):
+        return own_fault(error)
     message = f"the prompt could not be prepared: {type(error).__name__}: {error}"
     return EngineError("request_failed", message)
 

@@ -181,8 +181,15 @@ class Request:
             reason, error = "error", error or own_fault(fault)
         self._emit_delta(everything=True)
         output = tuple(sequence.tokens[sequence.prompt_length :][: len(self.token_times)])
+        tried = sequence.drafts_tried.counts()
         usage = Usage(
-            sequence.prompt_length, sequence.cached, len(output), sequence.drafted, sequence.accepted
+            sequence.prompt_length,
+            sequence.cached,
+            len(output),
+            sequence.drafted,
+            sequence.accepted,
+            tried,
+            sequence.drafts_kept.counts(len(tried)),
         )
         traffic, seconds = decode_total[0] - self.decode_mark[0], decode_total[1] - self.decode_mark[1]
         bandwidth = traffic / seconds / 1e9 if len(output) > 1 and seconds > 0 else None

@@ -5,10 +5,34 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
+from itertools import accumulate
 
 from .blocks import BlockTable
 from .grammar.constraint import Constraint
 from .sampler import SamplerState
+
+
+class Places:
+    """Counts of drafts by their place in a step, from how many each step had; the first place first."""
+
+    __slots__ = ("_steps", "total")
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []  # by the number of drafts less one
+        self.total = 0
+
+    def add(self, count: int) -> None:
+        """A step with so many."""
+        if count > 0:
+            if count > len(self._steps):
+                self._steps += [0] * (count - len(self._steps))
+            self._steps[count - 1] += 1
+            self.total += count
+
+    def counts(self, places: int = 0) -> tuple[int, ...]:
+        """Drafts at each place, at least so many places."""
+        counts = tuple(accumulate(reversed(self._steps)))[::-1]
+        return counts + (0,) * (places - len(counts))
 
 
 class Sequence:
@@ -43,8 +67,18 @@ class Sequence:
         self.computed = 0
         self.admitted = False  # whether it ever was; it may have been preempted since
         self.cached = 0  # prompt tokens found in the prefix cache when first admitted
-        self.drafted = 0  # drafts that were computed so far
-        self.accepted = 0  # how many of them the reply went on with
+        self.drafts_tried = Places()
+        self.drafts_kept = Places()
+
+    @property
+    def drafted(self) -> int:
+        """Drafts that were computed so far."""
+        return self.drafts_tried.total
+
+    @property
+    def accepted(self) -> int:
+        """How many of them the reply went on with."""
+        return self.drafts_kept.total
 
     @property
     def remaining(self) -> int:

@@ -55,6 +55,23 @@ def _address_room() -> int | None:
     return max(0, limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE")) if pages else limit
 
 
+def has_few_addresses() -> bool:
+    """Whether the process's addresses are limited, so that memory can be refused at any moment."""
+    return _address_room() is not None
+
+
+def need_addresses(nbytes: int, what: str) -> None:
+    """MemoryError: fewer than so many bytes of addresses are left under the process's limit.
+
+    For calls of libraries that end the whole process where they get no memory.
+    """
+    left = _address_room()
+    if left is not None and left < nbytes:
+        raise MemoryError(
+            f"{what} takes about {nbytes >> 20} MiB, and {left >> 20} MiB are left of its limit (ulimit -v)"
+        )
+
+
 def trim_heap() -> None:
     """Give back what the C library keeps of memory that is free again, where it can (glibc's malloc_trim)."""
     import ctypes

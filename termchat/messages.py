@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+from .constraints import CONSTRAINTS
 from .settings import SAMPLING
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class StoredConversation:
     @property
     def sampling(self) -> dict[str, Any]:
         """Those of its own settings that this version knows."""
-        return {key: value for key, value in self.params.items() if key in SAMPLING}
+        return {key: value for key, value in self.params.items() if key in SAMPLING or key in CONSTRAINTS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,11 @@ def number(value: float | None, places: int = 1) -> str:
     return NOT_YET if value is None else f"{value:.{places}f}"
 
 
+def percent_each(shares: Sequence[float]) -> str:
+    """Several shares with one unit: `92 81 70 %`."""
+    return " ".join(percent(share).removesuffix(" %") for share in shares) + " %" if shares else NOT_YET
+
+
 def percent(share: float | None) -> str:
     """A share of one: `76 %`. Only all of it is 100 %."""
     return NOT_YET if share is None else f"{floor(100 * share + 1e-9)} %"

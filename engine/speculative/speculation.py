@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ..sequence import Sequence
+from ..sequence import Places, Sequence
 from ..step_plan import StepPlan
 from .chances import EXPECTED, Chances
 from .costs import StepCosts
@@ -106,13 +106,13 @@ class Speculation:
         self._patience = PATIENCE
         self._trying = False
         self._tries = 0
-        self._tried = [0] * (window or WIDEST)
-        self._kept = [0] * (window or WIDEST)
+        self._tried, self._kept = Places(), Places()
 
     @property
     def figures(self) -> DraftFigures:
         """For other threads: a copy."""
-        return DraftFigures(self._name, self._off, tuple(self._tried), tuple(self._kept))
+        tried = self._tried.counts()
+        return DraftFigures(self._name, self._off, tried, self._kept.counts(len(tried)))
 
     @property
     def traffic(self) -> int:
@@ -152,6 +152,9 @@ class Speculation:
         widest = self._window or WIDEST
         candidates = []
         for sequence, proposal in zip(sequences, drafter.propose(sequences, widest), strict=True):
+            if proposal.tokens and sequence.constraint is not None:
+                permitted = sequence.constraint.permitted(proposal.tokens[:widest])
+                proposal = proposal._replace(tokens=proposal.tokens[:permitted])
             if proposal.tokens:
                 self._proposals[sequence.id] = proposal
                 most = min(len(proposal.tokens), widest, room(sequence) - 1)
@@ -198,9 +201,8 @@ class Speculation:
                 if self._computing is not None:
                     self._overall.compare(proposal, tokens)
             drafted += run.count - 1
-            for place in range(run.count - 1):
-                self._tried[place] += 1
-                self._kept[place] += place + 1 < len(tokens)
+            self._tried.add(run.count - 1)
+            self._kept.add(len(tokens) - 1)
         self._in_a_row = self._in_a_row + 1 if drafted else 0
         self._waited = 0 if drafted else self._waited + 1
         if drafted:

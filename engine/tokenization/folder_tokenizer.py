@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import tokenizers
 
+from kernels.machine import need_addresses
+
 from ..loading.fields import Fields, invalid, shown
 from ..loading.files import parse_json_object, read_bytes
 from ..loading.folder import Folder
@@ -145,7 +147,9 @@ def _vocabulary(file: _File) -> Vocabulary:
         for token in {added.id, file.vocabulary.get(added.text, added.id)}:
             tokens[token] = added.text
             kinds[token] = Kind.CONTROL if added.special else Kind.USER_DEFINED
-    return Vocabulary(tokens, bytes(kinds), byte_level)
+    vocabulary = Vocabulary(tokens, bytes(kinds), byte_level)
+    need_addresses(vocabulary.encoder_bytes, "the tokenizer")
+    return vocabulary
 
 
 def _is_made(file: _File) -> Any:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Encoder
 
+from kernels.machine import need_addresses
+
 from ..loading.fields import REQUIRED, Fields, shown
 from ..loading.generation import Generation
 from ..loading.gguf import GGUFFile
@@ -73,6 +75,7 @@ def _vocabulary(fields: Fields, byte_level: bool) -> Vocabulary:
     for text, token in vocabulary.ids(Kind.BYTE).items():
         if not is_byte_token(text):
             fields.fail(f"tokens[{token}]", f"is no byte: {shown(text)}")
+    need_addresses(vocabulary.encoder_bytes, "the tokenizer")
     return vocabulary
 
 

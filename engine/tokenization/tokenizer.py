@@ -10,6 +10,8 @@ from pathlib import Path
 
 import tokenizers
 
+from kernels.machine import need_addresses
+
 from ..loading.fields import one_line
 from ..loading.folder import Folder
 from ..loading.generation import Generation, read_generation
@@ -20,6 +22,9 @@ from .vocabulary import LAST_MESSAGE_ENDS, MESSAGE_END, SENTENCE_END, TURN_ENDS,
 
 MAX_RUN = 1 << 22
 """Characters of white space, or of none, in one piece."""
+
+ENCODING_BYTES = 32 << 20
+"""Of memory that must be left to encode a text; the library ends the process where it gets none."""
 
 _RUNS = re.compile(r"\s{4096,}|\S{4096,}")
 
@@ -176,6 +181,7 @@ def _encoded(encoder: tokenizers.Tokenizer, texts: list[str]) -> list[tokenizers
     for text in texts:
         if len(text) > MAX_RUN and max(map(len, _RUNS.findall(text)), default=0) > MAX_RUN:
             raise EngineError("invalid_request", f"the text has a word of more than {MAX_RUN} characters")
+    need_addresses(ENCODING_BYTES + 64 * sum(map(len, texts)), "the tokenizer")
     try:
         encodings: list[tokenizers.Encoding] = encoder.encode_batch_fast(texts, add_special_tokens=False)
     except (KeyboardInterrupt, SystemExit):

@@ -126,6 +126,11 @@ class Vocabulary:
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.kinds), (len(self.tokens), len(self.kinds))
 
+    @property
+    def encoder_bytes(self) -> int:
+        """About what the library takes of the memory to be made of this vocabulary."""
+        return (16 << 20) + 800 * len(self)
+
     def __len__(self) -> int:
         return len(self.tokens)
 

@@ -15,7 +15,7 @@ from ..step import Step
 from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 from .cache import PagedCache
-from .device import find_device, free_bytes, room
+from .device import find_device, free_bytes, named, room
 from .operations import ReferenceOperations
 from .self_check import rows_are_independent
 from .work import KEYS
@@ -43,11 +43,13 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    replaced = ()
+    working_bytes = 0
 
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the device is not there, or does not compute. MemoryError: it is full."""
         self.torch_device = find_device(settings.device)
-        self.device = str(self.torch_device)
+        self.device = named(self.torch_device)
         self.cache: PagedCache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0

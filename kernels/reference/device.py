@@ -25,6 +25,13 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def named(device: torch.device) -> str:
+    """A device for people, and for what is kept of it: cuda:0 can be another card the next time."""
+    if device.type != "cuda":
+        return str(device)
+    return f"{device} ({torch.cuda.get_device_properties(device).name})"
+
+
 def free_bytes(device: torch.device) -> int:
     """Bytes that can be taken on a device now: a GPU's own memory, else main memory.
 

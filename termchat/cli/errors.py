@@ -22,6 +22,7 @@ EXIT_CODES = {
     "usage": USAGE,
     "empty_prompt": USAGE,
     "invalid_request": USAGE,
+    "grammar": USAGE,
     "model_unknown": NO_MODEL,
     "model_not_downloaded": NO_MODEL,
     "prompt_too_long": TOO_LONG,
@@ -40,6 +41,7 @@ CODES = {
     "ConversationBusyError": "busy",
     "StoreError": "store",
     "PathError": "path",
+    "ConstraintError": "grammar",
     "TextError": "usage",
     "OutputError": "output",
 }

@@ -8,6 +8,7 @@ import io
 import signal
 import sys
 
+from ..constraints import CONSTRAINTS
 from ..errors import UserError
 from ..messages import StoredConversation
 from ..sanitize import one_line
@@ -46,7 +47,8 @@ def chat(console: Console, request: Request) -> int:
         name = model_of(console, setup.registry, request, past)
         choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
         console.messages.note(f"loading {choice.model.name}")
-        context = serving(console, choice, chat=True)
+        constrained = bool(CONSTRAINTS.keys() & request.sampling_over(past).keys())
+        context = serving(console, choice, chat=True, constrained=constrained)
         served = runner.run(context.__aenter__())
         warn_if_slow(console, served)
         try:

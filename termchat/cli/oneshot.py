@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine import reserve_memory
 
+from ..constraints import CONSTRAINTS
 from ..errors import UserError
 from ..messages import StoredConversation
 from .console import Console
@@ -44,11 +45,13 @@ async def _answer(
 ) -> int:
     from .turn import Turn, take_turn
 
-    async with serving(console, choice, chat=not request.raw) as served:
+    sampling = request.sampling_over(past)
+    constrained = bool(CONSTRAINTS.keys() & sampling.keys())
+    async with serving(console, choice, chat=not request.raw, constrained=constrained) as served:
         warn_if_slow(console, served)
         turn = Turn(
             said=request.text,
-            params=served.params(request.sampling_over(past)),
+            params=served.params(sampling),
             system=request.system,
             raw=request.raw,
             measure=request.stats or request.form != "plain",

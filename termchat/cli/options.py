@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from ..constraints import CONSTRAINTS
 from ..settings import ENGINE, SAMPLING
 from .stdin import argument_text
 
@@ -296,6 +297,8 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "context_length": {"type": int, "metavar": "N"},
     "kv_dtype": {"metavar": "f16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
+    "tensor_parallel": {"type": int, "metavar": "N"},
+    "pipeline_parallel": {"type": int, "metavar": "N"},
 }
 """Options that become fields of EngineConfig of the same name."""
 
@@ -315,6 +318,14 @@ DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "draft_tokens": {"type": DraftTokens(), "metavar": "K|auto"},
 }
 """Options that become fields of EngineConfig, too, for commands that have replies made."""
+
+constraint_options = options(
+    *(
+        setting("Sampling", name, help, metavar=metavar, type=Text())
+        for (name, help), metavar in zip(CONSTRAINTS.items(), ("S", "R", "G"), strict=True)
+    )
+)
+"""Options that say what a reply keeps to."""
 
 draft_options = options(
     *(setting("Engine", name, ENGINE[name], **form) for name, form in DRAFT_OPTIONS.items())

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..constraints import constraint_of
 from . import stdin
 from .commands import PROMPT_COMMAND, described
 from .console import Console
@@ -17,6 +18,7 @@ from .options import (
     SAMPLING_OPTIONS,
     SectionedCommand,
     Text,
+    constraint_options,
     draft_options,
     engine_options,
     given,
@@ -37,6 +39,7 @@ EXAMPLES = (
     'termchat "Why is the sky blue?"',
     'git diff | termchat "Write a commit message for this change"',
     'termchat -t 0 --json "Count from 1 to 10."',
+    "termchat --schema 'name, age int' \"Invent a dog\"",
     "termchat batch questions.jsonl -o answers.jsonl",
 )
 
@@ -112,6 +115,7 @@ conversation_options = options(
 @raw_option
 @template_option
 @sampling_options
+@constraint_options
 @output_options
 @conversation_options
 @engine_options
@@ -136,7 +140,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"],
         raw=values["raw"],
-        sampling=given(values, (*SAMPLING_OPTIONS, "logprobs")),
+        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values)},
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
         form="json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         stream=not values["no_stream"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..constraints import over
 from ..errors import UserError
 from ..messages import StoredConversation
 from ..registry import Registry
@@ -39,7 +40,7 @@ class Request:
 
     def sampling_over(self, past: StoredConversation | None) -> dict[str, Any]:
         """What was given, over the conversation's own settings."""
-        return {**(past.sampling if past is not None else {}), **self.sampling}
+        return over(past.sampling if past is not None else {}, self.sampling)
 
 
 def open_recording(

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from engine import Finished, TokenLogprob, as_dict
 
+from ..constraints import parsed
+from ..draft_figures import DraftFigures
 from ..units import milliseconds, number, percent, rate
 
 USAGE_FIELDS = ("prompt_tokens", "cached_tokens", "completion_tokens", "draft_tokens", "accepted_tokens")
@@ -26,7 +28,8 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, exact: see EngineSnapshot. logprobs: of every token of the reply; None if not asked for.
+    backend, ranks, exact, replaced, draft, draft_off: see EngineSnapshot. logprobs: of every token of the
+    reply; None if not asked for. schema: the reply was to keep to one.
     """
 
     id: str
@@ -40,7 +43,17 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
+    draft: str = ""
+    draft_off: str = ""
+    ranks: str = ""
+    replaced: Sequence[str] = ()
     logprobs: Sequence[TokenLogprob] | None = None
+    schema: bool = False
+
+    @property
+    def parsed(self) -> tuple[Any, str | None]:
+        """The value of a reply that was to be JSON, or why there is none."""
+        return parsed(self.text, self.finished.reason)
 
     @property
     def bandwidth_peak(self) -> float | None:
@@ -58,9 +71,11 @@ class Result(NamedTuple):
             "model": self.model,
             "text": self.text,
             "thinking": self.thinking or None,
+            **(dict(zip(("parsed", "parse_error"), self.parsed, strict=True)) if self.schema else {}),
             "finish_reason": self.finished.reason,
             "seed": self.finished.seed,
             "usage": {name: usage[name] for name in USAGE_FIELDS},
+            "drafts": self.drafts.as_dict(),
             "metrics": {name: finite(value) for name, value in metrics.items()},
             **logprobs_entry(self.logprobs),
         }
@@ -69,7 +84,9 @@ class Result(NamedTuple):
         """The figures in plain words, in a few lines."""
         usage, times = self.finished.usage, self.finished.timings
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
+        replaced = f", but plain torch for {', '.join(self.replaced)}" if self.replaced else ""
         slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
+        parallel = f" in parallel ({self.ranks})" if self.ranks else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
             f"reply {usage.completion_tokens} tokens ({self.finished.reason})",
@@ -77,24 +94,19 @@ class Result(NamedTuple):
             f"prefill {milliseconds(times.prefill_ms)}); "
             f"then {milliseconds(times.itl_ms)} a token (95 % within {milliseconds(times.itl_p95_ms)}), "
             f"{rate(times.tokens_per_second)} tokens/s",
-            *self._drafts(),
+            *filter(None, [str(self.drafts)]),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}, {exact}; "
+            f"{self.backend} backend{slow}{parallel}, {exact}{replaced}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)
 
-    def _drafts(self) -> list[str]:
-        """The line about drafts; none if there were none."""
+    @property
+    def drafts(self) -> DraftFigures:
+        """What came of drafts."""
         usage = self.finished.usage
-        if not usage.draft_tokens:
-            return []
-        steps = usage.completion_tokens - usage.accepted_tokens
-        each = usage.completion_tokens / steps if steps > 0 else None
-        return [
-            f"drafts {usage.draft_tokens} tokens, {usage.accepted_tokens} of them right "
-            f"({percent(usage.accepted_tokens / usage.draft_tokens)}), {number(each, 2)} tokens a step"
-        ]
+        tokens = usage.completion_tokens
+        return DraftFigures(self.draft, self.draft_off, tokens, usage.drafts_tried, usage.drafts_kept)
 
     def _share(self) -> str:
         achieved, peak = self.finished.timings.bandwidth_gbs, self.bandwidth_peak

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
 from ..collector import resume_collector
+from ..constraints import check
 from ..files import PathError
 from ..logs import start_logging
 from ..resolved_model import ResolvedModel
@@ -22,6 +23,7 @@ from ..thinking import ThinkingStyle, thinking_style
 from .console import Console
 from .download import downloaded
 from .errors import CliError, engine_failure
+from .progress import ProgressLine
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -85,11 +87,15 @@ def load_setup(console: Console) -> Setup:
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
-    """Refuse sampling options that are out of range before anything is loaded. CliError(usage)."""
+    """Refuse sampling options that are out of range, or can't be honoured, before anything is loaded.
+
+    CliError(usage), ConstraintError.
+    """
     try:
         SamplingParams(**flags)
     except ValueError as error:
         raise CliError("usage", str(error)) from error
+    check(flags)
 
 
 def choose(
@@ -127,14 +133,12 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
     """On a terminal, a line that says how much of the model is loaded, if that takes long."""
     import asyncio  # by now the engine has it
 
-    shown = False
+    line = ProgressLine(console.messages, every=None)
 
     async def show() -> None:
-        nonlocal shown
         await asyncio.sleep(PATIENCE_SECONDS)
         while True:
-            shown = True
-            console.messages.progress(f"loading {name}: {engine.snapshot().loaded:.0%}")
+            line.show(f"loading {name}: {engine.snapshot().loaded:.0%}", at_once=True)
             await asyncio.sleep(REDRAW_SECONDS)
 
     if not console.messages.is_terminal:
@@ -145,13 +149,16 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
         yield
     finally:
         task.cancel()
-        if shown:
-            console.messages.progress("")
+        line.end()
 
 
 @asynccontextmanager
-async def serving(console: Console, choice: Choice, *, chat: bool = False) -> AsyncIterator[Serving]:
-    """The loaded model; chat: it is to be given messages. CliError: it cannot be loaded, or cannot chat.
+async def serving(
+    console: Console, choice: Choice, *, chat: bool = False, constrained: bool = False
+) -> AsyncIterator[Serving]:
+    """The loaded model; chat: it is to be given messages; constrained: its replies are to keep to something.
+
+    CliError: it cannot be loaded, or cannot chat.
 
     A signal leaves at once unless a request says otherwise: a load cannot be stopped half-way, and there is
     nothing to save.
@@ -164,7 +171,7 @@ async def serving(console: Console, choice: Choice, *, chat: bool = False) -> As
         stack.enter_context(redirect_stdout(sys.stderr))  # a library that prints must not spoil a reply
         stack.enter_context(console.signals.calling(console.signals.leave_at_once))
         try:
-            engine = AsyncEngine(choice.config, chat=chat)
+            engine = AsyncEngine(choice.config, chat=chat, constrained=constrained)
             async with _showing_progress(console, engine, choice.model.name):
                 await stack.enter_async_context(engine)
             load_ms = (time.perf_counter() - started) * 1e3

@@ -24,7 +24,15 @@ from .signals import Interrupted
 if TYPE_CHECKING:
     from engine import ResponseStream
 
-REFUSALS = ("empty_prompt", "prompt_too_long", "never_fits", "queue_full", "template", "invalid_request")
+REFUSALS = (
+    "empty_prompt",
+    "prompt_too_long",
+    "never_fits",
+    "queue_full",
+    "template",
+    "invalid_request",
+    "grammar",
+)
 """Errors before the first token that say no to this message, not to the conversation."""
 
 LONG_TEXT = 1 << 18
@@ -102,12 +110,19 @@ async def take_turn(
             quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
+            draft=snapshot.draft,
+            draft_off=snapshot.draft_off,
+            ranks=snapshot.ranks,
+            replaced=snapshot.replaced,
             logprobs=logprobs if params.logprobs is not None else None,
+            schema=params.schema is not None,
         )
         console.output.check()
         await presenter.end(result)
         if reply.only_thought and not stopped:
             console.messages.note(_only_thought(finished, params))
+        elif result.schema and not stopped and (problem := result.parsed[1]) is not None:
+            console.messages.note(problem + ("; -n allows more" if finished.reason == "length" else ""))
     return result
 
 

@@ -54,7 +54,7 @@ def test_N015_a_gpu_that_computes_is_used(gpus):
     assert automatic(BackendSettings(device="cpu")).name == "native"
 
 
-def test_auto_and_cuda_take_the_card_with_the_most_free_memory_and_no_other_is_touched(gpus):
+def test_N044_auto_and_cuda_take_the_card_with_the_most_free_memory_and_no_other_is_touched(gpus):
     tried = gpus(A30, H200, seen=[H200, A30])  # CUDA counts the fastest first, the driver along the bus
     for device in ("auto", "cuda"):
         assert automatic(BackendSettings(device=device)).device == "cuda:0"

@@ -160,7 +160,7 @@ VISIBLE = {
 
 
 @pytest.mark.parametrize("value", VISIBLE)
-def test_N041_what_the_variable_shows(value):
+def test_N040_what_the_variable_shows(value):
     cards = [*CARD, *PARTS]
     found = visible(cards, value)
     if isinstance(VISIBLE[value], str):
@@ -171,7 +171,7 @@ def test_N041_what_the_variable_shows(value):
         assert [cards.index(card) for card in found.cards] == VISIBLE[value]
 
 
-def test_N041_a_slice_is_used_and_the_other_listed(gpus, monkeypatch):
+def test_N040_a_slice_is_used_and_the_other_listed(gpus, monkeypatch):
     gpus(SPLIT)
     assert cuda.choose().gpu.card.uuid == SLICES[0].uuid
     used, other = cuda.survey()
@@ -182,7 +182,7 @@ def test_N041_a_slice_is_used_and_the_other_listed(gpus, monkeypatch):
     assert cuda.choose().gpu.card.uuid == SLICES[1].uuid
 
 
-def test_N041_hidden_cards_are_listed_with_the_variable(gpus, monkeypatch):
+def test_N040_hidden_cards_are_listed_with_the_variable(gpus, monkeypatch):
     gpus(ONE, TWO, seen=[TWO])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     used, other = cuda.survey()

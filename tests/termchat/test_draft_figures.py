@@ -18,8 +18,21 @@ def result(usage: Usage) -> Result:
 
 
 def test_stats_say_how_many_drafts_were_right_and_what_that_brought() -> None:
-    usage = Usage(prompt_tokens=9, completion_tokens=30, draft_tokens=25, accepted_tokens=20)
-    assert "drafts 25 tokens, 20 of them right (80 %), 3.00 tokens a step\n" in result(usage).stats()
+    usage = Usage(9, 0, 30, 25, 20, (15, 10), (12, 8))
+    said = "25 tokens, 20 of them right (80 %, 80 80 % by place), 3.00 tokens a step\n"
+    assert f"drafts: {said}" in result(usage).stats()
+    named = result(usage)._replace(draft="small", draft_off="rows cost too much")
+    assert f"drafts by small: {said}" in named.stats()
+    assert named.as_dict()["drafts"] == {
+        "by": "small",
+        "off": "rows cost too much",
+        "tokens": 30,
+        "tokens_a_step": 3.0,
+        "tried": [15, 10],
+        "kept": [12, 8],
+    }
+    none = result(Usage(9, 0, 30))._replace(draft="small", draft_off="too few are right")
+    assert "drafts by small: none, as too few are right\n" in none.stats()
     assert result(usage).as_dict()["usage"].items() >= {"draft_tokens": 25, "accepted_tokens": 20}.items()
     assert "draft" not in result(Usage(9, 0, 30)).stats()
 
@@ -30,18 +43,28 @@ def test_stats_say_how_many_drafts_were_right_and_what_that_brought() -> None:
         ({}, []),
         ({"draft": "ngram", "draft_off": "nothing repeats"}, []),
         (
-            {"draft": "ngram", "draft_tokens": 40, "accepted_tokens": 30, "tokens_total": 60},
-            ["75 % kept", "2.00"],
+            {
+                "draft": "ngram",
+                "draft_tokens": 40,
+                "accepted_tokens": 30,
+                "tokens_total": 60,
+                "drafts_tried": (20, 20),
+                "drafts_kept": (18, 12),
+            },
+            ["75 % kept", "ngram", "2.00", "90 60 %"],
         ),
         (
             {
-                "draft": "ngram",
+                "draft": "a model with a very long name indeed",
                 "draft_off": "rows cost too much",
                 "draft_tokens": 4,
                 "accepted_tokens": 1,
                 "tokens_total": 11,
+                "drafts_tried": (4,),
+                "drafts_kept": (1,),
+                "draft_memory_bytes": 2_000_000,
             },
-            ["25 % kept", "1.10", "rows cost too much"],
+            ["25 % kept", "a model with a very long", "1.10", "25 %", "2.0 MB", "rows cost too much"],
         ),
     ],
 )

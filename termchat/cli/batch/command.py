@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 
+from ...constraints import constraint_of
 from ..console import Console
 from ..options import (
     DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SAMPLING_OPTIONS,
     SectionedCommand,
+    constraint_options,
     draft_options,
     engine_options,
     given,
@@ -49,6 +51,7 @@ from ..options import (
 @raw_option
 @template_option
 @sampling_options
+@constraint_options
 @engine_options
 @draft_options
 @click.pass_obj
@@ -73,7 +76,7 @@ def batch(console: Console, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"] or "",
         raw=values["raw"],
-        sampling=given(values, (*SAMPLING_OPTIONS, "logprobs")),
+        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values)},
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
     )
     return run_batch(console, request)

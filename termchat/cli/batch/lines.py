@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from engine import Message, SamplingParams
 
+from ...constraints import ConstraintError, constraint_of
 from ...errors import did_you_mean, shown
 from ...messages import ROLES
 from ..errors import CliError
@@ -165,6 +166,7 @@ def _text(value: Any, name: str) -> str:
 
 def _sampling(content: Mapping[str, Any]) -> dict[str, Any]:
     settings = {name: content[name] for name in SAMPLING_FIELDS if content.get(name) is not None}
+    settings |= _constraint(settings)
     bias = settings.get("logit_bias")
     if isinstance(bias, dict):
         if not all(token.isdecimal() and len(token) < 12 for token in bias):
@@ -175,3 +177,13 @@ def _sampling(content: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, AttributeError) as error:
         raise ValueError(f"a sampling setting has the wrong form: {error}") from error
     return settings
+
+
+def _constraint(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the reply keeps to: a schema as it is, or by name or in the short form. Files are not read."""
+    try:
+        if isinstance(settings.get("schema"), (dict, bool)):
+            return {}
+        return constraint_of(settings, files=False)
+    except ConstraintError as error:
+        raise CliError("grammar", str(error)) from error

@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,14 @@ from typing import Any, BinaryIO
 
 from engine import Finished, TextDelta
 
+from ...constraints import CONSTRAINTS, over
 from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
 from ..errors import FAILED, OK, CliError, engine_failure, failure_of
 from ..output import Output
+from ..progress import ProgressLine
 from ..result import Result
 from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
 from ..stdin import PIECE, Input
@@ -91,7 +93,8 @@ def run_batch(console: Console, request: BatchRequest) -> int:
         choice = sized(choice, request.concurrency)
 
         async def run() -> Tally:
-            async with serving(console, choice, chat=not request.raw) as served:
+            constrained = bool(CONSTRAINTS.keys() & request.sampling.keys())
+            async with serving(console, choice, chat=not request.raw, constrained=constrained) as served:
                 warn_if_slow(console, served)
                 return await _Batch(console, served, request, results).run(source)
 
@@ -188,7 +191,7 @@ class _Batch:
 
     async def _answer(self, job: Job) -> dict[str, Any]:
         try:
-            params = seeded(self._served.params({**self._request.sampling, **job.sampling}))
+            params = seeded(self._served.params(over(self._request.sampling, job.sampling)))
         except CliError as error:
             return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
         generate = self._served.engine.generate
@@ -199,7 +202,7 @@ class _Batch:
         if finished.error is None:
             self._tally.done += 1
             self._tally.tokens += finished.usage.completion_tokens
-            result = self._result(finished)
+            result = self._result(finished, schema=params.schema is not None)
             if params.logprobs is not None:
                 result = result._replace(logprobs=logprobs)
             self._tally.thinking += bool(result.thinking and not result.text)
@@ -209,12 +212,25 @@ class _Batch:
             raise failure
         return self._bad(BadLine(job.index, job.id, failure))
 
-    def _result(self, finished: Finished) -> Result:
+    def _result(self, finished: Finished, *, schema: bool) -> Result:
         served, model = self._served, self._served.choice.model.name
         thinking, text = "", finished.text
         if not self._request.raw:
             thinking, text = served.thinking.split(finished.text)
-        return Result("", None, model, text, thinking, finished, served.load_ms, self._peak)
+        snapshot = served.engine.snapshot()
+        return Result(
+            "",
+            None,
+            model,
+            text,
+            thinking,
+            finished,
+            served.load_ms,
+            self._peak,
+            schema=schema,
+            draft=snapshot.draft,
+            draft_off=snapshot.draft_off,
+        )
 
     def _bad(self, line: BadLine) -> dict[str, Any]:
         self._tally.failed += 1
@@ -245,16 +261,7 @@ class _Batch:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
     async def _show_progress(self) -> None:
-        messages = self._console.messages
-        show: Callable[[], None] = (
-            (lambda: messages.progress(str(self._tally)))
-            if messages.is_terminal
-            else (lambda: messages.note(str(self._tally)))
-        )
-        try:
+        with ProgressLine(self._console.messages, every=LOG_SECONDS) as line:
             while True:
-                await asyncio.sleep(PROGRESS_SECONDS if messages.is_terminal else LOG_SECONDS)
-                show()
-        finally:
-            if messages.is_terminal:
-                messages.progress("")
+                await asyncio.sleep(PROGRESS_SECONDS)
+                line.show(str(self._tally))

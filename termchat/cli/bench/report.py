@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...draft_figures import DraftFigures
 from ...units import number, percent
 
 BAR_CELLS = 50
@@ -25,9 +26,11 @@ def table(result: Mapping[str, Any]) -> str:
         f"prefill {number(result['prefill_tps'])} tokens/s",
         f"  memory traffic {number(result['bandwidth_gbs'])} GB/s{_share(result)}{_slots(result)}",
     ]
-    if drafted := result["draft_tokens"]:
-        kept = result["accepted_tokens"]
-        lines.append(f"  {drafted} tokens were drafted, {kept} of them right ({percent(kept / drafted)})")
+    if drafts := result["drafts"]:
+        figures = DraftFigures(
+            drafts["by"], drafts["off"] or "", drafts["tokens"], drafts["tried"], drafts["kept"]
+        )
+        lines += [f"  {line}" for line in [str(figures)] if line]
     baseline = result.get("baseline")
     if baseline is not None:
         lines.append(

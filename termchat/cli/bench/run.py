@@ -14,6 +14,7 @@ from typing import Any, Literal
 from engine import Finished, SamplingParams
 from engine.metrics import percentile
 
+from ...draft_figures import DraftFigures
 from ..console import Console
 from ..errors import OK, CliError
 from ..result import finite
@@ -114,6 +115,9 @@ async def _measure(
         for reply in replies
         if reply.timings.e2e_ms
     ]
+    snapshot = served.engine.snapshot()
+    usages = [reply.usage for reply in replies]
+    drafts = DraftFigures.of_replies(snapshot.draft, snapshot.draft_off, usages)
     achieved = _mean(bandwidth)
     if peak is not None and achieved is not None:
         peak = max(peak, achieved)  # what was measured can't be more than there is
@@ -133,6 +137,7 @@ async def _measure(
         "kv_utilisation": _mean(utilisation),
         "draft_tokens": sum(reply.usage.draft_tokens for reply in replies),
         "accepted_tokens": sum(reply.usage.accepted_tokens for reply in replies),
+        "drafts": drafts.as_dict(),
     }
 
 

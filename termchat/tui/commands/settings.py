@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from ...constraints import CONSTRAINTS, check, constraint_of, names
 from ...errors import did_you_mean
 from ...sampling import resolve_sampling
 from ...settings import SAMPLING, check_sampling
 from ..command import Command, CommandError
+from ..conversations.conversation import Conversation
 from ..screens.conversation_settings import ConversationSettings, ConversationSettingsScreen, parse
 from ..ui import Ui
 
@@ -41,11 +46,43 @@ async def settings(ui: Ui, argument: str) -> None:
     )
     if answer is not None:
         await conversations.set_system(conversation, answer.system)
-        await conversations.set_params(conversation, answer.sampling)
+        await conversations.set_params(conversation, {**_constraint(conversation), **answer.sampling})
+
+
+async def schema(ui: Ui, argument: str) -> None:
+    """What the replies of the conversation keep to: a schema, in any of its forms; `off` for none."""
+    conversation = ui.conversation
+    if not argument:
+        now = _constraint(conversation)
+        said = "; ".join(f"{name}: {text[:200]}" for name, text in now.items())
+        ui.notify_user(said or f"replies are free; /schema NAME, FIELDS, JSON or FILE ({', '.join(names())})")
+        return
+    free = {name: value for name, value in conversation.sampling.items() if name not in CONSTRAINTS}
+    if argument == "off":
+        await ui.app.conversations.set_params(conversation, free)
+        ui.notify_user("replies are free")
+        return
+    given = await asyncio.to_thread(_checked, argument)
+    await ui.app.conversations.set_params(conversation, {**free, **given})
+    ui.notify_user("replies keep to the schema; /schema off ends that")
+
+
+def _checked(text: str) -> dict[str, str]:
+    given = constraint_of({"schema": text})
+    check(given)
+    return given
+
+
+def _constraint(conversation: Conversation) -> dict[str, Any]:
+    """What its replies keep to."""
+    return {name: value for name, value in conversation.sampling.items() if name in CONSTRAINTS}
 
 
 SETTINGS = (
     Command(
         "chat.settings", settings, "settings of this conversation", "Model", "set", "[NAME [VALUE]]", "f2"
+    ),
+    Command(
+        "chat.schema", schema, "replies as JSON of a schema", "Model", "schema", "[NAME|FIELDS|JSON|FILE|off]"
     ),
 )

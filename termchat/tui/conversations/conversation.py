@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ...constraints import over
 from ...messages import (
     Ending,
     StoredConversation,
@@ -126,7 +127,7 @@ class Conversation:
     @property
     def sampling(self) -> dict[str, Any]:
         """Its own sampling settings, under those of the command line."""
-        return {**self.row.sampling, **self.given}
+        return over(self.row.sampling, self.given)
 
     @property
     def leaf_id(self) -> int | None:

@@ -7,8 +7,19 @@ from functools import lru_cache
 from textual.content import Content
 
 from ...cells import cell_len, fit
+from ...draft_figures import DraftFigures
 from ...render.wrap import rows_of
-from ...units import NOT_YET, count, milliseconds, milliseconds_each, number, percent, rate, size
+from ...units import (
+    NOT_YET,
+    count,
+    milliseconds,
+    milliseconds_each,
+    number,
+    percent,
+    percent_each,
+    rate,
+    size,
+)
 from ..engines.stats import EngineStats
 from ..glyphs import STYLES, Glyphs
 
@@ -137,14 +148,18 @@ def draft_lines(stats: EngineStats, width: int) -> list[Content]:
     snapshot = stats.snapshot
     if not snapshot.draft_tokens:
         return []
-    each = (
-        snapshot.tokens_total / (snapshot.tokens_total - snapshot.accepted_tokens)
-        if snapshot.tokens_total > snapshot.accepted_tokens
-        else None
-    )
+    tokens, tried, kept = snapshot.tokens_total, snapshot.drafts_tried, snapshot.drafts_kept
+    figures = DraftFigures(snapshot.draft, snapshot.draft_off, tokens, tried, kept)
     return [
         heading("drafts", f"{percent(stats.kept)} kept", width),
-        pair("tokens a step", number(each, 2), width),
+        pair("by", cut(snapshot.draft, min(cell_len(snapshot.draft), width - 3)), width, MUTED),
+        pair("tokens a step", number(figures.each, 2), width),
+        pair("by place", percent_each(figures.shares[: max(1, (width - 11) // 3)]), width, MUTED),
+        *(
+            [pair("memory of it", size(memory), width, MUTED)]
+            if (memory := snapshot.draft_memory_bytes)
+            else []
+        ),
         *(
             [pair("off now", snapshot.draft_off, width, MUTED)]
             if snapshot.draft_off and not stats.idle
@@ -157,8 +172,11 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
     """What runs, on what."""
     snapshot = stats.snapshot
     exact = "exact" if snapshot.exact else "not exact"
+    replaced = cut(", ".join(snapshot.replaced), max(1, width - len("plain torch "))).rstrip()
     return [
         heading("engine", f"{snapshot.backend}, {exact}", width),
+        *([pair("parallel", snapshot.ranks, width, MUTED)] if snapshot.ranks else []),
+        *([pair("plain torch", replaced, width)] if snapshot.replaced else []),
         pair("memory", size(snapshot.memory_bytes), width, MUTED),
     ]
 

@@ -117,7 +117,7 @@ def test_options_become_fields(termchat, requests):
         "context_length": 100,
         "kv_memory": 1536 * 1024,
         "kv_dtype": "f16",
-        "draft": "ngram",
+        "draft_model": "ngram",
         "draft_tokens": 4,
         "template": "chatml",
     }

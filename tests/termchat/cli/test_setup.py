@@ -10,7 +10,9 @@ import pytest
 from engine import SamplingParams
 from termchat.cli.options import DRAFT_OPTIONS, ENGINE_OPTIONS
 from termchat.config import Config
-from termchat.model_entry import ModelEntry
+from termchat.model_entry import LocalSource, ModelEntry, PyPISource
+from termchat.registry import Registry
+from termchat.registry_errors import NotDownloadedError, UnknownModelError
 from termchat.resolved_model import ResolvedModel
 from termchat.sampling import sampling_params
 from termchat.settings import SAMPLING
@@ -35,6 +37,11 @@ def model(sampling=None, quantization=None):
     return ResolvedModel("m", Path("m.gguf"), entry)
 
 
+def configured(found, settings, flags, entries=(), **kind):
+    registry = Registry({entry.name: entry for entry in entries}, "m", Path("models"))
+    return engine_config(registry, found, settings, flags, **kind)
+
+
 def config(**tables):
     return Config(Path("config.toml"), {"model": None}, **tables)
 
@@ -56,21 +63,21 @@ def test_every_engine_option_reaches_the_engine():
         "context_length": 99,
         "kv_dtype": "int8",
         "kv_memory": 12345,
-        "draft": "none",
+        "draft_model": "none",
         "draft_tokens": 3,
     }
     assert set(flags) == {*ENGINE_OPTIONS, *DRAFT_OPTIONS}
-    found = engine_config(model(), config(), flags)
+    found = configured(model(), config(), flags)
     assert {name: getattr(found, name) for name in flags} == flags
     assert found.model == Path("m.gguf")
-    default = engine_config(model(), config(), {})
+    default = configured(model(), config(), {})
     assert all(getattr(default, name) != value for name, value in flags.items())
 
 
 def test_the_template_of_the_flags_of_the_settings_and_of_the_registry():
     def template(flags, user, registry):
         entry = ModelEntry("m", (), template=registry)
-        return engine_config(ResolvedModel("m", Path("m.gguf"), entry), config(engine=user), flags).template
+        return configured(ResolvedModel("m", Path("m.gguf"), entry), config(engine=user), flags).template
 
     assert template({}, {}, None) is None
     assert template({}, {}, "gemma") == "gemma"
@@ -100,13 +107,41 @@ def test_the_order_of_sampling_settings(flags, user, registry, own, expected):
     [({}, {}, None, "auto"), ({}, {}, "int8", "int8"), ({}, {"quantization": "int4"}, "int8", "int4")],
 )
 def test_the_order_of_engine_settings(flags, user, registry, expected):
-    assert engine_config(model(quantization=registry), config(engine=user), flags).quantization == expected
+    assert configured(model(quantization=registry), config(engine=user), flags).quantization == expected
 
 
 def test_a_file_without_an_entry_has_no_registry_settings():
     found = ResolvedModel("x.gguf", Path("x.gguf"), None)
     assert sampling_params({}, config(), found, {}).temperature == 0.7
-    assert engine_config(found, config(), {}).quantization == "auto"
+    assert configured(found, config(), {}).quantization == "auto"
+
+
+def test_a_draft_model_is_asked_for_by_name_or_found_by_the_registry(tmp_path):
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+    here = ModelEntry("small", (LocalSource(tmp_path / "small.gguf"),))
+    gone = ModelEntry("gone", (PyPISource("gone==1", "gone.gguf"),))
+    large = [
+        ResolvedModel(name, Path("m.gguf"), ModelEntry(name, (), draft=draft))
+        for name, draft in (("a", "small"), ("b", "gone"), ("c", None), ("d", "unheard-of"))
+    ]
+
+    def draft(found, user, flags, **kind):
+        made = configured(found, config(engine=user), flags, [here, gone], **kind)
+        return made.draft_model, made.paired_draft
+
+    file = tmp_path / "small.gguf"
+    assert [draft(each, {}, {}) for each in large] == [("auto", file), *[("auto", None)] * 3]
+    assert draft(large[0], {}, {"draft_model": "ngram"}) == ("ngram", None)
+    assert draft(large[0], {"draft_model": "none"}, {}) == ("none", None)
+    assert draft(large[1], {}, {"draft_model": "small"}) == (file, None)
+    assert draft(large[1], {}, {"draft_model": str(file)}) == (file, None)
+    # What is set for all models does not keep one from being used that it does not fit.
+    assert draft(large[1], {"draft_model": "small"}, {}) == ("auto", file)
+    assert draft(large[1], {}, {"draft_model": "small"}, one_model=False) == ("auto", file)
+    with pytest.raises(NotDownloadedError, match="run: termchat models pull gone"):
+        draft(large[0], {}, {"draft_model": "gone"})
+    with pytest.raises(UnknownModelError, match="no model is called 'nobody'"):
+        draft(large[0], {}, {"draft_model": "nobody"})
 
 
 def test_no_option_is_missing_here():
