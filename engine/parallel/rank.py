@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> NoReturn:
     from .distributed import Distributed  # with torch, which takes a second: once for all
     from .rank_model import RankModel
 
+    check_loopback()
     listening = socket.create_server(("127.0.0.1", 0), backlog=len(descriptors))
     port, rank, first = listening.getsockname()[1], 0, os.getpid()
     for other in range(1, len(descriptors)):
@@ -43,6 +44,15 @@ def main(arguments: list[str]) -> NoReturn:
     threading.Thread(target=_end_with, args=(connection,), name="connection", daemon=True).start()
     store = port, None if rank else listening
     serve(connection, RankModel(rank, lambda split, rank, device: Distributed(split, rank, device, *store)))
+
+
+def check_loopback() -> None:
+    """OSError: nothing on this machine could connect to anything else on it."""
+    with socket.create_server(("127.0.0.1", 0)) as trial:
+        try:
+            socket.create_connection(trial.getsockname(), 5).close()
+        except OSError as error:
+            raise OSError(f"the loopback interface (127.0.0.1) is down, which ranks need: {error}") from None
 
 
 def die_with(parent: int) -> None:
