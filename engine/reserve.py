@@ -24,7 +24,7 @@ def reserve_memory(config: EngineConfig) -> None:
 
     Does nothing where the model is no single file or the native backend will not be used.
     """
-    if not isinstance(config.model, (str, Path)) or config.backend == "reference":
+    if not isinstance(config.model, (str, Path)) or config.backend == "reference" or config.ranks > 1:
         return
     try:
         status = os.stat(config.model)
