@@ -16,6 +16,9 @@ from .team import Team
 class ParallelProgram:
     """Owner and program of a `ModelRunner`."""
 
+    replaced = ()
+    working_bytes = 0
+
     def __init__(self, team: Team, limits: Limits, name: str, exact: bool, weight_bytes: int) -> None:
         self.name = name
         self.exact = exact

@@ -43,6 +43,8 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    replaced = ()
+    working_bytes = 0
 
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the device is not there, or does not compute. MemoryError: it is full."""

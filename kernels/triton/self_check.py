@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kernel import Draw, Function, Kernel
+from .kernel import Draw, Kernel
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,6 @@ def check(kernels: Iterable[Kernel], device: torch.device) -> dict[str, str]:
             failed[kernel.name] = reason
             log.warning("%s on %s: %s; plain torch computes it", kernel.name, device, reason)
     return failed
-
-
-def chosen(kernels: Iterable[Kernel], failed: Iterable[str]) -> dict[str, Function]:
-    """The functions to compute with, by name."""
-    replaced = set(failed)
-    return {k.name: k.twin if k.name in replaced else k.compute for k in kernels}
 
 
 def code_version() -> str:

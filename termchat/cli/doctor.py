@@ -155,6 +155,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
                 "backend": snapshot.backend,
                 **({"parallel": snapshot.ranks} if snapshot.ranks else {}),
                 "exact": snapshot.exact,
+                "replaced": list(snapshot.replaced),
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
                 "bandwidth_peak_gbs": peak,
@@ -173,6 +174,13 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
         )
         return
     _choice(report, choice.config)
+    if report.facts["replaced"]:
+        report.problem(
+            f"replies are slower than this GPU could give them: plain torch computes "
+            f"{', '.join(report.facts['replaced'])}",
+            "these GPU kernels do not compute here what they should",
+            "update the NVIDIA driver, torch and triton; the log has the details",
+        )
     if not report.facts["exact"]:
         report.problem(
             "tokens can depend on what else is in the batch",

@@ -113,6 +113,7 @@ async def take_turn(
             draft=snapshot.draft,
             draft_off=snapshot.draft_off,
             ranks=snapshot.ranks,
+            replaced=snapshot.replaced,
             logprobs=logprobs if params.logprobs is not None else None,
             schema=params.schema is not None,
         )
