@@ -13,6 +13,7 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..reference.device import find_device, free_bytes, named, room
 from ..weights import Weight
+from . import RESERVED_BYTES
 from .cache import Cache
 from .exactness import rows_are_independent
 from .functions import Functions
@@ -21,9 +22,6 @@ from .matrix import Matrix, place
 from .program import TritonProgram
 from .self_check import CheckFault, Finding, Record, check
 from .table import KERNELS
-
-RESERVED_BYTES = 1 << 30
-"""Of a GPU's free memory that no cache gets: for graphs, and for what a step computes with."""
 
 READ_BYTES = 1 << 30
 """The largest buffer read for the bandwidth: no cache of a GPU holds much of it."""
