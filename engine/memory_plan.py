@@ -114,7 +114,7 @@ def plan_model(config: EngineConfig) -> ModelPlan:
     """The plan of `plan_memory`, and what the model asks for. Reads its files' headers, once. EngineError."""
     from kernels.backends import free_bytes
 
-    from .fitting import fitted
+    from .fitting import fitted, unpacked_bytes
     from .loading.checkpoint import open_checkpoint
     from .selection import select_backend
 
@@ -131,7 +131,11 @@ def plan_model(config: EngineConfig) -> ModelPlan:
     draft_weights = 0 if draft is None else draft.tensors.nbytes()
     stored = checkpoint
     checkpoint = fitted(checkpoint, config, selection.name, max(0, free - draft_weights), device)
-    weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
+    unpacked = unpacked_bytes(selection.name, device, config.dtype)
+    weights, experts = (checkpoint.tensors.nbytes(experts=only, unpacked=unpacked) for only in (False, True))
+    if config.pipeline_parallel > 1 and not checkpoint.tensors.has("head"):
+        table = {"embedding": checkpoint.tensors.bound["embedding"]}  # in the first stage and in the last
+        weights += checkpoint.tensors._replace(bound=table).nbytes(unpacked=unpacked)
     # What does not fit is planned all the same, so that it can be said how much is missing.
     taken = weights + draft_weights
     beside = () if draft is None else draft.spec.cached
@@ -141,7 +145,8 @@ def plan_model(config: EngineConfig) -> ModelPlan:
         from .parallel.model import planned_cache
 
         free *= config.ranks if device.startswith("cuda") else 1
-        ranks, shape = planned_cache(config, checkpoint.spec, context, free - taken, device, beside)
+        left = free - taken if taken < free else free
+        ranks, shape = planned_cache(config, checkpoint.spec, context, left, device, beside)
     both = replace(shape, layers=(*shape.layers, *beside))
     memory = MemoryPlan(
         model=checkpoint.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -58,7 +59,9 @@ def schema_of(text: str, *, files: bool = True) -> str:
     name = text.strip()
     if name in names():
         return _read(data_file("schemas") / f"{name}.json")
-    if files and (os.sep in name or name.endswith(".json") or os.path.isfile(expanded(name))):
+    if os.sep in name or name.endswith(".json") or (files and os.path.isfile(expanded(name))):
+        if not files:
+            raise ConstraintError(f"{shown(name)} is no schema: write JSON, a name or fields, not a file")
         return _read(expanded(name))
     return json.dumps(_fields(text), ensure_ascii=False)
 
@@ -107,7 +110,7 @@ def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 def parsed(text: str, reason: str) -> tuple[Any, str | None]:
     """The value of a reply that is JSON, and None; or None, and why there is none. reason: how it ended."""
     try:
-        return json.loads(text), None
+        return json.loads(text, parse_float=_finite, parse_constant=_finite), None
     except (ValueError, RecursionError) as error:
         ends = {
             "length": "the limit of its tokens",
@@ -118,6 +121,12 @@ def parsed(text: str, reason: str) -> tuple[Any, str | None]:
         if reason in ends:
             return None, f"the reply is no complete JSON: it came to {ends[reason]}"
         return None, f"the reply is no JSON: {str(error)[:200]}"
+
+
+def _finite(written: str) -> float:
+    if not math.isfinite(value := float(written)):
+        raise ValueError(f"it holds {written[:20]}, which is no number that can be written again")
+    return value
 
 
 def _read(path: Path) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Literal
+from copy import copy
+from typing import TYPE_CHECKING
 
-from .thinking import Marks
+from .thinking import Marks, Part
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
-
-Part = Literal["start", "thinking", "answer"]
 
 
 class Constraint:
@@ -99,6 +98,13 @@ class Constraint:
         ahead = self.matcher.deep_copy()
         count = ahead.try_consume_tokens([*drafts[:open_]])
         return count - 1 if count and ahead.is_stopped() else count
+
+    def ahead(self, drafts: Sequence[int]) -> Constraint:
+        """The state after these tokens, should they come; where they may not, it has failed."""
+        state = copy(self)
+        state.matcher = self.matcher.deep_copy()
+        state.advance(drafts)
+        return state
 
     def fail(self, why: str) -> None:
         """Nothing can follow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ from kernels.machine import usable_cpus
 from ..commands import Source
 from ..tokenization import Tokenizer
 from ..types import ConstraintKind, EngineError, SamplingParams
-from .constraint import Constraint, Part
+from .constraint import Constraint
 from .source import compile_source, complaint, limits, missing, refused
-from .thinking import Marks, answer_begun, begins_inside, marks_of
+from .thinking import Marks, Part, answer_begun, marks_of, part_after
 from .tokens import Tokens, library_tokenizer
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Grammars:
         self._ends = end_ids
         self._lock = threading.Lock()
         self._vocabulary: _Vocabulary | None = None
-        self._compiled: OrderedDict[tuple[ConstraintKind, str], LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[tuple[ConstraintKind, str], Future[LLMatcher]] = OrderedDict()
 
     def prepare(self) -> _Vocabulary:
         """Make what all grammars share. Raises EngineError(grammar)."""
@@ -79,22 +80,27 @@ class Grammars:
             else:
                 _take_in(matcher, shared, begun or "", params.constraint[0])
         elif marks is not None:
-            inside = marks.always or begins_inside(self._tokenizer, marks, prompt)
-            part = "thinking" if inside else "start"
+            part = part_after(self._tokenizer, marks, prompt)
         return Constraint(matcher, shared.executor, -(-self._size // 32), self._ends, marks, part)
 
     def _matcher(self, shared: _Vocabulary, kind: ConstraintKind, text: str) -> LLMatcher:
-        """A compiled grammar at its beginning, for copies."""
+        """A compiled grammar at its beginning, for copies; who asks while it is compiled waits for it."""
         with self._lock:
-            if (found := self._compiled.get((kind, text))) is not None:
-                self._compiled.move_to_end((kind, text))
-                return found
-        made = _compiled(shared, kind, text, self._size)
-        with self._lock:
-            self._compiled[kind, text] = made
-            if len(self._compiled) > KEPT:
-                self._compiled.popitem(last=False)
-        return made
+            found = self._compiled.get((kind, text))
+            mine = found is None
+            if found is None:
+                found = self._compiled[kind, text] = Future()
+                if len(self._compiled) > KEPT:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end((kind, text))
+        if mine:
+            try:
+                found.set_result(_compiled(shared, kind, text, self._size))
+            except BaseException as error:
+                with self._lock:
+                    self._compiled.pop((kind, text), None)
+                found.set_exception(error)
+        return found.result()
 
     def _made(self) -> _Vocabulary:
         try:

@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..tokenization.pipeline import guarded
 from ..types import ConstraintKind, EngineError, SamplingParams
 from .schema import Nodes, Where, depth, parse, supported
 
@@ -116,7 +117,12 @@ def complaint(source: str, tokenizer: LLTokenizer | None = None) -> str:
     """
     from llguidance import LLMatcher
 
-    failed, messages = LLMatcher.validate_grammar_with_warnings(source, tokenizer, limits=limits())
+    try:
+        failed, messages = guarded(
+            lambda: LLMatcher.validate_grammar_with_warnings(source, tokenizer, limits=limits())
+        )
+    except ValueError:
+        return "the library fails on it"
     if tokenizer is None and messages and messages[0].startswith("no tokenizer"):
         return ""
     return messages[0] if messages else "it is refused" if failed else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..tokenization import Tokenizer
 from ..tokenization.control import is_marker
@@ -11,6 +11,13 @@ from ..tokenization.vocabulary import THOUGHTS
 
 _ANSWERS = {"<|channel|>analysis<|message|>": "<|channel|>final<|message|>"}
 """What begins the answer of a model whose replies are messages, each of which says what it is."""
+
+
+Part = Literal["start", "thinking", "answer"]
+"""Where a reply is. At its start it may begin to think, or to answer."""
+
+_TAIL = 8
+"""Tokens at the end of a prompt among which a template's mark is looked for: white space may follow it."""
 
 
 class Marks(NamedTuple):
@@ -40,12 +47,18 @@ def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids[1:] if ids[:1] == [tokenizer.bos_id] and tokenizer.add_bos else ids
 
 
-def begins_inside(tokenizer: Tokenizer, marks: Marks, prompt: Sequence[int]) -> bool:
-    """Whether a prompt, written by a chat template, ends with the beginning of a reply's thinking."""
-    for place in range(len(prompt) - 1, max(-1, len(prompt) - 8), -1):
-        if prompt[place] == marks.opening:
-            return not tokenizer.decode(prompt[place + 1 :]).strip()
-    return False
+def part_after(tokenizer: Tokenizer, marks: Marks, prompt: Sequence[int]) -> Part:
+    """Where a reply begins, by the end of a prompt that a chat template has written."""
+    if marks.always:
+        return "thinking"
+    for place in range(len(prompt) - 1, max(-1, len(prompt) - _TAIL), -1):
+        if prompt[place] in (marks.opening, marks.closing[-1]) and not _text(tokenizer, prompt[place + 1 :]):
+            return "thinking" if prompt[place] == marks.opening else "answer"
+    return "start"
+
+
+def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    return tokenizer.decode(ids).strip()
 
 
 def answer_begun(text: str) -> str | None:

@@ -31,9 +31,10 @@ class Tokens:
         known = min(vocabulary, tokenizer.vocab_size)
         self.tokens = [*map(tokenizer.token_bytes, range(known)), *[b""] * (vocabulary - known)]
         control = {token for token in tokenizer.control.ids.values() if token < vocabulary}
-        self.special_token_ids = sorted(
-            {i for i, text in enumerate(self.tokens) if not text} | control | {*end_ids}
-        )
+        empty = [token for token, text in enumerate(self.tokens) if not text]
+        self.special_token_ids = sorted(control.union(end_ids, empty))
+        for token in self.special_token_ids:  # a grammar may ask for one by its name; none comes as text
+            self.tokens[token] = self._name(token)
         self.eos_token_id = min(end_ids)
         self._ids: dict[bytes, int] = {}
 
@@ -49,6 +50,10 @@ class Tokens:
         if ids[: len(before)] == before and self._bytes(ids[len(before) :]) == wanted:
             return ids[len(before) :]
         return self._greedy(wanted)
+
+    def _name(self, token: int) -> bytes:
+        text = self._tokenizer.token_text(token) if token < self._tokenizer.vocab_size else ""
+        return (text or f"<|unused {token}|>").encode()
 
     def text(self, ids: list[int]) -> str:
         """The text of some tokens."""

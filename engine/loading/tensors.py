@@ -98,10 +98,15 @@ class CheckpointTensors(NamedTuple):
         """Bytes of all tensors in the files."""
         return sum(tensor.nbytes for _, tensor in self.bound.values())
 
-    def nbytes(self, *, experts: bool = False) -> int:
-        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone."""
+    def nbytes(self, *, experts: bool = False, unpacked: int | None = None) -> int:
+        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone.
+
+        unpacked: bytes of a value of a matrix where all become plain.
+        """
         return sum(
             FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
+            if unpacked is None or not spec.is_matrix
+            else math.prod(spec.shape) * unpacked
             for spec, tensor in self.bound.values()
             if spec.of_expert or not experts
         )

@@ -15,6 +15,7 @@ import kernels.reference.backend  # noqa: F401
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
 from kernels.interface import Backend, BackendSettings, Inputs, Limits, Operations, Program, Value
+from kernels.machine import trim_heap
 from kernels.native.mapped import MappedFiles
 from kernels.step import Step
 
@@ -71,7 +72,7 @@ class RankModel:
     def step(self, memory: bytearray, *, logits: bool) -> list[memoryview]:
         """Compute a rank's part of a step -> the message with what came of it."""
         step = Step.read(np.frombuffer(memory, np.uint8))
-        self.rotations.reach(int(step.positions.max()) + 1)
+        self.rotations.reach(int(step.positions.max(initial=-1)) + 1)
         parts = pieces.pieces(step, self._split.pipeline)
         outputs = [self.program.launch(part.step, logits=logits).result() for part in parts]
         self.group.sent()
@@ -119,6 +120,7 @@ class RankModel:
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
+        trim_heap()
         self.weights = operations.joined(weights, self.whole, self.group)
         return {
             "weight_bytes": self.backend.weight_bytes,

@@ -185,7 +185,7 @@ class Team:
         last = f"; it said: {words[-1]}" if words else ""
         self._failed = EngineError(
             "engine_failed",
-            f"the model's {what}{killed}, and without it nothing can be computed{last}; open the model again",
+            f"the model's {what}{killed}, and without it nothing can be computed{last}; restart termchat",
         )
         raise self._failed
 
@@ -209,7 +209,7 @@ class Team:
                 text = line.decode(errors="replace").rstrip()[:_LINE]
                 if text:
                     self._said.append(text)
-                    log.info("ranks: %s", text)
+                    log.warning("a rank says: %s", text)
 
 
 def _start(connections: list[socket.socket]) -> subprocess.Popen[bytes]:

@@ -152,6 +152,9 @@ class Speculation:
         widest = self._window or WIDEST
         candidates = []
         for sequence, proposal in zip(sequences, drafter.propose(sequences, widest), strict=True):
+            if proposal.tokens and sequence.constraint is not None:
+                permitted = sequence.constraint.permitted(proposal.tokens[:widest])
+                proposal = proposal._replace(tokens=proposal.tokens[:permitted])
             if proposal.tokens:
                 self._proposals[sequence.id] = proposal
                 most = min(len(proposal.tokens), widest, room(sequence) - 1)

@@ -158,6 +158,7 @@ def place(parts: tuple[Weight, ...], device: torch.device, dtype: torch.dtype | 
         block = new_block(format, start, outputs, members[0].shape[1], device)
         row = 0
         for part in members:
+            check_finite(part)
             _fill(block, row, part)
             row += part.shape[0]
         blocks.append(block)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import units
 from .console import Console
 from .errors import CliError
 from .options import (
@@ -100,20 +98,18 @@ def plan(console: Console, /, **values: Any) -> None:
     if values["params"] is not None and values["model"] is not None:
         raise click.UsageError("--params and --model exclude each other")
     try:
-        memory, planned = _planned(console, values)
+        planned = _planned(console, values)
     except EngineError as error:
         code = "usage" if error.code == "invalid_request" else error.code
         raise CliError(code, error.message) from error
     if values["as_json"]:
-        sizes = {} if memory is None else asdict(memory)
-        console.print_json({**sizes, **as_json(planned, memory)})
-        return
-    lines = [*([] if memory is None else _memory_lines(planned, memory)), *report(console, planned, memory)]
-    console.output.write("".join(f"{line}\n" for line in lines))
+        console.print_json(as_json(planned))
+    else:
+        console.output.write("".join(f"{line}\n" for line in report(console, planned)))
 
 
-def _planned(console: Console, values: dict[str, Any]) -> tuple[MemoryPlan | None, Planned]:
-    """What was asked for. The plan of this machine's memory is None where there is no model. EngineError."""
+def _planned(console: Console, values: dict[str, Any]) -> Planned:
+    """What was asked for. EngineError."""
     from engine import EngineConfig, plan_model
     from engine.data_sheets import MACHINES, machine_of
     from engine.workload import workload_sized
@@ -144,7 +140,7 @@ def _planned(console: Console, values: dict[str, Any]) -> tuple[MemoryPlan | Non
         choice = choose(console, setup, values["model"], yes=values["yes"], flags=flags)
         memory, here, own, lighter = plan_model(choice.config)
         config, context, name = choice.config, memory.context_length, choice.model.name
-        for note in memory.notes:
+        for note in memory.notes if wanted is None else ():
             console.messages.note(note)
     if values["tokens"] > context:
         console.messages.note(f"a conversation can have {context} tokens: that is what is planned for")
@@ -154,9 +150,9 @@ def _planned(console: Console, values: dict[str, Any]) -> tuple[MemoryPlan | Non
 
         measured = this_machine(config, here.traffic.all_weight_bytes)
         machines = (_best(setup.paths.peaks, measured),)
-    workload = here if wanted is None else own
+    workload, memory = (here, memory) if wanted is None else (own, None)
     concurrency = values["concurrency"]
-    return memory, Planned(name, workload, lighter, machines, tokens, concurrency, setup.config)
+    return Planned(name, workload, lighter, machines, tokens, concurrency, setup.config, memory)
 
 
 def _best(path: Path, measured: Measured) -> Machine:
@@ -166,26 +162,3 @@ def _best(path: Path, measured: Measured) -> Machine:
     known = Peaks(path).at(measured.place)
     machine = measured.machine
     return machine._replace(bandwidth=max(known or 0.0, machine.bandwidth or 0.0) or None)
-
-
-def _memory_lines(planned: Planned, found: MemoryPlan) -> list[str]:
-    """What is taken of this machine's memory."""
-    left = found.free_bytes - found.nbytes
-    active, parallel = "", f" in parallel ({found.ranks})" if found.ranks else ""
-    if found.active_bytes < found.weight_bytes:
-        active = f", of which a token takes {units.size(found.active_bytes)}"
-    draft = f", draft {found.draft} {units.size(found.draft_weight_bytes)}" if found.draft else ""
-    lines = [
-        f"{planned.name}{parallel}: weights {units.size(found.weight_bytes)} "
-        f"({found.quantization}){active}{draft}",
-    ]
-    if not planned.elsewhere:
-        lines += [
-            f"KV cache {units.size(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
-            f"{units.size(found.kv_bytes_per_token)} a token",
-            f"{found.conversations(planned.tokens)} conversations of {planned.tokens} tokens fit at once; "
-            f"one can have {found.context_length}",
-            f"{units.size(found.free_bytes)} are free now; "
-            + (f"{units.size(left)} stay free" if left >= 0 else f"{units.size(-left)} are missing"),
-        ]
-    return lines

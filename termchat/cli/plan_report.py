@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.planning import ACCEPTANCE, DRAFT_COST, Estimate, estimate, faster
@@ -26,7 +27,8 @@ WIDEST_PLOT = 76
 class Planned(NamedTuple):
     """What was asked for. lighter: the model with fewer bits, by their names. tokens: of a conversation.
 
-    machines: one, or a table of them.
+    machines: one, or a table of them. memory: the engine's own plan, of this machine alone; None elsewhere
+    and without a model.
     """
 
     name: str
@@ -36,39 +38,62 @@ class Planned(NamedTuple):
     tokens: int
     concurrency: int
     config: Config
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it is about other machines than this one."""
-        return any(machine.kind != "here" for machine in self.machines)
+    memory: MemoryPlan | None = None
 
     def estimate(self, machine: Machine) -> Estimate:
-        """The model on one of the machines."""
-        return estimate(self.workload, machine, self.concurrency, self.tokens)
+        """The model on one of the machines. Here as many fit as the engine has blocks for."""
+        found = estimate(self.workload, machine, self.concurrency, self.tokens)
+        if self.memory is None:
+            return found
+        fits = self.memory.conversations(self.tokens) if self.memory.nbytes <= self.memory.free_bytes else 0
+        return replace(found, conversations=fits, cards=1 if fits >= self.concurrency else None)
 
     def faster(self, machine: Machine) -> dict[str, float]:
         """How many times as fast it would be there with what."""
         return faster(self.workload, self.lighter, machine, self.tokens)
 
 
-def report(console: Console, planned: Planned, memory: MemoryPlan | None) -> list[str]:
-    """The lines about speed, and what fits where that is not said yet."""
-    load = planned.workload
-    lines = []
-    if memory is None:
-        lines.append(f"{planned.name}: weights {size(load.weight_bytes)} ({load.quantization}); {load.shape}")
-    if memory is None or planned.elsewhere:
-        whole = size(load.conversation_bytes(planned.tokens))
-        lines.append(
-            f"a conversation of {planned.tokens} tokens takes {whole}, {size(load.kv_bytes)} a token"
-        )
+def report(console: Console, planned: Planned) -> list[str]:
+    """What fits, how fast it is at most, and the roofline or the table."""
+    lines = _sizes(planned) if planned.memory is None else _here(planned, planned.memory)
     if len(planned.machines) > 1:
         return [*lines, *_table(planned)]
     width = shutil.get_terminal_size((80, 24)).columns if console.output.is_terminal else 80
-    return [*lines, *_one(planned, planned.machines[0], memory is None, width)]
+    return [*lines, *_one(planned, planned.machines[0], width)]
 
 
-def _one(planned: Planned, machine: Machine, sizes: bool, width: int) -> list[str]:
+def _sizes(planned: Planned) -> list[str]:
+    """What the model takes anywhere."""
+    load = planned.workload
+    read = load.decode(1, 0).nbytes
+    active = f", of which a token reads {size(read)}" if load.traffic.expert_bytes else ""
+    assumed = f"; {load.shape}" if load.shape else ""
+    whole = size(load.conversation_bytes(planned.tokens))
+    return [
+        f"{planned.name}: weights {size(load.weight_bytes)} ({load.quantization}){active}{assumed}",
+        f"a conversation of {planned.tokens} tokens takes {whole}, {size(load.kv_bytes)} a token",
+    ]
+
+
+def _here(planned: Planned, found: MemoryPlan) -> list[str]:
+    """What is taken of this machine's memory."""
+    left = found.free_bytes - found.nbytes
+    active, parallel = "", f" in parallel ({found.ranks})" if found.ranks else ""
+    if found.active_bytes < found.weight_bytes:
+        active = f", of which a token takes {size(found.active_bytes)}"
+    draft = f", draft {found.draft} {size(found.draft_weight_bytes)}" if found.draft else ""
+    return [
+        f"{planned.name}{parallel}: weights {size(found.weight_bytes)} ({found.quantization}){active}{draft}",
+        f"KV cache {size(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
+        f"{size(found.kv_bytes_per_token)} a token",
+        f"{found.conversations(planned.tokens)} conversations of {planned.tokens} tokens fit at once; "
+        f"one can have {found.context_length}",
+        f"{size(found.free_bytes)} are free now; "
+        + (f"{size(left)} stay free" if left >= 0 else f"{size(-left)} are missing"),
+    ]
+
+
+def _one(planned: Planned, machine: Machine, width: int) -> list[str]:
     """One machine: what it is, what fits, how fast, what would help, and the roofline."""
     found = planned.estimate(machine)
     said = [f"{rate(machine.bandwidth / 1e9)} GB/s"] if machine.bandwidth else []
@@ -76,7 +101,7 @@ def _one(planned: Planned, machine: Machine, sizes: bool, width: int) -> list[st
     if speed:
         said.append(f"{number(speed / 1e12, 1 if speed >= 1e13 else 2)} T operations/s")
     lines = [f"{machine.name}: {', '.join([size(machine.memory), *said])} [{machine.source}]"]
-    if sizes or planned.elsewhere:
+    if planned.memory is None:
         lines.append(_fits(planned, found))
     if found.single is None or found.batch is None:
         return [*lines, "how fast it reads its memory is not known, so neither is how fast a model can be"]
@@ -144,10 +169,11 @@ def _table(planned: Planned) -> list[str]:
     return [*columns(rows), answer]
 
 
-def as_json(planned: Planned, memory: MemoryPlan | None) -> dict[str, Any]:
+def as_json(planned: Planned) -> dict[str, Any]:
     """The same figures for programs; what is not known is null."""
-    load = planned.workload
+    load, memory = planned.workload, planned.memory
     found: dict[str, Any] = {
+        **({} if memory is None else asdict(memory)),
         "model": planned.name,
         "tokens": planned.tokens,
         "concurrency": planned.concurrency,

@@ -43,10 +43,10 @@ class Result(NamedTuple):
     quiet: bool = True
     exact: bool = True
     backend: str = ""
-    replaced: Sequence[str] = ()
     draft: str = ""
     draft_off: str = ""
     ranks: str = ""
+    replaced: Sequence[str] = ()
     logprobs: Sequence[TokenLogprob] | None = None
     schema: bool = False
 
@@ -86,6 +86,7 @@ class Result(NamedTuple):
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
         replaced = f", but plain torch for {', '.join(self.replaced)}" if self.replaced else ""
         slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
+        parallel = f" in parallel ({self.ranks})" if self.ranks else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
             f"reply {usage.completion_tokens} tokens ({self.finished.reason})",
@@ -95,8 +96,7 @@ class Result(NamedTuple):
             f"{rate(times.tokens_per_second)} tokens/s",
             *filter(None, [str(self.drafts)]),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}{f' in parallel ({self.ranks})' if self.ranks else ''}, "
-            f"{exact}{replaced}; "
+            f"{self.backend} backend{slow}{parallel}, {exact}{replaced}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)

@@ -110,10 +110,10 @@ async def take_turn(
             quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
-            replaced=snapshot.replaced,
             draft=snapshot.draft,
             draft_off=snapshot.draft_off,
             ranks=snapshot.ranks,
+            replaced=snapshot.replaced,
             logprobs=logprobs if params.logprobs is not None else None,
             schema=params.schema is not None,
         )

@@ -11,11 +11,13 @@ import pytest
 from tokenizers import Tokenizer as Trainable
 from tokenizers import models, normalizers, trainers
 
+from engine.grammar.grammars import Grammars
 from engine.loading.generation import read_generation
 from engine.loading.gguf import GGUFFile
 from engine.tokenization import StreamDecoder, Tokenizer, tokenizer_of
 from engine.tokenization.vocabulary import Kind
 from engine.types import EngineError
+from grammar_walks import constraint_of, walk
 
 SEED = 3
 UNKNOWN, START, END = 0, 1, 2
@@ -273,3 +275,18 @@ def test_endless_piece_is_refused(metadata: dict[str, Any]):
     tokens[PIECES] = "x" * 5000
     with pytest.raises(EngineError, match="more than 1024 characters"):
         made(metadata, tokens=tokens)
+
+
+def test_replies_keep_to_a_schema(tokenizer: Tokenizer) -> None:
+    """Text without a choice is cut without the space that this kind of tokenizer puts before a text."""
+    schema = {"enum": ["the theatre", "another bother", "日本 é", "a", "aa"]}
+    grammars = Grammars(tokenizer, tokenizer.vocab_size, tokenizer.end_ids)
+    tokens = grammars.prepare().tokens
+    assert tokens('{"a": "the"}')[0] == tokenizer.encode("\n{", special=False)[-1]
+    seen = set()
+    for seed in range(60):
+        constraint = constraint_of(grammars, schema=schema)
+        ids, end = walk(constraint, seed, ends=set(tokenizer.end_ids), closers=set(), forced=True)
+        assert end
+        seen.add(json.loads(tokens.text(ids)))
+    assert seen == set(schema["enum"])

@@ -175,8 +175,8 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
     replaced = cut(", ".join(snapshot.replaced), max(1, width - len("plain torch "))).rstrip()
     return [
         heading("engine", f"{snapshot.backend}, {exact}", width),
-        *([pair("plain torch", replaced, width)] if snapshot.replaced else []),
         *([pair("parallel", snapshot.ranks, width, MUTED)] if snapshot.ranks else []),
+        *([pair("plain torch", replaced, width)] if snapshot.replaced else []),
         pair("memory", size(snapshot.memory_bytes), width, MUTED),
     ]
 

@@ -6,15 +6,18 @@ import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from engine import EngineConfig, EngineError, plan_memory
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.stored import StoredTensor
 from engine.models.spec import ExpertsSpec, LayerSpec, ModelSpec
 from engine.parallel.shares import Split, even, head_ranges, share_of, stages
 from engine.parallel.tensors import RankTensors
+from engine.testing import ScriptedModel
 from kernels.formats import FORMATS
 from kernels.interface import Routing
 from kernels.stored import canonical
@@ -172,3 +175,35 @@ def test_the_parts_of_every_tensor_are_the_whole(kind: str, quantization: str, t
     stored = sum(t.nbytes for _, t in tensors.bound.values() if isinstance(t, StoredTensor))
     if kind == "phi3" and quantization != "nf4":  # whose groups of 64 are wider than a part
         assert sum(read) < 1.2 * stored, "each rank reads its part of the files, and not all"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tensor_parallel": 0}, r"tensor_parallel must be an integer in \[1, 64\] processes, not 0"),
+        ({"pipeline_parallel": True}, r"pipeline_parallel must be an integer in \[1, 64\] stages, not True"),
+        ({"tensor_parallel": 2, "backend": "native"}, "backend must be auto or reference with"),
+        ({"tensor_parallel": 2, "device": "cuda:1"}, "device must be auto, cpu or cuda with"),
+        ({"pipeline_parallel": 2, "device": "mps"}, "device must be auto, cpu or cuda with"),
+        ({"tensor_parallel": 2, "model": ScriptedModel([[1]], "nowhere")}, "model must be the path"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_said_at_once(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        EngineConfig(**{"model": "model.gguf", **fields})
+
+
+def test_a_plan_counts_the_memory_of_the_ranks_and_keys_that_several_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("mistral-mqa-tied", tmp_path)
+    monkeypatch.setattr("kernels.backends.free_memory", lambda: 2_000_000_000)
+    config = EngineConfig(model=tmp_path, device="cpu", max_sequences=512, kv_dtype="float32")
+    one, two = plan_memory(config), plan_memory(replace(config, tensor_parallel=2))
+    assert (one.ranks, two.ranks) == ("", "tensor 2")
+    assert two.kv_bytes_per_token == 2 * one.kv_bytes_per_token, "each has the only key head"
+    staged = plan_memory(replace(config, pipeline_parallel=3, kv_memory=3_000_000))
+    assert staged.kv_bytes_per_token == one.kv_bytes_per_token
+    assert staged.kv_bytes <= 3_000_000
+    with pytest.raises(EngineError, match="at most 3 stages"):
+        plan_memory(replace(config, pipeline_parallel=4))

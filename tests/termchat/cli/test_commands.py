@@ -203,6 +203,19 @@ def test_config_set_writes_one_setting_and_unset_takes_it_out(termchat, home, ke
     assert name not in file.read_text()
 
 
+def test_a_name_of_other_bytes_than_utf8_is_a_sentence_where_toml_cannot_hold_it(
+    termchat, home, default_model
+):
+    odd = os.fsdecode(b"caf\xe9")
+    (home / f"{odd}.gguf").symlink_to(default_model)
+    add = ("models", "add", "mine", str(home / f"{odd}.gguf"))
+    for command in (add, ("config", "set", f"keys.{odd}", "x")):
+        outcome = termchat(*command)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1), outcome
+        assert "cannot be edited: it cannot hold a name that is not UTF-8" in outcome.err
+        assert "fault" not in outcome.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -102,6 +102,12 @@ def no_room_for_a_step(s):
     return s.termchat("Hi")
 
 
+def complex_grammar(s):
+    s.scripted("ab")
+    s.patch("engine.grammar.constraint.Constraint.advance", lambda self, tokens: self.fail("too many items"))
+    return s.termchat("--regex", "a?b+c", "Hi")
+
+
 def both_too_large(s):
     s.patch("kernels.backends.free_memory", lambda: 500 << 20)  # of which 540 MB as floats are more
     return s.quality(s.file("t", b"some text"))
@@ -576,6 +582,27 @@ PRODUCERS = {
         "--against a smaller file takes less",
     ): both_too_large,
     ("template", "{model}: {problem} (--template gives it another, --raw does without)"): bad_template,
+    (
+        "grammar",
+        "no schema is called '{name}'; {known}; for one field of that name write '{name} str'",
+    ): lambda s: s.termchat("--schema", "lsit", "Hi"),
+    (
+        "grammar",
+        "'{part}' is no field of a schema: write NAME, or NAME TYPE (str, int, float, bool)",
+    ): lambda s: s.termchat("--schema", "name, age integre", "Hi"),
+    ("grammar", "{file} cannot be read: {reason}"): lambda s: s.termchat("--schema", "no/such.json", "Hi"),
+    ("grammar", "the schema can't be kept to, at {place}: {reason}"): lambda s: s.termchat(
+        "--schema", '{"not": {}}', "Hi"
+    ),
+    ("grammar", "the {kind} can't be kept to: {reason}"): lambda s: s.termchat("--regex", "(", "Hi"),
+    ("grammar", "no text keeps to the {kind}"): lambda s: (
+        s.scripted("x"),
+        s.termchat("--regex", "[^\\s\\S]", "Hi"),
+    )[1],
+    (
+        "grammar",
+        "the grammar can't be followed further after {n} tokens of the reply: {reason}",
+    ): complex_grammar,
     ("invalid_request", "{problem}"): lambda s: (s.scripted("x"), s.batch({"prompt": 1}))[1],
     (
         "bad_logits",
@@ -764,6 +791,10 @@ NOTE_PRODUCERS = {
         s, "--patient"
     ),
     "the reply ended inside its thinking, {where}": lambda s: only_thoughts(s, "Hi"),
+    "the reply is no complete JSON: it came to {where}": lambda s: (
+        s.scripted('{"name": "Rex'),
+        s.termchat("-n", "5", "-t", "0", "--schema", "name str", "Hi"),
+    )[1],
     "replies that ended inside their thinking: {n}; -n allows more": lambda s: only_thoughts(
         s, stdin=b'{"prompt": "Hi"}\n', batch=True
     ),
@@ -772,6 +803,10 @@ NOTE_PRODUCERS = {
     "{name} is not valid UTF-8 at byte offset {n}; such bytes are replaced by U+FFFD": lambda s: (
         s.scripted("x"),
         s.termchat(stdin=b"\xff"),
+    )[1],
+    "{name} has many bytes of value 0: it may be no text, or UTF-16 without a byte order mark": lambda s: (
+        s.scripted("x"),
+        s.termchat(stdin="abc".encode("utf-16-le")),
     )[1],
     "the conversation is not saved: {reason}": unsaved,
     "there is no conversation to continue; this one is new": lambda s: (
