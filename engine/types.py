@@ -91,6 +91,13 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
         raise ValueError(f"{name} must be in [{low}, {high}], not {shown(value)}")
 
 
+def _unicode(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} holds half of a surrogate pair at position {error.start}") from None
+
+
 def _json(value: object) -> str:
     """A JSON Schema as JSON: text is taken for that, and looked at when the request is made."""
     if isinstance(value, str):
@@ -189,6 +196,7 @@ class SamplingParams:
         for name in given:
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a text, not {shown(getattr(self, name))}")
+            _unicode(name, getattr(self, name))
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} exclude each other: a reply keeps to one of them")
         if given and self.ignore_eos:

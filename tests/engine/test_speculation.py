@@ -153,6 +153,14 @@ def test_N042_drafts_that_do_not_pay_are_off_and_it_is_said_why(
     assert why in simulation.speculation.figures.off
 
 
+def test_before_the_first_step_is_measured_that_is_why_there_are_none() -> None:
+    for drafter in (Guesser(lambda sequence: 0.9), Computer(lambda sequence: 0.9, cheap)):
+        simulation = Simulation(drafter, 1, cheap)
+        simulation.speculation = Speculation(drafter, None, 64)
+        simulation.run(1)
+        assert simulation.speculation.figures.off == "no step has been measured"
+
+
 @pytest.mark.parametrize("count", [1, 4, 16])
 @pytest.mark.parametrize("right", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("share", [0.1, 1.0])

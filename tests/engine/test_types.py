@@ -77,6 +77,12 @@ def test_a_refused_value_is_named_shortly_however_long_it_is(value: Any) -> None
         assert len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize("field", ["schema", "regex", "grammar"])
+def test_half_a_surrogate_pair_is_no_text_to_keep_to(field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} holds half of a surrogate pair at position 2"):
+        SamplingParams(**{field: '{"\ud800": {}}'})
+
+
 def test_params_are_off_by_default() -> None:
     params = SamplingParams()
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (1.0, 0, 1.0, 0.0)
