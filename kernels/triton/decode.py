@@ -44,16 +44,22 @@ def offsets(format: str, outputs: int, inputs: int) -> tuple[int, ...]:
 @triton.jit
 def _fields(plane, group, n, outputs, there, BITS: tl.constexpr):
     """Codes of a plane, uint8 [outputs of n, 32]."""
-    count: tl.constexpr = 8 // BITS
     nbytes: tl.constexpr = 4 * BITS
     first = plane + group.to(tl.int64) * outputs * nbytes
     at = n[:, None] * nbytes + tl.arange(0, nbytes)[None, :]
     packed = tl.load(first + at, mask=there[:, None], other=0)
     codes = packed
-    if BITS < 8:
-        shifts = (tl.arange(0, count) * BITS).to(tl.uint8)
-        fields = (packed[:, :, None] >> shifts[None, None, :]) & ((1 << BITS) - 1)
-        codes = tl.reshape(fields, (n.shape[0], 32))
+    # Joined, neighbouring columns are in neighbouring registers, and go on from there together.
+    if BITS == 4:
+        codes = tl.reshape(tl.join(packed & 15, packed >> 4), (n.shape[0], 32))
+    elif BITS == 2:
+        even = tl.join(packed & 3, (packed >> 4) & 3)
+        codes = tl.reshape(tl.join(even, tl.join((packed >> 2) & 3, packed >> 6)), (n.shape[0], 32))
+    elif BITS == 1:
+        lower = tl.join(tl.join(packed & 1, (packed >> 4) & 1), tl.join((packed >> 2) & 1, (packed >> 6) & 1))
+        odd = packed >> 1
+        upper = tl.join(tl.join(odd & 1, (odd >> 4) & 1), tl.join((odd >> 2) & 1, (odd >> 6) & 1))
+        codes = tl.reshape(tl.join(lower, upper), (n.shape[0], 32))
     return codes
 
 

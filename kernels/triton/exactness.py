@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from ..cache_format import CacheShape
-from ..quantize import quantize_rows
 from ..step import Step
-from ..weights import Plain
 from .batch import Batch
 from .cache import Cache
 from .kernel import Draw, Function
 from .matrix import place
+from .trials import weight
 
 ROW_COUNTS = (1, 3, 16, 17, 65)
 """Rows of a product, alone and in company."""
@@ -36,12 +35,11 @@ def _same(rows: list[Tensor]) -> bool:
 
 
 def _products(linear: Function, draw: Draw) -> bool:
-    values = draw.generator.standard_normal((200, 544), np.float32)
-    half = Plain(values.astype(np.float16), "f16")
-    packed = quantize_rows((200, 544), "q4", lambda rows: Plain(values[rows], "f32"))
-    rows = draw.normal(ROW_COUNTS[-1], 544)
-    for weight in (half, packed):
-        matrix = place((weight,), draw.device)
+    """Of plain weights, whose sums are a matter of the hardware; those of packed ones are of integers."""
+    outputs, inputs = 70, 1090
+    rows = draw.normal(ROW_COUNTS[-1], inputs)
+    for format in ("bf16", "f16"):
+        matrix = place((weight(format, (outputs, inputs), draw),), draw.device)
         if not _same([linear(rows[-count:], matrix)[-1] for count in ROW_COUNTS]):
             return False
     return True

@@ -82,19 +82,18 @@ def test_a_plain_product_is_that_of_values_rounded_to_its_precision(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "columns"), [("bf16", 1090), ("f16", 1090), ("f32", 530), ("q4", 1025), ("Q3_K", 0)]
+    ("kind", "columns", "planes"), [("bf16", 1090, 2), ("f16", 1090, 1), ("f32", 530, 1), ("q4", 1025, 1)]
 )
-def test_a_row_is_the_same_alone_in_every_tile_and_in_spans_apart(kind, columns):
+def test_a_row_is_the_same_alone_in_every_tile_and_in_spans_apart(kind, columns, planes):
     """Rows up to 64 have programs for each span; more have one that goes through all spans."""
     draw = Draw(CPU, 5)
-    weight = made(kind, 5, columns, draw)
-    matrix = place((weight,), CPU)
+    matrix = place((weight(kind, (5, columns), draw),), CPU)
     outputs, inputs = matrix.shape
     assert columns < 1000 or span_of(outputs, inputs) < inputs, "the case of several spans"
     x = draw.normal(65, inputs)
-    together = linear(x, matrix, None, 2)
+    together = linear(x, matrix, None, planes)
     for rows in ([0], [64, 3], range(40, 23, -1)):
-        assert torch.equal(linear(x[list(rows)], matrix, None, 2), together[list(rows)]), rows
+        assert torch.equal(linear(x[list(rows)], matrix, None, planes), together[list(rows)]), rows
 
 
 def test_what_lies_beside_a_matrix_of_rows_is_not_read():
