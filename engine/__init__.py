@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .grammar.source import check_constraint
     from .loading.description import Description, describe_model
     from .loading.folder import model_name
-    from .memory_plan import MemoryPlan, free_memory, plan_memory
+    from .memory_plan import MemoryPlan, ModelPlan, free_memory, plan_memory, plan_model
     from .named_templates import template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
@@ -45,6 +45,7 @@ _LAZY = {
     "Gpus": "selection",
     "MemoryPlan": "memory_plan",
     "ModelInfo": "protocol",
+    "ModelPlan": "memory_plan",
     "Peak": "bandwidth",
     "ResponseStream": "stream",
     "Selection": "selection",
@@ -54,6 +55,7 @@ _LAZY = {
     "list_gpus": "selection",
     "model_name": "loading.folder",
     "plan_memory": "memory_plan",
+    "plan_model": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
     "template_names": "named_templates",
@@ -76,6 +78,7 @@ __all__ = [
     "MemoryPlan",
     "Message",
     "ModelInfo",
+    "ModelPlan",
     "Peak",
     "ResponseStream",
     "SamplingParams",
@@ -92,6 +95,7 @@ __all__ = [
     "list_gpus",
     "model_name",
     "plan_memory",
+    "plan_model",
     "reserve_memory",
     "select_backend",
     "template_names",

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kernels.machine import others_run
+from kernels.machine import others_run, processor, total_memory
+
+
+def place_of(device: str, nbytes: int) -> str:
+    """What a peak depends on. Weights of about the same size, which is what caches look at, share one."""
+    size = nbytes.bit_length()
+    return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class EngineConfig:
     faster, by measured times.
     tensor_parallel: processes, each on a GPU of its own where there are any, that share each layer;
     pipeline_parallel: stages of layers, one behind the other. Both together: their product.
+    findings: folder for what is found out about a GPU's kernels, so that it is not looked for at each start.
     """
 
     model: str | Path | ModelSource
@@ -94,6 +95,7 @@ class EngineConfig:
     draft_tokens: int | Literal["auto"] = "auto"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    findings: str | Path | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, Path)) and not hasattr(self.model, "load"):
@@ -134,6 +136,8 @@ class EngineConfig:
             self._check_ranks(kind, colon)
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        if not isinstance(self.findings, (str, Path, type(None))):
+            raise ValueError(f"findings must be the path of a folder, not {shown(self.findings)}")
         if self.template is not None:
             from .named_templates import check_template  # most models have their own
 
@@ -169,6 +173,11 @@ class EngineConfig:
     def sequences(self) -> int:
         """Conversations in the batch."""
         return min(64, self.max_batch_tokens) if self.max_sequences is None else self.max_sequences
+
+    @property
+    def cache_format(self) -> str:
+        """How keys and values are kept."""
+        return "float16" if self.kv_dtype == "auto" else self.kv_dtype
 
     @property
     def sizes_cache(self) -> bool:

@@ -20,6 +20,14 @@ _UNPACKS = ("reference",)
 _SMALLER: tuple[Quantization, ...] = ("int8", "int4")
 
 
+def unpacked_bytes(backend: str, device: str, dtype: str) -> int | None:
+    """Bytes of a value of a matrix in a backend that holds no packed ones; None: in one that does."""
+    if backend not in _UNPACKS:
+        return None
+    plain = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
+    return 4 if plain == "float32" else 2
+
+
 def fitted(
     checkpoint: Checkpoint, config: EngineConfig, backend: str, free: int, device: str = "cpu"
 ) -> Checkpoint:

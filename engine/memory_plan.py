@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernels.cache_format import CachedLayer, CacheShape
 
-from .config import EngineConfig
+from .config import EngineConfig, Quantization
 from .models.spec import ModelSpec
 from .types import EngineError
+from .workload import Workload, workload_of
 
 if TYPE_CHECKING:
     from .loading.checkpoint import Checkpoint
@@ -35,6 +36,7 @@ class MemoryPlan:
     notes: sentences about what is not as one would expect it.
     active_bytes: of the weights that one token goes through; fewer than all where there are experts.
     draft: the draft model's name, "" if there is none; its keys and values are part of the KV cache.
+    ranks: how several processes share it, for people; free_bytes are those of all their GPUs then.
     """
 
     model: str
@@ -50,6 +52,7 @@ class MemoryPlan:
     active_bytes: int = 0
     draft: str = ""
     draft_weight_bytes: int = 0
+    ranks: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -59,11 +62,6 @@ class MemoryPlan:
     def conversations(self, tokens: int) -> int:
         """How many conversations of this many tokens the KV cache holds at once; each takes whole blocks."""
         return self.blocks // -(-tokens // self.block_size)
-
-
-def cache_format(config: EngineConfig) -> str:
-    """How keys and values are kept."""
-    return "float16" if config.kv_dtype == "auto" else config.kv_dtype
 
 
 def size_kv_cache(
@@ -79,7 +77,7 @@ def size_kv_cache(
     beside: layers of a draft model, which has as many blocks and its share of those bytes. Never more blocks
     than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block fits.
     """
-    one = CacheShape(spec.cached, 1, config.block_size, cache_format(config))
+    one = CacheShape(spec.cached, 1, config.block_size, config.cache_format)
     both = replace(one, layers=(*one.layers, *beside))
     blocks = config.kv_blocks
     if blocks is None:
@@ -98,9 +96,25 @@ def size_kv_cache(
 
 def plan_memory(config: EngineConfig) -> MemoryPlan:
     """The plan an engine of this configuration would follow. EngineError: model_invalid, out_of_memory."""
+    return plan_model(config).memory
+
+
+class ModelPlan(NamedTuple):
+    """A plan of the memory here, and what the model asks for: as it would be loaded here, as it is stored (or
+    asked for), and with fewer bits than that, by their names.
+    """
+
+    memory: MemoryPlan
+    here: Workload
+    own: Workload
+    lighter: Mapping[str, Workload]
+
+
+def plan_model(config: EngineConfig) -> ModelPlan:
+    """The plan of `plan_memory`, and what the model asks for. Reads its files' headers, once. EngineError."""
     from kernels.backends import free_bytes
 
-    from .fitting import fitted
+    from .fitting import fitted, unpacked_bytes
     from .loading.checkpoint import open_checkpoint
     from .selection import select_backend
 
@@ -115,15 +129,26 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     device = selection.settings.device
     draft = _planned_draft(config, checkpoint.tensors.nbytes(), free)
     draft_weights = 0 if draft is None else draft.tensors.nbytes()
+    stored = checkpoint
     checkpoint = fitted(checkpoint, config, selection.name, max(0, free - draft_weights), device)
-    weights, experts = (checkpoint.tensors.nbytes(experts=only) for only in (False, True))
+    unpacked = unpacked_bytes(selection.name, device, config.dtype)
+    weights, experts = (checkpoint.tensors.nbytes(experts=only, unpacked=unpacked) for only in (False, True))
+    if config.pipeline_parallel > 1 and not checkpoint.tensors.has("head"):
+        table = {"embedding": checkpoint.tensors.bound["embedding"]}  # in the first stage and in the last
+        weights += checkpoint.tensors._replace(bound=table).nbytes(unpacked=unpacked)
     # What does not fit is planned all the same, so that it can be said how much is missing.
     taken = weights + draft_weights
     beside = () if draft is None else draft.spec.cached
     left = free - taken if taken < free else free
-    shape = size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+    ranks, shape = "", size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+    if config.ranks > 1:
+        from .parallel.model import planned_cache
+
+        free *= config.ranks if device.startswith("cuda") else 1
+        left = free - taken if taken < free else free
+        ranks, shape = planned_cache(config, checkpoint.spec, context, left, device, beside)
     both = replace(shape, layers=(*shape.layers, *beside))
-    return MemoryPlan(
+    memory = MemoryPlan(
         model=checkpoint.name,
         quantization=checkpoint.tensors.label(),
         weight_bytes=weights,
@@ -136,7 +161,18 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         notes=checkpoint.notes,
         draft="" if draft is None else draft.name,
         draft_weight_bytes=draft_weights,
+        ranks=ranks,
         active_bytes=weights - int(experts * (1 - checkpoint.spec.share_of_experts)),
+    )
+    here, own = (workload_of(each, config, context) for each in (checkpoint, stored))
+    words: tuple[Quantization, ...] = ("int8", "int4")
+    fewer = {word: stored._replace(tensors=stored.tensors._replace(quantization=word)) for word in words}
+    lighter = {word: workload_of(each, config, context) for word, each in fewer.items()}
+    return ModelPlan(
+        memory,
+        here,
+        own,
+        {word: each for word, each in lighter.items() if each.weight_bytes < own.weight_bytes},
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .bandwidth import place_of
 from .config import EngineConfig
 from .named_templates import read_template
 from .runner import ModelRunner, Runner
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
     from .loading.tensors import CheckpointTensors
-    from .roofline import Traffic
     from .speculative.drafter import ComputingDrafter, Drafter
     from .speculative.pairing import Drafting
     from .tokenization import Tokenizer
@@ -247,7 +247,7 @@ def loaded_model(
         chat_template=template,
         defaults=checkpoint.generation.defaults,
         notes=(*notes, *template_notes(config, template, tokenizer)),
-        place=_place(device, runner.traffic),
+        place=place_of(device, runner.traffic.all_weight_bytes),
         drafter=drafter,
         grammars=grammars,
         ranks=ranks,
@@ -286,14 +286,6 @@ def _watched(
             watch(min(1.0, used / max(1, total)))
 
     return tensors._replace(threads=threads, after=after)
-
-
-def _place(device: str, traffic: Traffic) -> str:
-    """Weights of about the same size, which is what caches look at, share a peak."""
-    from kernels.machine import processor, total_memory
-
-    size = traffic.all_weight_bytes.bit_length()
-    return f"{processor()}, {total_memory() >> 30} GiB; {device}; weights below 2^{size} bytes"
 
 
 def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:

@@ -54,13 +54,13 @@ class Traffic(NamedTuple):
 
         The rows of a chunk read their common past once.
         """
-        return self.weight_bytes + sum(self._kv_bytes(run.start, run.count) for run in plan.runs)
+        return self.weight_bytes + sum(self.kv_bytes(run.start, run.count) for run in plan.runs)
 
     def token_bytes(self, context: int = 0) -> int:
         """Bytes one token costs alone, with this many tokens before it; peak / this is the tok/s ceiling."""
-        return self.weight_bytes + int(self.expert_bytes * self.expert_share) + self._kv_bytes(context, 1)
+        return self.weight_bytes + int(self.expert_bytes * self.expert_share) + self.kv_bytes(context, 1)
 
-    def _kv_bytes(self, past: int, count: int) -> int:
+    def kv_bytes(self, past: int, count: int) -> int:
         """Keys and values of `count` tokens written and read, and those of the tokens before them read."""
         whole = self.kv_bytes_per_token * (past + 2 * count)
         near = sum(nbytes * (min(past, window - 1) + 2 * count) for window, nbytes in self.windows)

@@ -38,6 +38,14 @@ class Runner(Protocol):
     traffic: Traffic
     weight_bytes: int
 
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """Kernels that plain torch computes in place of."""
+
+    @property
+    def working_bytes(self) -> int:
+        """Of buffers and captured graphs, on a device with memory of its own."""
+
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy whole blocks, (source, target) each, all read before the first is written."""
 
@@ -57,6 +65,14 @@ class Owner(Protocol):
     name: str
     exact: bool
     weight_bytes: int
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """See `Backend`."""
+
+    @property
+    def working_bytes(self) -> int:
+        """See `Backend`."""
 
     def copy_blocks(self, sources: Int32, targets: Int32) -> None:
         """See `Backend`, as the others."""
@@ -90,6 +106,16 @@ class ModelRunner:
         self._files = files
         self._rotations = rotations
         self._steps = StepBuilder(block_size)
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """See `Runner`."""
+        return self._backend.replaced
+
+    @property
+    def working_bytes(self) -> int:
+        """See `Runner`."""
+        return self._backend.working_bytes
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """See `Runner`."""

@@ -15,6 +15,9 @@ from .chunking import ChunkBudget
 from .sequence import Sequence
 from .step_plan import Run, StepPlan
 
+REGROWTH = 32
+"""Where memory was short, a step may have more rows than the last one, by one and this part of its rows."""
+
 SCORED_ROWS = 64
 """Rows a step whose logits `score` may ask for: bounds the logits in memory."""
 
@@ -45,6 +48,11 @@ class Scheduler:
     def tables(self) -> list[BlockTable]:
         """The block tables that exist, for the audit."""
         return [sequence.table for sequence in (*self.running, *self.waiting)]
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether steps have fewer rows than was asked for, as memory was short."""
+        return self.max_batch_tokens < self._asked[0]
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; it is admitted by a later plan. Numbers say who came first, not how long the
@@ -84,21 +92,20 @@ class Scheduler:
         return plan
 
     def withdraw(self, plan: StepPlan, rows: int) -> None:
-        """The step of a plan was not computed, for want of memory. From now on none has more than `rows`;
-        the newest sequences wait again if they are more than that.
+        """The step of a plan was not computed, for want of memory. The next one has no more than `rows`; the
+        newest sequences wait again if they are more than that. Each step that is computed allows some more.
 
-        What was reserved for it stays with its sequences; blocks that it copied are copied.
+        So does each whose block was to be copied, as nobody knows whether it was. What was reserved for the
+        others stays theirs.
         """
         for run in plan.runs:
             del run.sequence.drafts[:]
         self.max_batch_tokens = rows
         self.max_sequences = min(self.max_sequences, rows)
-        while len(self.running) > rows:
-            self._preempt(self.running.pop())
-
-    def relieve(self) -> None:
-        """Nothing is running: the next steps may be as large as was asked for."""
-        self.max_batch_tokens, self.max_sequences = self._asked
+        unsure = {target for _, target in plan.copies}
+        for place in reversed(range(len(self.running))):
+            if place >= rows or not unsure.isdisjoint(self.running[place].table.blocks):
+                self._preempt(self.running.pop(place))
 
     def commit(self, plan: StepPlan, accepted: list[list[int]]) -> None:
         """The step is done. accepted: for each run the tokens that its sequence goes on with.
@@ -119,6 +126,10 @@ class Scheduler:
             sequence.table.drafted = min(sequence.table.drafted, sequence.computed)
             self.pool.register(sequence.table, sequence.tokens, sequence.computed)
             self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
+        rows, sequences = self._asked
+        if self.is_narrow:
+            self.max_batch_tokens = min(rows, self.max_batch_tokens + 1 + self.max_batch_tokens // REGROWTH)
+            self.max_sequences = min(sequences, self.max_batch_tokens)
 
     def _admit(self, plan: StepPlan) -> None:
         """Move waiting sequences to the running ones while places and blocks last.

@@ -29,7 +29,13 @@ class Selection(NamedTuple):
 
 def select_backend(config: EngineConfig) -> Selection:
     """The backend for a configuration. Nothing is opened; a GPU that is there is tried out."""
-    settings = BackendSettings(config.device, config.dtype, config.threads, config.cpu_isa)
+    settings = BackendSettings(
+        config.device,
+        config.dtype,
+        config.threads,
+        config.cpu_isa,
+        findings_folder=None if config.findings is None else str(config.findings),
+    )
     notes = []
     if config.backend == "auto":
         choice = automatic(settings)

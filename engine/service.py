@@ -112,7 +112,6 @@ class Service:
     def step(self) -> None:
         """One step: draft, plan, run, accept, commit, deliver, and end what is done."""
         if not self.busy:
-            self.scheduler.relieve()
             return
         started = time.perf_counter()
         self._draft()
@@ -121,8 +120,6 @@ class Service:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
             return
-        if self.speculation is not None:
-            self.speculation.guess(plan)
         requests = [self.requests[run.sequence.id] for run in plan.runs]
         for request in requests:
             if request.scheduled is None:
@@ -131,6 +128,8 @@ class Service:
             run.samples and request.wants_logits for run, request in zip(plan.runs, requests, strict=True)
         )
         try:
+            if self.speculation is not None:
+                self.speculation.guess(plan)
             result = self.model.runner.run(plan, logits=wants_logits)
         except MemoryError as error:
             self._no_room(plan, error)
@@ -247,9 +246,8 @@ class Service:
         """A step does not fit into the memory, which other programs use too: go on with smaller ones.
         A request that does not even get a step for one token ends.
         """
-        if plan.copies:  # it is not known which of them were made
-            raise error
-        log.warning("a step of %d tokens did not fit: %s", plan.tokens, error)
+        level = logging.DEBUG if self.scheduler.is_narrow else logging.WARNING  # once for each time of need
+        log.log(level, "a step of %d tokens did not fit: %s", plan.tokens, error)
         self.scheduler.withdraw(plan, max(1, plan.tokens // 2))
         if plan.tokens == 1:
             message = f"{error}; close other programs, or start with a smaller kv_memory"

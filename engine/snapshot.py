@@ -44,7 +44,9 @@ def take_snapshot(
         state=state,
         backend=model.runner.backend,
         exact=model.runner.exact,
+        replaced=model.runner.replaced,
         model=model.name,
+        ranks=model.ranks,
         loaded=1.0,
         time=now,
         running=len(scheduler.running),
@@ -83,7 +85,7 @@ def take_snapshot(
         bandwidth_peak_gbs=None if best is None else max(best.gbs, achieved or 0.0),
         bandwidth_peak_quiet=best is None or best.quiet,
         bytes_per_token=model.runner.traffic.token_bytes(),
-        memory_bytes=model.runner.weight_bytes + draft_memory + written,
+        memory_bytes=model.runner.weight_bytes + model.runner.working_bytes + draft_memory + written,
         conversations=tuple(_conversation(request, pool, window) for request in requests),
     )
 

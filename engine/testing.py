@@ -91,7 +91,9 @@ class ScriptedRunner:
 
     backend = "scripted"
     exact = True
+    replaced = ()
     weight_bytes = 0
+    working_bytes = 0
 
     def __init__(self, script: ScriptedModel, vocabulary: int, end: int, block_size: int) -> None:
         self.traffic = Traffic(0, 0)

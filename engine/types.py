@@ -314,6 +314,7 @@ class EngineSnapshot:
     loaded: how much of the model's files has been loaded, 0 to 1.
     time: when it was taken, in seconds of `time.perf_counter`. The rates are those of the 2 s before.
     exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
+    replaced: GPU kernels that fail on this machine, so plain torch computes in their place.
     kv_utilisation: token slots in use / slots allocated, 0 to 1; None with nothing allocated.
     last_step_rows: conversations in the last step; 0 when idle. prefix_tokens_saved: prompt tokens found in
     the cache.
@@ -328,15 +329,18 @@ class EngineSnapshot:
     peak, never below it; bandwidth_peak_quiet: not only measured while other programs used the machine.
     decode_bytes, decode_seconds: traffic and time of all decode steps there were.
     crowding: threads of all programs that wanted to run beyond the processors there are, lately on average.
-    memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU.
+    memory_bytes: weights, and keys and values in use or cached; free blocks take none on a CPU. On a GPU
+    also the buffers and graphs of steps.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
+    ranks: how several processes share the model ("tensor 2 x pipeline 2"); "": one computes it.
     """
 
     state: Literal["loading", "ready", "failed", "closed"]
     backend: str
     exact: bool
     model: str
+    replaced: tuple[str, ...] = ()
     loaded: float = 0.0
     time: float = 0.0
     running: int = 0
@@ -376,6 +380,7 @@ class EngineSnapshot:
     bandwidth_peak_quiet: bool = True
     bytes_per_token: int | None = None
     memory_bytes: int | None = None
+    ranks: str = ""
     conversations: tuple[ConversationRow, ...] = ()
 
 

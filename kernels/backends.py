@@ -33,10 +33,10 @@ def automatic(settings: BackendSettings) -> Choice:
     if device in ("auto", "cuda") and cuda.devices():
         chosen = cuda.choose()
         if chosen.gpu is not None:
-            return Choice("reference", f"cuda:{chosen.gpu.number}")
+            return _on_gpu(f"cuda:{chosen.gpu.number}")
         hindrance = chosen.obstacle
     if device not in ("auto", "cpu"):
-        return Choice("reference", device)
+        return _on_gpu(device)
     if not can_compute(settings.dtype):
         return Choice(
             "reference",
@@ -51,6 +51,17 @@ def automatic(settings: BackendSettings) -> Choice:
         return Choice("native", "cpu")
     why = f"the GPU {cuda.devices()[0]} is not used: {hindrance.why}"
     return Choice("native", "cpu", why, hindrance.mend, news=not hindrance.wanted)
+
+
+def _on_gpu(device: str) -> Choice:
+    """Kernels for CUDA GPUs, where they can be compiled; plain torch on others."""
+    from .triton import unavailable_reason
+
+    if not device.startswith("cuda"):
+        return Choice("reference", device)
+    if reason := unavailable_reason():
+        return Choice("reference", device, reason, "install triton, which is for Linux", news=True)
+    return Choice("triton", device)
 
 
 def _reference(settings: BackendSettings) -> Backend:
@@ -113,5 +124,7 @@ def free_bytes(name: str, settings: BackendSettings) -> int:
         return free_memory()
     from .reference.device import find_device
     from .reference.device import free_bytes as free_of_device
+    from .triton import RESERVED_BYTES
 
-    return free_of_device(find_device(settings.device))
+    free = free_of_device(find_device(settings.device))
+    return max(0, free - RESERVED_BYTES) if name == "triton" else free

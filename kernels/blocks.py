@@ -48,11 +48,17 @@ def _six_bits(packed: UInt8) -> tuple[UInt8, UInt8]:
 
 
 class Parts(NamedTuple):
-    """What blocks hold: codes [rows, blocks, values], scales and minima [rows, blocks, those of a block]."""
+    """What blocks hold: codes [rows, blocks, values], scales and minima [rows, blocks, those of a block].
+
+    units: float16 [rows, blocks], what scales are multiples of in types of super-blocks; minima_units,
+    likewise.
+    """
 
     codes: NDArray[Any]
     scales: NDArray[Any]
     minima: NDArray[Any] | None = None
+    units: NDArray[np.float16] | None = None
+    minima_units: NDArray[np.float16] | None = None
 
 
 def _q4_0(b: UInt8) -> Parts:
@@ -70,31 +76,31 @@ def _q5_1(b: UInt8) -> Parts:
 
 def _q4_k(b: UInt8) -> Parts:
     scales, minima = _six_bits(b[..., 4:16])
-    return Parts(_fields(b[..., 16:], 4, 32), _f32(b, 0) * scales, -_f32(b, 2) * minima)
+    codes = _fields(b[..., 16:], 4, 32)
+    return Parts(codes, _f32(b, 0) * scales, -_f32(b, 2) * minima, f16(b, 0), -f16(b, 2))
 
 
 def _q5_k(b: UInt8) -> Parts:
     scales, minima = _six_bits(b[..., 4:16])
     codes = _fields(b[..., 48:], 4, 32) | _fields(b[..., 16:48], 1, 32) << np.uint8(4)
-    return Parts(codes, _f32(b, 0) * scales, -_f32(b, 2) * minima)
+    return Parts(codes, _f32(b, 0) * scales, -_f32(b, 2) * minima, f16(b, 0), -f16(b, 2))
 
 
 def _q6_k(b: UInt8) -> Parts:
     codes = _fields(b[..., :128], 4, 64) | _fields(b[..., 128:192], 2, 32) << np.uint8(4)
-    return Parts(codes, _f32(b, 208) * b[..., 192:208].view(np.int8))
+    return Parts(codes, _f32(b, 208) * b[..., 192:208].view(np.int8), units=f16(b, 208))
 
 
 def _q3_k(b: UInt8) -> Parts:
     low, high = _fields(b[..., 96:104], 4, 8), _fields(b[..., 104:108], 2, 4)
     scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
     codes = _fields(b[..., 32:96], 2, 32) | _fields(b[..., :32], 1, 32) << np.uint8(2)
-    return Parts(codes, _f32(b, 108) * scales)
+    return Parts(codes, _f32(b, 108) * scales, units=f16(b, 108))
 
 
 def _q2_k(b: UInt8) -> Parts:
-    return Parts(
-        _fields(b[..., 16:80], 2, 32), _f32(b, 80) * (b[..., :16] & 15), -_f32(b, 82) * (b[..., :16] >> 4)
-    )
+    scales, minima = _f32(b, 80) * (b[..., :16] & 15), -_f32(b, 82) * (b[..., :16] >> 4)
+    return Parts(_fields(b[..., 16:80], 2, 32), scales, minima, f16(b, 80), -f16(b, 82))
 
 
 def _tq1_0(b: UInt8) -> Parts:
@@ -120,7 +126,7 @@ def _iq4_nl(b: UInt8) -> Parts:
 def _iq4_xs(b: UInt8) -> Parts:
     low, high = _fields(b[..., 4:8], 4, 1), _fields(b[..., 2:4], 2, 1)
     scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
-    return Parts(_fields(b[..., 8:], 4, 16), _f32(b, 0) * scales)
+    return Parts(_fields(b[..., 8:], 4, 16), _f32(b, 0) * scales, units=f16(b, 0))
 
 
 def _mxfp4(b: UInt8) -> Parts:

@@ -252,7 +252,9 @@ class Backend(Protocol):
 
     name: what the user sees. device: where it computes, for people. exact: the numerics contract holds here
     (found by `self_check` where it can't be promised). weight_bytes, cache_bytes: memory in use.
-    shares_arrays: it computes in main memory, and reads rotation tables where they lie.
+    shares_arrays: it computes in main memory, and reads rotation tables where they lie. replaced: kernels
+    that fail on this machine, so plain torch computes in their place. working_bytes: what programs take
+    besides, for buffers and captured graphs, as far as that is the device's.
     """
 
     name: str
@@ -261,6 +263,14 @@ class Backend(Protocol):
     shares_arrays: bool
     weight_bytes: int
     cache_bytes: int
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """See above; they can become more while a model runs."""
+
+    @property
+    def working_bytes(self) -> int:
+        """See above."""
 
     def place_matrix(self, *parts: Weight) -> Handle:
         """A matrix made of blocks of rows, each in a format of its own (q, k and v of one layer, say)."""

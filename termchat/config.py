@@ -119,6 +119,8 @@ def set_value(file: Path, key: str, value: Any) -> None:
             write_private(file, text)
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        if isinstance(error, TextError):
+            reason = f"it {error}"
         raise ConfigError(f"{file} cannot be edited: {reason}; set {key} by hand") from error
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}") from error

@@ -213,7 +213,14 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def rewritten_toml(before: Text, text: str, wanted: dict[str, Any]) -> Text | None:
-    """A TOML file's new text with the line ends it had; None if it means anything but `wanted`."""
+    """A TOML file's new text with the line ends it had; None if it means anything but `wanted`.
+
+    TextError: it holds what no encoding has, such as a file's name of other bytes than UTF-8.
+    """
+    try:
+        text.encode(before.encoding)
+    except UnicodeEncodeError as error:
+        raise TextError("cannot hold a name that is not UTF-8") from error
     if "\r\n" in before.text:
         text = re.sub(r"\r?\n", "\r\n", text)
     return before._replace(text=text) if parse_toml(text) == wanted else None

@@ -33,16 +33,21 @@ class Peaks:
         """Tell an engine the peak of earlier runs at its place."""
         from engine import Peak
 
-        entry = self._read().get(_key(engine))
+        entry = self._read().get(_key(engine.info.place))
         if entry is not None:
             engine.tell_peak(Peak(float(entry["rate"]), bool(entry["quiet"])))
+
+    def at(self, place: str) -> float | None:
+        """The best peak of earlier runs at a place, in bytes a second."""
+        entry = self._read().get(_key(place))
+        return None if entry is None or not place else float(entry["rate"])
 
     async def measure(self, engine: Engine) -> float | None:
         """The best peak of all runs in GB/s, measured anew if the engine is idle, and kept."""
         self.tell(engine)
         gbs = await engine.bandwidth_peak()
         if engine.peak is not None and engine.info.place:
-            self._keep(_key(engine), engine.peak)
+            self._keep(_key(engine.info.place), engine.peak)
         return gbs
 
     def _keep(self, key: str, peak: Peak) -> None:
@@ -70,9 +75,9 @@ class Peaks:
         return {key: entry for key, entry in entries if _sound(entry)}
 
 
-def _key(engine: Engine) -> str:
+def _key(place: str) -> str:
     """Several machines may share a home folder."""
-    return f"{platform.node()}: {engine.info.place}"
+    return f"{platform.node()}: {place}"
 
 
 def _sound(entry: Any) -> bool:

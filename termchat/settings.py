@@ -73,6 +73,8 @@ ENGINE: Mapping[str, str] = {
     "draft_model": "guess how replies go on, for several tokens a step: a small model of the same family, "
     "ngram (by what was said), none, auto",
     "draft_tokens": "guesses a step for a conversation; auto: as many as pay; replies are the same",
+    "tensor_parallel": "processes that share each layer of a model, each on a GPU of its own if there is one",
+    "pipeline_parallel": "stages of layers, each of as many processes as tensor_parallel says",
 }
 """`[engine]`, and options of the command line: they become fields of EngineConfig of the same name."""
 

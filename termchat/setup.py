@@ -64,4 +64,4 @@ def engine_config(
     elif draft == "auto" and model.entry is not None and model.entry.draft is not None:
         with suppress(RegistryError):  # it is not here: nothing is downloaded that nobody asked for
             values["paired_draft"] = registry.resolve(model.entry.draft).path
-    return EngineConfig(model=model.path, **values)
+    return EngineConfig(model=model.path, findings=registry.models.with_name("kernels"), **values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +128,7 @@ def _thorough(path: Path, declared: Description) -> Description:
         quantization=declared.quantization or checkpoint.tensors.label(),
         context_length=checkpoint.spec.context_length,
         problem="",
-        parameters=sum(math.prod(spec.shape) for spec, _ in checkpoint.tensors.bound.values()),
+        parameters=checkpoint.tensors.parameters(),
         has_template=template is not None,
         thinks=template is not None and any(word in template for word in _THINKING),
         notes=checkpoint.notes,

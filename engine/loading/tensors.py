@@ -16,7 +16,8 @@ from kernels.stored import QUANTIZED_ANEW
 from kernels.weights import Plain, Weight
 
 from ..config import Quantization
-from ..models.family import Naming, TensorSpec, tensor_specs
+from ..models.family import Naming
+from ..models.tensor_specs import TensorSpec, tensor_specs
 from .declared import Declared
 from .factors import beside, factor_of
 from .fields import invalid, shown
@@ -98,13 +99,31 @@ class CheckpointTensors(NamedTuple):
         """Bytes of all tensors in the files."""
         return sum(tensor.nbytes for _, tensor in self.bound.values())
 
-    def nbytes(self, *, experts: bool = False) -> int:
-        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone."""
+    def nbytes(self, *, experts: bool = False, unpacked: int | None = None) -> int:
+        """Bytes of all tensors in the formats they are loaded in, or of the matrices of experts alone.
+
+        unpacked: bytes of a value of a matrix where all become plain.
+        """
         return sum(
             FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
+            if unpacked is None or not spec.is_matrix
+            else math.prod(spec.shape) * unpacked
             for spec, tensor in self.bound.values()
             if spec.of_expert or not experts
         )
+
+    def streamed_bytes(self) -> int:
+        """Bytes of those that every step reads: not of experts, nor of tables that only rows are taken of."""
+        tables = {"inputs_embedding", *(["embedding"] if self.has("head") else [])}
+        return self.nbytes() - sum(
+            FORMATS[planned_format(spec, tensor, self.quantization)].nbytes(spec.shape)
+            for spec, tensor in self.bound.values()
+            if spec.of_expert or spec.role in tables
+        )
+
+    def parameters(self) -> int:
+        """How many weights there are."""
+        return sum(math.prod(spec.shape) for spec, _ in self.bound.values())
 
     def changed(self) -> bool:
         """Whether any matrix is loaded in another format than its own."""

@@ -36,6 +36,8 @@ class Distributed(Group):
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         os.environ |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}
         gpu = device.type == "cuda"
+        if gpu:
+            torch.cuda.set_device(device)
         store = dist.TCPStore(  # type: ignore[attr-defined]
             "127.0.0.1",
             port,

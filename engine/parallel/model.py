@@ -1,4 +1,4 @@
-"""A model in several processes as the engine's thread has it: loaded, asked for steps, closed."""
+"""Loading a model in several processes, and the memory that each of them needs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from kernels.cache_format import CachedLayer, CacheShape
-from kernels.interface import Float32, Int32, Limits, StepOutput
 from kernels.machine import free_memory, usable_cpus
-from kernels.step import Step
 
 from ..capturing import largest_step
 from ..config import EngineConfig
@@ -24,71 +20,13 @@ from ..roofline import Traffic
 from ..runner import ModelRunner
 from ..selection import select_backend
 from ..types import EngineError
-from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
+from .program import ParallelProgram
 from .shares import Share, Split, share_of
-from .team import Team
+from .team import FIRST_BYTES, RANK_BYTES, Team
 
 if TYPE_CHECKING:
     from ..loading.checkpoint import Checkpoint
     from ..model import LoadedModel
-
-
-class RankedModel:
-    """The ranks of a model as owner and as program of a `ModelRunner`."""
-
-    def __init__(self, team: Team, limits: Limits, name: str, exact: bool, weight_bytes: int) -> None:
-        self.name = name
-        self.exact = exact
-        self.weight_bytes = weight_bytes
-        self._team = team
-        self._limits = limits
-
-    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
-        """Before the next step; the ranks are told together with it."""
-        pairs = frame(COPIES, np.stack((sources, targets)).astype(np.int32))
-        for rank in range(self._team.split.ranks):
-            self._team.queue(rank, pairs)
-
-    def launch(self, step: Step, *, logits: bool = False) -> PendingStep:
-        """Send the step to all ranks. ValueError: it exceeds the limits. EngineError: a rank has failed."""
-        self._limits.check(step.counts)
-        parts = frame(STEP_WITH_LOGITS if logits else STEP, step.memory)
-        for rank in range(self._team.split.ranks):
-            self._team.queue(rank, parts)
-        self._team.flush()
-        return PendingStep(self._team, step.counts.samples)
-
-    def read_bandwidth(self, nbytes: int) -> float:
-        """Of all ranks at the same time, each with its part of the bytes; in bytes a second."""
-        ranks = self._team.split.ranks
-        found = self._team.ask("bandwidth", [{"nbytes": -(-nbytes // ranks)}] * ranks)
-        return float(sum(each["bandwidth"] for each in found))
-
-    def close(self) -> None:
-        """End the ranks."""
-        self._team.close()
-
-
-class PendingStep(NamedTuple):
-    """A step that the ranks compute."""
-
-    team: Team
-    samples: int
-
-    def result(self) -> StepOutput:
-        """Wait for all ranks. EngineError(engine_failed): one has ended, or hangs."""
-        tokens, logits, expert_bytes = np.empty(0, np.int32), None, 0
-        for message in self.team.answers():
-            samples, columns, read = RESULT_HEADER.unpack_from(message.body)
-            expert_bytes += read
-            if samples:
-                tokens = np.frombuffer(message.body, np.int32, samples, RESULT_HEADER.size)
-                if columns:
-                    values: Float32 = np.frombuffer(
-                        message.body, np.float32, samples * columns, RESULT_HEADER.size + tokens.nbytes
-                    )
-                    logits = values.reshape(samples, columns)
-        return StepOutput(tokens, logits, expert_bytes)
 
 
 def load_parallel(
@@ -155,14 +93,14 @@ def load_parallel(
         streamed, experts, weights = (
             sum(rank[name] for rank in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
         )
-        model = RankedModel(team, limits, opened[0]["backend"], exact, weights)
+        program = ParallelProgram(team, limits, opened[0]["backend"], exact, weights)
         if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
-            model.launch(largest_step(limits, shape, positions)).result()
+            program.launch(largest_step(limits, shape, positions)).result()
         prepared = made.result()
         drafter = drafting.drafter(checkpoint.name, prepared[0], spec.vocabulary, shape.blocks, exact)
         undo.pop_all()
     traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
-    runner = ModelRunner(model, model, traffic, config.block_size)
+    runner = ModelRunner(program, program, traffic, config.block_size)
     notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
     device = f"{opened[0]['device']} x {split.ranks}"
     return loaded_model(
@@ -181,6 +119,26 @@ def shares_of(spec: ModelSpec, split: Split) -> list[Share]:
         return [share_of(spec, split, rank) for rank in range(split.ranks)]
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+
+
+def planned_cache(
+    config: EngineConfig,
+    spec: ModelSpec,
+    context: int,
+    free: int,
+    device: str,
+    beside: Sequence[CachedLayer] = (),
+) -> tuple[str, CacheShape]:
+    """How a model would be shared, for people, and its cache; free: bytes of all devices beside the weights.
+
+    EngineError(model_invalid): it can't be cut like that.
+    """
+    split = split_of(config)
+    shares = shares_of(replace(spec, context_length=context), split)
+    if device == "cpu":
+        free -= FIRST_BYTES + RANK_BYTES * (split.ranks - 1)
+    room = [max(0, free) // split.ranks] * split.ranks
+    return split.words(), kv_shape(config, spec, shares, context, room, device, beside)
 
 
 def kv_shape(

@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> NoReturn:
     from .distributed import Distributed  # with torch, which takes a second: once for all
     from .rank_model import RankModel
 
+    check_loopback()
     listening = socket.create_server(("127.0.0.1", 0), backlog=len(descriptors))
     port, rank, first = listening.getsockname()[1], 0, os.getpid()
     for other in range(1, len(descriptors)):
@@ -43,6 +44,15 @@ def main(arguments: list[str]) -> NoReturn:
     threading.Thread(target=_end_with, args=(connection,), name="connection", daemon=True).start()
     store = port, None if rank else listening
     serve(connection, RankModel(rank, lambda split, rank, device: Distributed(split, rank, device, *store)))
+
+
+def check_loopback() -> None:
+    """OSError: nothing on this machine could connect to anything else on it."""
+    with socket.create_server(("127.0.0.1", 0)) as trial:
+        try:
+            socket.create_connection(trial.getsockname(), 5).close()
+        except OSError as error:
+            raise OSError(f"the loopback interface (127.0.0.1) is down, which ranks need: {error}") from None
 
 
 def die_with(parent: int) -> None:
@@ -69,6 +79,11 @@ def serve(connection: socket.socket, model: Any) -> NoReturn:
 
     channel = Channel(connection)
     channel.send(json_frame(JSON, {"pid": os.getpid()}))
+    message = None
+
+    def progress(share: float) -> None:
+        channel.send(json_frame(PROGRESS, share))
+
     try:
         while True:
             message = channel.receive()
@@ -77,23 +92,21 @@ def serve(connection: socket.socket, model: Any) -> NoReturn:
                 model.copy(message.body)
             elif message.kind == JSON:
                 question = message.json()
-
-                def progress(share: float) -> None:
-                    channel.send(json_frame(PROGRESS, share))
-
                 channel.send(json_frame(JSON, model.answer(question.pop("ask"), question, progress)))
             else:
                 channel.send(model.step(message.body, logits=message.kind == STEP_WITH_LOGITS))
     except (EOFError, ConnectionError):
         os._exit(0)
     except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
         code, words = getattr(error, "code", "engine_failed"), getattr(error, "message", None)
         if words is None:
-            time.sleep(0.5)  # if another rank has ended, that is the news, and not what followed from it
+            time.sleep(0.5)  # if another rank has ended, that is the news: this one ends before it complains
+            traceback.print_exc()
+            sys.stderr.flush()
             code = "out_of_memory" if isinstance(error, MemoryError) else "engine_failed"
             words = f"a process of the model failed: {type(error).__name__}: {error}"
+        if message is not None and message.kind != JSON:
+            code = "engine_failed"  # in the middle of a step that the others compute: none can go on
         channel.send(json_frame(ERROR, {"code": code, "message": str(words)}))
         os._exit(1)
 

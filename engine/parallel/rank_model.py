@@ -15,6 +15,7 @@ import kernels.reference.backend  # noqa: F401
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
 from kernels.interface import Backend, BackendSettings, Inputs, Limits, Operations, Program, Value
+from kernels.machine import trim_heap
 from kernels.native.mapped import MappedFiles
 from kernels.step import Step
 
@@ -71,7 +72,7 @@ class RankModel:
     def step(self, memory: bytearray, *, logits: bool) -> list[memoryview]:
         """Compute a rank's part of a step -> the message with what came of it."""
         step = Step.read(np.frombuffer(memory, np.uint8))
-        self.rotations.reach(int(step.positions.max()) + 1)
+        self.rotations.reach(int(step.positions.max(initial=-1)) + 1)
         parts = pieces.pieces(step, self._split.pipeline)
         outputs = [self.program.launch(part.step, logits=logits).result() for part in parts]
         self.group.sent()
@@ -84,7 +85,7 @@ class RankModel:
         return frame(RESULT, header, np.ascontiguousarray(output.tokens, np.int32), *values)
 
     def _open(self, split: list[int], backend: str, device: str, dtype: str, threads: int) -> dict[str, Any]:
-        self._split = Split(*split)
+        self._split, self._threads = Split(*split), threads
         settings = BackendSettings(_device(device, self._rank, self._split.ranks), dtype, threads)  # type: ignore[arg-type]
         try:
             self.backend = open_backend(backend, settings)
@@ -107,9 +108,9 @@ class RankModel:
         self.share = share_of(self.whole, self._split, self._rank)
         files = MappedFiles(checkpoint.tensors.mappings())
         after = _told(checkpoint.tensors.stored_bytes // self._split.ranks, progress, self._rank == 0)
-        tensors = checkpoint.tensors._replace(threads=1, after=after)
+        tensors = checkpoint.tensors._replace(threads=self._threads, after=after)
         try:
-            part = RankTensors(tensors, self.whole, self.share)
+            part = RankTensors(tensors, self.share)
             weights = place_tensors(
                 self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
             )
@@ -119,6 +120,7 @@ class RankModel:
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
+        trim_heap()
         self.weights = operations.joined(weights, self.whole, self.group)
         return {
             "weight_bytes": self.backend.weight_bytes,

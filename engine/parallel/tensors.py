@@ -12,7 +12,6 @@ from kernels.weights import Weight
 
 from ..loading.stored import StoredTensor
 from ..loading.tensors import CheckpointTensors, planned_format
-from ..models.spec import ModelSpec
 from .shares import Share
 
 _BY_INPUTS = {"output", "down", "shared_down", "expert_down"}
@@ -30,10 +29,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankTensors:
-    """Tensors of a rank's layers, which count from 0 here; see `models.weights.Tensors`. whole: the model."""
+    """Tensors of a rank's layers, which count from 0 here; see `models.weights.Tensors`."""
 
     tensors: CheckpointTensors
-    whole: ModelSpec
     share: Share
 
     def has(self, name: str) -> bool:

@@ -89,7 +89,7 @@ class ModelDrafter:
         """
         runs: list[Run] = []
         room, filling = self._rows, set[int]()
-        for sequence in sorted(sequences, key=lambda each: each.table.drafted - len(each.tokens)):
+        for sequence in sorted(sequences, key=lambda each: len(each.tokens) - each.table.drafted):
             length, table = len(sequence.tokens), sequence.table
             # The last token is computed anyway, else there would be nothing to draw from.
             start = min(table.drafted, length - 1)

@@ -106,13 +106,12 @@ class OpenedDraft(Drafting):
         from kernels.interface import Limits
 
         from ..loading.fields import invalid
-        from ..memory_plan import cache_format
         from ..models.decoder import decoder
         from ..models.weights import place_rotations
         from ..roofline import Traffic
 
         config, spec, weights, backend = self._config, self._spec, self._weights, self._backend
-        shape = CacheShape(self.cached, blocks, config.block_size, cache_format(config))
+        shape = CacheShape(self.cached, blocks, config.block_size, config.cache_format)
         backend.allocate_cache(shape)
         positions = min(spec.context_length, blocks * config.block_size)
         rotations = place_rotations(spec, weights, backend, positions)

@@ -72,6 +72,8 @@ class NativeBackend:
     """C++ kernels on the CPU. Not thread-safe; several of them in a process share one thread team."""
 
     name = "native"
+    replaced = ()
+    working_bytes = 0
     exact = True
     shares_arrays = True
 

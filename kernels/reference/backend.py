@@ -28,9 +28,9 @@ READ_BYTES = 1 << 28
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:
-    """auto: bfloat16 on a GPU, whose arithmetic is far faster in it; float32 on a CPU."""
+    """auto: on a GPU a short format, whose arithmetic is far faster; float32 on a CPU."""
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return {"cuda": torch.bfloat16, "mps": torch.float16}.get(device.type, torch.float32)
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype
@@ -43,6 +43,8 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    replaced = ()
+    working_bytes = 0
 
     def __init__(self, settings: BackendSettings) -> None:
         """ValueError: the device is not there, or does not compute. MemoryError: it is full."""

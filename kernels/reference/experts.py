@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,8 +35,15 @@ def route(logits: Tensor, routing: Routing) -> tuple[Tensor, Tensor]:
     return chosen, weights / total
 
 
-def mixture(x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate: Gate) -> Mixed:
-    """`Operations.experts`."""
+def mixture(
+    x: Tensor,
+    logits: Tensor,
+    experts: Experts,
+    routing: Routing,
+    gate: Gate,
+    product: Callable[[Tensor, Any], Tensor] = linear,
+) -> Mixed:
+    """`Operations.experts`. product: of rows and an expert's matrix."""
     chosen, weights = route(logits, routing)
     if experts.scales is not None:
         weights = weights * experts.scales[chosen]
@@ -45,11 +53,11 @@ def mixture(x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate:
         rows, ranks = (chosen == expert).nonzero(as_tuple=True)
         gate_up, down = experts.gate_up[expert], experts.down[expert]
         nbytes += gate_up.nbytes + down.nbytes
-        hidden = linear(x[rows], gate_up)
+        hidden = product(x[rows], gate_up)
         if experts.gate_up_bias is not None:
             hidden = hidden + experts.gate_up_bias[expert]
         first, second = hidden.chunk(2, dim=1)
-        result = linear(gated(gate, first, second, exp), down)
+        result = product(gated(gate, first, second, exp), down)
         if experts.down_bias is not None:
             result = result + experts.down_bias[expert]
         results[rows, ranks] = result

@@ -14,8 +14,25 @@ TILE = 16
 """Rows of a tile of activations."""
 
 
+IN_RANGE = 256.0
+"""The largest value of a row that goes into float16 as it is: its products have room to add up to 65,504."""
+
+
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Float32 [rows, outputs]: x [rows, inputs] @ weight [outputs, inputs].T in the weight's arithmetic."""
+    """Float32 [rows, outputs]: x [rows, inputs] @ weight [outputs, inputs].T in the weight's arithmetic.
+
+    In float16, rows with values beyond what it can hold are divided by a power of two, and multiplied again.
+    """
+    if weight.dtype is torch.float16:
+        peaks = x.abs().amax(dim=1, keepdim=True)
+        factors = torch.where(
+            peaks > IN_RANGE, (peaks / IN_RANGE).log2().ceil().exp2(), torch.ones_like(peaks)
+        )
+        return _in_tiles(x / factors, weight) * factors
+    return _in_tiles(x, weight)
+
+
+def _in_tiles(x: Tensor, weight: Tensor) -> Tensor:
     rows, inputs = x.shape
     tiles = -(-rows // TILE)
     stack = pad(x.to(weight.dtype), (0, 0, 0, tiles * TILE - rows)).view(tiles, TILE, inputs)

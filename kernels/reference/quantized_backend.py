@@ -167,6 +167,8 @@ class QuantizedBackend:
     """The part of `Backend` that decoders need, on numpy arrays."""
 
     name = "quantized"
+    replaced = ()
+    working_bytes = 0
     device = "cpu"
     exact = True
     shares_arrays = True

@@ -28,13 +28,10 @@ from .cache import Cache
 from .kernel import Draw, Function, Kernel, Trial
 from .work import ITEM, SPLIT, TILE
 
-KEYS = 64
-"""Keys of a product."""
-
 _NO_WINDOW = 1 << 30
 
 _TABLES, _WIDTH, _ITEM, _SPLIT = map(tl.constexpr, (TABLES, TABLE_WIDTH, ITEM, SPLIT))
-_KEYS, _TILE = map(tl.constexpr, (KEYS, TILE))
+_TILE = tl.constexpr(TILE)
 
 
 @triton.jit
@@ -62,7 +59,8 @@ def _finish(best, total, mixed, sink, SINKS: tl.constexpr):
 def _one_split(
     q, positions, first, end, table, k, v, k_scales, v_scales, head, scale, window, cap,
     KV_HEADS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    SCALED: tl.constexpr, CAPPED: tl.constexpr, DOT: tl.constexpr, SHIELDED: tl.constexpr,
+    SCALED: tl.constexpr, CAPPED: tl.constexpr, DOT: tl.constexpr, KEYS: tl.constexpr,
+    SHIELDED: tl.constexpr,
 ):  # fmt: skip
     """Maximum, sum and mix of the keys from `first` to before `end`.
 
@@ -72,15 +70,15 @@ def _one_split(
     total = tl.zeros([_TILE], tl.float32)
     mixed = tl.zeros([_TILE, WIDE], tl.float32)
     columns = tl.arange(0, WIDE)
-    for start in range(first // _KEYS * _KEYS, end, _KEYS):
-        keys = start + tl.arange(0, _KEYS)
+    for start in range(first // KEYS * KEYS, end, KEYS):
+        keys = start + tl.arange(0, KEYS)
         there = keys < end
         blocks = tl.load(table + keys // BLOCK, mask=there, other=0)
         lines = (blocks.to(tl.int64) * KV_HEADS + head) * BLOCK + keys % BLOCK
         held = there[:, None] & (columns < DIM)[None, :]
         places = lines[:, None] * DIM + columns[None, :]
         key = tl.load(k + places, mask=held, other=0).to(DOT)
-        scores = tl.dot(q, tl.trans(key), input_precision="ieee") * scale
+        scores = tl.dot(q, tl.trans(key), input_precision="tf32x3") * scale
         if SCALED:
             scores = scores * tl.load(k_scales + lines, mask=there, other=0.0)[None, :]
         if CAPPED:
@@ -104,7 +102,7 @@ def _one_split(
             spoilt = tl.max(tl.where(seen, hit[None, :], 0), 1)
             total = tl.where(spoilt > 0, float("nan"), total)
         mixed = mixed * kept[:, None]
-        mixed = tl.dot(weights.to(DOT), value.to(DOT), mixed, input_precision="ieee")
+        mixed = tl.dot(weights.to(DOT), value.to(DOT), mixed, input_precision="tf32x3")
         best = higher
     return best, total, mixed
 
@@ -115,6 +113,7 @@ def _attend(
     q_stride, scale, window, cap,
     KV_HEADS: tl.constexpr, SHARING: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr,
     WIDE: tl.constexpr, SCALED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, DOT: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
     """Items of work: the attention of a tile's rows over all its keys, or over a split of them."""
     items = work + tl.load(work + place)
@@ -145,12 +144,12 @@ def _attend(
             begins, ends = tl.maximum(split, first), tl.minimum(split + _SPLIT, end)
             b, t, m = _one_split(
                 query, position, begins, ends, table, k, v, k_scales, v_scales, head, scale, window, cap,
-                KV_HEADS, BLOCK, DIM, WIDE, SCALED, CAPPED, DOT, False,
+                KV_HEADS, BLOCK, DIM, WIDE, SCALED, CAPPED, DOT, KEYS, False,
             )  # fmt: skip
             if tl.max((~(tl.abs(m) < float("inf"))).to(tl.int32)) > 0:
                 b, t, m = _one_split(
                     query, position, begins, ends, table, k, v, k_scales, v_scales, head, scale, window, cap,
-                    KV_HEADS, BLOCK, DIM, WIDE, SCALED, CAPPED, DOT, True,
+                    KV_HEADS, BLOCK, DIM, WIDE, SCALED, CAPPED, DOT, KEYS, True,
                 )  # fmt: skip
             best, total, mixed = _add_split(best, total, mixed, b, t, m)
         if own < 0:
@@ -200,6 +199,12 @@ def _merge(
         tl.store(out + line[:, None] * DIM + columns[None, :], result, mask=held)
 
 
+def _keys_at_once(wide: int, cache: Tensor) -> int:
+    """Keys of a product: fewer where they are long, as they lie in a processor's own memory twice."""
+    nbytes = wide * max(cache.itemsize, 2)
+    return 64 if nbytes <= 256 else 32 if nbytes <= 512 else 16
+
+
 def _product_type(cache: Tensor) -> Any:
     """What products are of: the cache's own type, where that is one of floats."""
     if cache.dtype is torch.float32 or (cache.dtype is torch.bfloat16 and not cache.is_cuda):
@@ -231,13 +236,13 @@ def attend(
     positions = batch.array("positions")
     wide = max(16, triton.next_power_of_2(dim))
     shape = {"KV_HEADS": kv_heads, "SHARING": sharing, "DIM": dim, "WIDE": wide, "SINKS": sinks is not None}
-    warps = {"num_warps": 4 if wide <= 128 else 8}
+    warps = {"num_warps": 4 if wide < 128 else 8, "num_stages": 2}
     grid = (cache.programs,)
     _attend[grid](
         q, out, positions, batch.memory, work, place, k, v, *(scales or (k, v)), partial, marks, shares,
         q.stride(0), scale, _NO_WINDOW if window is None else min(window, _NO_WINDOW), cap or 1.0,
         BLOCK=cache.shape.block_size, SCALED=scales is not None, CAPPED=cap is not None,
-        DOT=_product_type(k), **shape, **warps, **EXACT,
+        DOT=_product_type(k), KEYS=_keys_at_once(wide, k), **shape, **warps, **EXACT,
     )  # fmt: skip
     _merge[grid](out, work, place, partial, marks, shares, **shape, **warps, **EXACT)
     return out

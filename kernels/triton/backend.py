@@ -13,16 +13,15 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..reference.device import find_device, free_bytes, named, room
 from ..weights import Weight
+from . import RESERVED_BYTES
 from .cache import Cache
 from .exactness import rows_are_independent
+from .functions import Functions
 from .graphs import Graphs, cuda_record, used_bytes
 from .matrix import Matrix, place
 from .program import TritonProgram
-from .self_check import Finding, Record, check, chosen
+from .self_check import CheckFault, Finding, Record, check
 from .table import KERNELS
-
-RESERVED_BYTES = 1 << 30
-"""Of a GPU's free memory that no cache gets: for graphs, and for what a step computes with."""
 
 READ_BYTES = 1 << 30
 """The largest buffer read for the bandwidth: no cache of a GPU holds much of it."""
@@ -35,10 +34,10 @@ def interpreted() -> bool:
     return bool(knobs.runtime.interpret)
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    """Of the arithmetic; auto: bfloat16 on a GPU, float32 where kernels are interpreted."""
+def _dtype(name: str) -> torch.dtype | None:
+    """What plain weights are rounded to; auto: they stay as they are."""
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return None
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype
@@ -47,7 +46,6 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 class TritonBackend:
     """One GPU. Handles are matrices of `matrix.py`, and float32 tensors.
 
-    replaced: kernels that plain torch computes in place of, as they fail here.
 
     On a CPU only where kernels are interpreted, which is for tests.
     """
@@ -62,26 +60,46 @@ class TritonBackend:
                 f"backend triton computes on CUDA GPUs, not on device {self.torch_device}; "
                 "use backend auto, native or reference"
             )
+        if self.torch_device.type == "cuda":
+            torch.cuda.set_device(self.torch_device)  # kernels are launched on the thread's own device
         self.device = named(self.torch_device)
         self.cache: Cache | None = None
         self.weight_bytes = 0
         self.cache_bytes = 0
+        self._programs: list[TritonProgram] = []
         self.shares_arrays = self.torch_device.type == "cpu"
-        self._dtype = _dtype(settings.dtype, self.torch_device)
+        self._dtype = _dtype(settings.dtype)
         folder = None if settings.findings_folder is None else Path(settings.findings_folder)
         self._record = Record(folder, self.torch_device)
-        finding = self._record.read() or self._look()
-        names = [kernel.name for kernel in KERNELS]
-        self.replaced = tuple(names if finding.fault else (name for name in names if name in finding.failed))
+        finding = self._record.read() or Finding({}, complete=False)
+        if not finding.complete:
+            finding = self._look(finding)
+        failed = finding.failed
+        if finding.fault:
+            failed = {kernel.name: f"the GPU failed earlier: {finding.fault}" for kernel in KERNELS}
         self.exact = finding.exact
         self._finding = finding
-        self._use = chosen(KERNELS, self.replaced)
+        self._use = Functions(KERNELS, failed)
 
-    def _look(self) -> Finding:
-        """Check every kernel, and keep what is found."""
-        with torch.inference_mode():
-            failed = check(KERNELS, self.torch_device)
-        exact = rows_are_independent(chosen(KERNELS, failed), self.torch_device)
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """Kernels that plain torch computes in place of, as they fail here."""
+        return self._use.replaced
+
+    @property
+    def working_bytes(self) -> int:
+        """Of the programs' buffers and graphs."""
+        return sum(program.nbytes for program in self._programs)
+
+    def _look(self, known: Finding) -> Finding:
+        """Check every kernel of which nothing is known, and keep what is found, whatever comes of it."""
+        try:
+            with torch.inference_mode():
+                failed = check(KERNELS, self.torch_device, known.failed)
+        except CheckFault as error:
+            self._record.write(Finding(error.failed, exact=False, complete=False))
+            raise
+        exact = rows_are_independent(Functions(KERNELS, failed), self.torch_device)
         finding = Finding(failed, exact)
         self._record.write(finding)
         return finding
@@ -123,7 +141,7 @@ class TritonBackend:
 
     def allocate_cache(self, shape: CacheShape) -> None:
         """Make the KV memory, in place of any earlier one."""
-        self.close()
+        self.cache = None  # first of all, so that both never lie side by side
         self.cache = Cache(shape, self.torch_device)
         self.cache_bytes = self.cache.shape.nbytes
 
@@ -133,13 +151,15 @@ class TritonBackend:
         self.cache.copy_blocks(sources, targets)
 
     def capture(self, forward: Forward, limits: Limits) -> TritonProgram:
-        """A program; graphs are recorded as sizes of steps recur, unless something in them is replaced."""
+        """A program; graphs are recorded as sizes of steps recur."""
         graphs: Graphs[tuple[Tensor, Tensor]] = Graphs(None)
-        if self.torch_device.type == "cuda" and not self.replaced:
+        if self.torch_device.type == "cuda":
             graphs = Graphs(cuda_record(self.torch_device), used=lambda: used_bytes(self.torch_device))
-        return TritonProgram(
+        program = TritonProgram(
             self._use, self._own_cache, self.torch_device, forward, limits, graphs, self._faulted
         )
+        self._programs.append(program)
+        return program
 
     def _own_cache(self) -> Cache:
         assert self.cache is not None, "the KV cache is allocated before the first step"
@@ -156,6 +176,7 @@ class TritonBackend:
         return buffer.nbytes / best
 
     def close(self) -> None:
-        """Free the KV cache; a weight goes with its last handle."""
+        """Free the KV cache, buffers and graphs; a weight goes with its last handle."""
+        self._programs.clear()
         self.cache = None
         self.cache_bytes = 0

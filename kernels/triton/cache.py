@@ -122,9 +122,9 @@ def _plain(cache: Cache, layer: int, k: Tensor, v: Tensor, slots: Tensor, turn: 
 def _trials(draw: Draw) -> Iterator[Trial]:
     for format, kv_heads, dim, rows, block_size in (
         ("float16", 1, 64, 1, 16),
-        ("int8", 3, 80, 7, 16),
-        ("float32", 2, 24, 5, 32),
-        ("int8", 2, 128, 33, 32),
+        ("int8", 3, 80, 5, 16),
+        ("float32", 2, 24, 3, 32),
+        ("int8", 1, 128, 17, 32),
     ):
         k, v = (draw.normal(rows, kv_heads * dim) for _ in range(2))
         v[0] *= 1e30 if format == "int8" else 1.0

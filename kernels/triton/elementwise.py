@@ -74,7 +74,7 @@ def _plain_gated(x: Tensor, gate: Gate = "silu", up: Tensor | None = None) -> Te
     return PLAIN.gated(x.contiguous(), gate, up)
 
 
-_SIZES = ((1, 1), (3, 1030), (65, 6))
+_SIZES = ((1, 1), (2, 1030), (7, 6))
 
 
 def _one(number: float) -> Callable[[Draw], Iterator[Trial]]:

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..interface import Forward, Limits, StepOutput
+from ..reference.device import room
 from ..step import Counts, Step, size_of
 from .batch import HEAD, MOST_KINDS, Batch, Kind, Padding, Staging
 from .cache import Cache
+from .functions import Functions
 from .graphs import Graphs, padded_rows
-from .kernel import Function
 from .operations import Bounds, Output, TritonOperations
 from .sampler import Rules
 
 Fault = Callable[[str], str]
 """Told what a GPU said when it failed; returns a sentence for people."""
+
+
+@contextmanager
+def watched(device: torch.device, what: str, fault: Fault) -> Iterator[None]:
+    """MemoryError: the device has no room for what is done inside. RuntimeError, with a sentence: it failed,
+    and nothing more can be computed there.
+    """
+    try:
+        with room(device, what):
+            yield
+    except RuntimeError as error:
+        if "CUDA" not in str(error):
+            raise
+        raise RuntimeError(fault(str(error))) from error
 
 
 class Launched:
@@ -27,7 +43,9 @@ class Launched:
     def __init__(
         self, small: Tensor, logits: Tensor | None, samples: int, done: torch.cuda.Event | None, fault: Fault
     ) -> None:
-        """small: tokens of at least the samples, then the expert bytes as two words."""
+        """small: tokens of at least the samples, then the expert bytes as two words, in main memory. done:
+        when they are there; None: already.
+        """
         self._small = small
         self._logits = logits
         self._samples = samples
@@ -35,15 +53,11 @@ class Launched:
         self._fault = fault
 
     def result(self) -> StepOutput:
-        """Wait, without the GIL. RuntimeError: a kernel failed; nothing more can be computed."""
-        try:
+        """Wait, without the GIL. MemoryError, RuntimeError: see `watched`."""
+        with watched(self._small.device, "a step", self._fault):
             if self._done is not None:
                 self._done.synchronize()
             logits = None if self._logits is None else self._logits[: self._samples].cpu().numpy()
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
-        except RuntimeError as error:
-            raise RuntimeError(self._fault(str(error))) from error
         words = self._small.numpy()
         return StepOutput(words[: self._samples].copy(), logits, int(words[-2:].view(np.int64)[0]))
 
@@ -51,12 +65,12 @@ class Launched:
 class TritonProgram:
     """A forward that is launched for each step, or replayed as a graph.
 
-    graphs: those recorded so far; what they hold is counted there.
+    graphs: those recorded so far.
     """
 
     def __init__(
         self,
-        use: Mapping[str, Function],
+        use: Functions,
         cache: Callable[[], Cache],
         device: torch.device,
         forward: Forward,
@@ -80,32 +94,37 @@ class TritonProgram:
         self._generation = self._staging.generation
         self._small = self._room(limits.samples)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device: of the steps' buffer, and of graphs."""
+        return self._staging.memory.nbytes + self.graphs.nbytes
+
     def launch(self, step: Step, *, logits: bool = False) -> Launched:
         """Send a step and begin it. ValueError: it exceeds the limits, or points outside tables and cache."""
         cache = self._cache()
         self._check(step, cache)
+        if self._use.failed and self.graphs.on:
+            self.graphs.stop("plain torch computes in place of a kernel")
         size = padded_rows(step.counts.rows, step.counts.samples) if self.graphs.on else None
         padding = None if size is None else Padding(size, size, cache.spare_block)
         rules = Rules.of(step)
-        try:
-            with torch.inference_mode():
-                batch = self._staging.write(step, padding, cache.shape.block_size, self._kinds)
-                if (self._generation, self._seen_cache) != (self._staging.generation, cache):
-                    self.graphs.clear()
-                    self._generation, self._seen_cache = self._staging.generation, cache
+        what = f"a step of {step.counts.rows} tokens"
+        with torch.inference_mode(), watched(self._device, what, self._fault):
+            batch = self._staging.write(step, padding, cache.shape.block_size, self._kinds)
+            if (self._generation, self._seen_cache) != (self._staging.generation, cache):
+                self.graphs.clear()
+                self._generation, self._seen_cache = self._staging.generation, cache
 
-                def compute() -> tuple[Tensor, Tensor]:
-                    operations = TritonOperations(self._use, batch, cache, rules, self._bounds)
-                    output = self._forward(operations, batch.inputs())
-                    assert isinstance(output, Output), "a forward returns what sample returned"
-                    words = output.expert_bytes.view(torch.int32)
-                    return torch.cat([output.tokens, words]), output.logits
+            def compute() -> tuple[Tensor, Tensor]:
+                operations = TritonOperations(self._use, batch, cache, rules, self._bounds)
+                output = self._forward(operations, batch.inputs())
+                assert isinstance(output, Output), "a forward returns what sample returned"
+                words = output.expert_bytes.view(torch.int32)
+                return torch.cat([output.tokens, words]), output.logits
 
-                small, scores = compute() if size is None else self.graphs.run((size, rules), compute)
-                self._remember(batch)
-                return self._bring(small, scores if logits else None, step.counts.samples)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
+            small, scores = compute() if size is None else self.graphs.run((size, rules), compute)
+            self._remember(batch)
+            return self._bring(small, scores if logits else None, step.counts.samples)
 
     def _bring(self, small: Tensor, logits: Tensor | None, samples: int) -> Launched:
         """Begin to copy what came of a step to main memory."""

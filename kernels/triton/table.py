@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from . import attention, cache, elementwise, experts, linear, matrix, norm, rope, sampler
-from .kernel import Draw, Kernel, Trial
-
-
-def _untried(draw: Draw) -> Iterator[Trial]:
-    """Plain torch already."""
-    return iter(())
-
+from . import attention, cache, elementwise, embedding, experts, linear, norm, rope, sampler
+from .kernel import Kernel
 
 KERNELS: tuple[Kernel, ...] = (
-    Kernel("embedding", matrix.embedding, matrix.embedding, _untried),
-    Kernel("linear", linear.linear, linear.linear, _untried),
-    Kernel("experts", experts.mixture, experts.mixture, _untried),
+    embedding.KERNEL,
+    linear.KERNEL,
+    experts.KERNEL,
     attention.KERNEL,
     cache.KERNEL,
     rope.KERNEL,

@@ -153,7 +153,9 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             report.facts |= {
                 "model": choice.model.name,
                 "backend": snapshot.backend,
+                **({"parallel": snapshot.ranks} if snapshot.ranks else {}),
                 "exact": snapshot.exact,
+                "replaced": list(snapshot.replaced),
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
                 "bandwidth_peak_gbs": peak,
@@ -172,6 +174,13 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
         )
         return
     _choice(report, choice.config)
+    if report.facts["replaced"]:
+        report.problem(
+            f"replies are slower than this GPU could give them: plain torch computes "
+            f"{', '.join(report.facts['replaced'])}",
+            "these GPU kernels do not compute here what they should",
+            "update the NVIDIA driver, torch and triton; the log has the details",
+        )
     if not report.facts["exact"]:
         report.problem(
             "tokens can depend on what else is in the batch",
@@ -203,7 +212,7 @@ def _choice(report: Report, config: EngineConfig) -> None:
             report.problem(
                 "an option is not followed", note, "leave it out, or give it what this machine has"
             )
-    if report.facts["backend"] != "reference" or not config.device.startswith(("auto", "cpu")):
+    if report.facts["backend"] != "reference" or config.device == "mps":
         return
     what = "replies are slower than this machine could give them: the reference backend computes"
     if config.backend == "reference":

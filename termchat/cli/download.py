@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ..model_entry import ModelEntry
 from ..paths import Paths
@@ -13,44 +11,29 @@ from ..registry_errors import NotDownloadedError
 from ..resolved_model import ResolvedModel
 from .console import Console
 from .errors import CliError
+from .progress import ProgressLine
 
 if TYPE_CHECKING:
     from ..download import Checked
     from ..download.progress import Progress
 
 BAR_CELLS = 20
-LINE_SECONDS = 5.0
-"""Where standard error is no terminal, progress is a line now and then."""
 
 
-class ProgressLine:
-    """One line that changes on a terminal, and is gone at the end; else lines every few seconds."""
+class DownloadLine(ProgressLine):
+    """The progress of a download, as its events tell it; a new phase is said at once."""
 
     def __init__(self, console: Console) -> None:
-        self._messages = console.messages
+        super().__init__(console.messages)
+        self._bar = BAR_CELLS if console.messages.is_terminal else 0
         self._phase: str | None = None
-        self._shown = 0.0
 
     def __call__(self, progress: Progress) -> None:
         """Show an event."""
         from ..download.progress import format_progress
 
-        if self._messages.is_terminal:
-            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be drawn over
-            self._messages.progress(format_progress(progress, bar=BAR_CELLS)[:room])
-            return
-        now = time.monotonic()
-        if progress.phase == self._phase and now - self._shown < LINE_SECONDS:
-            return
-        self._phase, self._shown = progress.phase, now
-        self._messages.note(format_progress(progress))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        if self._messages.is_terminal:
-            self._messages.progress("")
+        self.show(format_progress(progress, bar=self._bar), at_once=progress.phase != self._phase)
+        self._phase = progress.phase
 
 
 def load_registry(console: Console) -> Registry:
@@ -88,7 +71,7 @@ def look_up(console: Console, registry: Registry, name: str) -> ModelEntry:
     """Ask the Hub what a name of it means here. UnknownModelError, DownloadError."""
     from ..download import Meter, look_up
 
-    with ProgressLine(console) as line:
+    with DownloadLine(console) as line:
         return look_up(registry, name, Meter(line if console.messages.is_terminal else None))
 
 
@@ -97,7 +80,7 @@ def download(console: Console, registry: Registry, entry: ModelEntry) -> None:
     from ..download import ensure, origin_of
 
     console.messages.note(f"{described(entry)} comes to {registry.folder_of(entry)}")
-    with ProgressLine(console) as line:
+    with DownloadLine(console) as line:
         path = ensure(registry, entry if entry.files else entry.name, line)
     console.messages.note(f"{entry.name} is ready: {path}")
     origin = origin_of(path)
@@ -112,7 +95,7 @@ def check(console: Console, registry: Registry, name: str) -> Checked:
     """Read a model's file and compare it with what is known. NotDownloadedError, DownloadError."""
     from ..download import check
 
-    with ProgressLine(console) as line:
+    with DownloadLine(console) as line:
         return check(registry, name, line if console.messages.is_terminal else None)
 
 
@@ -120,7 +103,7 @@ def repair(console: Console, registry: Registry, name: str) -> None:
     """Bring a damaged model again, showing the progress. DownloadError, PathError."""
     from ..download import repair
 
-    with ProgressLine(console) as line:
+    with DownloadLine(console) as line:
         path = repair(registry, name, line)
     console.messages.note(f"{name} is ready: {path}")
 

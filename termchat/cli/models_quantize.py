@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -10,31 +9,10 @@ import click
 from .. import units
 from ..files import expanded
 from .console import Console
-from .download import LINE_SECONDS, downloaded, load_registry
+from .download import downloaded, load_registry
 from .errors import CliError
 from .options import SectionedCommand, complete_model, json_option, option
-
-REDRAW_SECONDS = 0.1
-
-
-class _Progress:
-    """One line that changes on a terminal, and is gone at the end; else lines every few seconds."""
-
-    def __init__(self, console: Console, name: str) -> None:
-        self._messages, self._name = console.messages, name
-        self._shown = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now, on_terminal = time.monotonic(), self._messages.is_terminal
-        if now - self._shown < (REDRAW_SECONDS if on_terminal else LINE_SECONDS):
-            return
-        self._shown = now
-        text = f"quantizing {self._name}: {100 * done // max(1, total)} % of {units.size(total)}"
-        (self._messages.progress if on_terminal else self._messages.note)(text)
-
-    def end(self) -> None:
-        if self._messages.is_terminal:
-            self._messages.progress("")
+from .progress import ProgressLine
 
 
 @click.command("quantize", cls=SectionedCommand)
@@ -69,15 +47,19 @@ def quantize_model(console: Console, /, name: str, **values: Any) -> None:
 
     model = downloaded(console, load_registry(console), name, yes=values["yes"])
     target = expanded(values["output"])
-    progress = _Progress(console, model.name)
+    line = ProgressLine(console.messages)
+
+    def watch(done: int, total: int) -> None:
+        line.show(f"quantizing {model.name}: {100 * done // max(1, total)} % of {units.size(total)}")
+
     try:
-        saved = save(model.path, values["quantization"], target, replace=values["force"], watch=progress)
+        saved = save(model.path, values["quantization"], target, replace=values["force"], watch=watch)
     except EngineError as error:
         raise CliError(error.code, error.message) from error
     except OSError as error:
         raise CliError("path", f"{target}: can't be written: {error.strerror or error}") from error
     finally:
-        progress.end()
+        line.end()
     for kept in saved.kept:
         console.messages.note(f"{kept} stays as it was: {values['quantization']} can't hold it")
     if values["as_json"]:

@@ -223,8 +223,17 @@ class Messages(_Descriptor):
         self.raw(begin + self._safe(text))
 
     def progress(self, text: str) -> None:
-        """A line in the place of the one before; "" leaves none. Only for a terminal."""
-        self.text(text, begin="\r\x1b[K")
+        """A line in the place of the one before; "" leaves none. Only for a terminal.
+
+        It is cut to the terminal's width: one that wraps could not be drawn over.
+        """
+        from ..cells import fit
+
+        try:
+            width = os.get_terminal_size(self.fd).columns
+        except OSError:
+            width = 0
+        self.text(fit(one_line(text), (width or 80) - 1).rstrip(), begin="\r\x1b[K")
 
     def raw(self, text: str) -> None:
         """What is known to be safe, as it is."""

@@ -1,13 +1,14 @@
-"""`termchat plan`: what a model takes of the memory, and how many conversations fit."""
+"""`termchat plan`: what a model takes of the memory, how many conversations fit, and at most how fast."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import units
 from .console import Console
 from .errors import CliError
 from .options import (
@@ -20,52 +21,144 @@ from .options import (
     option,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine import MemoryPlan
+    from engine.data_sheets import Machine
+    from engine.measured import Measured
+    from engine.workload import Workload
+
+    from .plan_report import Planned
+
+_PARAMETERS = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?) ?([kmbt]?)")
+
+
+class Parameters(click.ParamType[float]):
+    """How many weights a model has: 7B, 1.5b, 350M, 7e9."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, whose range the engine checks."""
+        if isinstance(value, float):
+            return value
+        found = _PARAMETERS.fullmatch(value.strip().lower())
+        if found is None:
+            self.fail(f"{value[:40]!r} is no number of parameters; give one as 7B, 350M or 7e9", param, ctx)
+        return float(found[1]) * float({"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[found[2]])
+
 
 @click.command(cls=SectionedCommand)
 @model_options
 @option(
     "Plan",
+    "--params",
+    type=Parameters(),
+    metavar="7B",
+    help="Plan for a model of so many parameters, instead of one that is there.",
+)
+@option(
+    "Plan",
+    "--gpu",
+    metavar="NAME|all",
+    help="On this machine instead of the one here, by its data sheet; all: a table of them.",
+)
+@option(
+    "Plan",
+    "--context",
     "--tokens",
-    type=click.IntRange(min=1),
+    "tokens",
+    type=click.IntRange(1, 1 << 24),
     default=1024,
     metavar="N",
     help="Length of a conversation, prompt and replies together (1024).",
+)
+@option(
+    "Plan",
+    "--concurrency",
+    type=click.IntRange(1, 1 << 20),
+    default=8,
+    metavar="N",
+    help="Conversations at the same time (8).",
 )
 @json_option
 @engine_options
 @click.pass_obj
 def plan(console: Console, /, **values: Any) -> None:
-    """Show how much memory a model takes and how many conversations fit, without loading it."""
-    from engine import EngineError, plan_memory
+    """Show what a model takes of the memory, how many conversations fit, and how fast it is at most.
 
+    Nothing is loaded: sizes come from the headers of the model's files, speeds of this machine from a short
+    measurement, those of others from their data sheets. They are bounds that good kernels come near to.
+    """
+    from engine import EngineError
+
+    from .plan_report import as_json, report
+
+    if values["params"] is not None and values["model"] is not None:
+        raise click.UsageError("--params and --model exclude each other")
+    try:
+        planned = _planned(console, values)
+    except EngineError as error:
+        code = "usage" if error.code == "invalid_request" else error.code
+        raise CliError(code, error.message) from error
+    if values["as_json"]:
+        console.print_json(as_json(planned))
+    else:
+        console.output.write("".join(f"{line}\n" for line in report(console, planned)))
+
+
+def _planned(console: Console, values: dict[str, Any]) -> Planned:
+    """What was asked for. EngineError."""
+    from engine import EngineConfig, plan_model
+    from engine.data_sheets import MACHINES, machine_of
+    from engine.workload import workload_sized
+
+    from .plan_report import Planned
     from .serving import choose, load_setup
 
-    choice = choose(
-        console, load_setup(console), values["model"], yes=values["yes"], flags=given(values, ENGINE_OPTIONS)
-    )
-    try:
-        found = plan_memory(choice.config)
-    except EngineError as error:
-        raise CliError(error.code, error.message) from error
-    for note in found.notes:
-        console.messages.note(note)
-    tokens = min(values["tokens"], found.context_length)
-    conversations = found.conversations(tokens)
-    if values["as_json"]:
-        console.print_json(
-            {**asdict(found), "model": choice.model.name, "tokens": tokens, "conversations": conversations}
-        )
-        return
-    left = found.free_bytes - found.weight_bytes - found.kv_bytes
-    active = ""
-    if found.active_bytes < found.weight_bytes:
-        active = f", of which a token takes {units.size(found.active_bytes)}"
-    lines = [
-        f"{choice.model.name}: weights {units.size(found.weight_bytes)} ({found.quantization}){active}",
-        f"KV cache {units.size(found.kv_bytes)}: {found.blocks} blocks of {found.block_size} tokens, "
-        f"{units.size(found.kv_bytes_per_token)} a token",
-        f"{conversations} conversations of {tokens} tokens fit at once; one can have {found.context_length}",
-        f"{units.size(found.free_bytes)} are free now; "
-        + (f"{units.size(left)} stay free" if left >= 0 else f"{units.size(-left)} are missing"),
-    ]
-    console.output.write("".join(f"{line}\n" for line in lines))
+    wanted = values["gpu"]
+    machines = None if wanted is None else MACHINES if wanted == "all" else (machine_of(wanted),)
+    flags = given(values, ENGINE_OPTIONS)
+    memory: MemoryPlan | None = None
+    lighter: Mapping[str, Workload]
+    setup = load_setup(console)
+    if values["params"] is not None:
+        try:
+            config = EngineConfig(model="", **flags)
+        except ValueError as error:
+            raise CliError("usage", str(error)) from error
+
+        sized = partial(workload_sized, values["params"])
+        form = config.cache_format, config.block_size
+        here = own = sized(config.quantization, *form)
+        fewer = {"int8": sized("int8", *form), "int4": sized("int4", *form)}
+        lighter = {word: each for word, each in fewer.items() if each.weight_bytes < own.weight_bytes}
+        context = config.context_length or max(own.context_length, values["tokens"])
+        name = own.name
+    else:
+        choice = choose(console, setup, values["model"], yes=values["yes"], flags=flags)
+        memory, here, own, lighter = plan_model(choice.config)
+        config, context, name = choice.config, memory.context_length, choice.model.name
+        for note in memory.notes if wanted is None else ():
+            console.messages.note(note)
+    if values["tokens"] > context:
+        console.messages.note(f"a conversation can have {context} tokens: that is what is planned for")
+    tokens = min(values["tokens"], context)
+    if machines is None:
+        from engine.measured import this_machine
+
+        measured = this_machine(config, here.traffic.all_weight_bytes)
+        machines = (_best(setup.paths.peaks, measured),)
+    workload, memory = (here, memory) if wanted is None else (own, None)
+    concurrency = values["concurrency"]
+    return Planned(name, workload, lighter, machines, tokens, concurrency, setup.config, memory)
+
+
+def _best(path: Path, measured: Measured) -> Machine:
+    """The machine with the best bandwidth that any run has found there."""
+    from ..peaks import Peaks
+
+    known = Peaks(path).at(measured.place)
+    machine = measured.machine
+    return machine._replace(bandwidth=max(known or 0.0, machine.bandwidth or 0.0) or None)

@@ -22,6 +22,7 @@ from .options import (
     options,
     setting,
 )
+from .progress import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,21 +144,16 @@ async def _compare(
     from ..quality import measure, windows
     from .serving import serving
 
-    def progress(text: str) -> None:
-        if console.messages.is_terminal:
-            console.messages.progress(text)
-
+    line = ProgressLine(console.messages, every=None)
     async with serving(console, choice) as one, serving(console, other) as two:
         # A signal leaves at once, and the line of the progress goes first.
-        with console.signals.calling(console.signals.leave_at_once, last=lambda: progress("")):
+        with console.signals.calling(console.signals.leave_at_once, last=line.end), line:
             try:
                 found = await windows(texts, one.engine, two.engine)
                 total = f"of {len(found)} parts of the text are compared"
-                return await measure(found, one.engine, two.engine, lambda done: progress(f"{done} {total}"))
+                return await measure(found, one.engine, two.engine, lambda done: line.show(f"{done} {total}"))
             except EngineError as error:
                 raise engine_failure(error, choice.model.name) from error
-            finally:
-                progress("")
 
 
 def _precision(config: EngineConfig) -> str:

@@ -23,6 +23,7 @@ from ..thinking import ThinkingStyle, thinking_style
 from .console import Console
 from .download import downloaded
 from .errors import CliError, engine_failure
+from .progress import ProgressLine
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -132,14 +133,12 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
     """On a terminal, a line that says how much of the model is loaded, if that takes long."""
     import asyncio  # by now the engine has it
 
-    shown = False
+    line = ProgressLine(console.messages, every=None)
 
     async def show() -> None:
-        nonlocal shown
         await asyncio.sleep(PATIENCE_SECONDS)
         while True:
-            shown = True
-            console.messages.progress(f"loading {name}: {engine.snapshot().loaded:.0%}")
+            line.show(f"loading {name}: {engine.snapshot().loaded:.0%}", at_once=True)
             await asyncio.sleep(REDRAW_SECONDS)
 
     if not console.messages.is_terminal:
@@ -150,8 +149,7 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
         yield
     finally:
         task.cancel()
-        if shown:
-            console.messages.progress("")
+        line.end()
 
 
 @asynccontextmanager

@@ -136,6 +136,8 @@ def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
         where = f"{name_of(encoding)} at byte offset {error.start + len(mark)}"
         note(f"{name} is not valid {where}; such bytes are replaced by U+FFFD")
         text = body.decode(encoding, "replace")
+    if text.count("\0") * 4 > len(text):
+        note(f"{name} has many bytes of value 0: it may be no text, or UTF-16 without a byte order mark")
     return text.lstrip("\ufeff")
 
 

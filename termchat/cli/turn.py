@@ -112,6 +112,8 @@ async def take_turn(
             backend=snapshot.backend,
             draft=snapshot.draft,
             draft_off=snapshot.draft_off,
+            ranks=snapshot.ranks,
+            replaced=snapshot.replaced,
             logprobs=logprobs if params.logprobs is not None else None,
             schema=params.schema is not None,
         )

@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
 from ..config import Config
-from ..errors import fault
+from ..errors import UserError, fault
 from ..paths import Paths, data_file
 from ..peaks import Peaks
+from .background import in_background
 from .command import CommandError
 from .commands import COMMANDS
 from .conversations.collection import Conversations
@@ -149,8 +151,22 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
 
     def open_stats(self) -> None:
         """Open the screen with the plots."""
-        self.push_screen(StatsScreen(self.glyphs))
+        screen = StatsScreen(self.glyphs)
+        self.push_screen(screen)
         self.call_after_refresh(self.show_stats)
+        self._main.run_worker(self._show_roof(screen))
+
+    async def _show_roof(self, screen: StatsScreen) -> None:
+        """The roofline of the model on screen, once it is known. While something runs nothing is measured."""
+        from engine import EngineError
+
+        model, stats = self._main.slot.model, self.monitor.stats
+        if model is None or stats is None:
+            return
+        try:
+            screen.roof = await in_background(partial(self.loader.roof, model, measure=stats.idle))
+        except (EngineError, UserError, OSError, ValueError) as error:
+            log.info("there is no roofline: %s", error)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """None of Textual's own: ours have their place."""

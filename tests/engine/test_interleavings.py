@@ -247,13 +247,16 @@ def test_a_model_that_guesses_for_itself_is_always_right(
     machine_parts: tuple[list[ModelRunner], int, int],
 ) -> None:
     """Whatever it computed, shared, skipped, copied or lost: with a wrong key it would guess wrong."""
-    runners, size, seeds = machine_parts
+    runners, size, _ = machine_parts
     first = random.randrange(10**6)
     print("seeds from", first)
     counts: Counter[str] = Counter()
-    for seed in range(first, first + seeds):
+    wanted = {"preemptions", "hits", "copies", "accepted", "rejected", "caught up"}
+    for seed in range(first, first + 10):
         guess_for_itself(runners, size, seed, counts)
-    assert {"preemptions", "hits", "copies", "accepted", "rejected", "caught up"} <= set(+counts), counts
+        if wanted <= set(+counts):
+            break
+    assert wanted <= set(+counts), counts
 
 
 def guess_for_itself(runners: list[ModelRunner], size: int, seed: int, counts: Counter[str]) -> None:

@@ -29,7 +29,7 @@ def test_those_of_a_row_are_those_of_float64_and_in_order(seed: int) -> None:
     rng = np.random.default_rng(seed)
     print("seed", seed)
     for size in (1, 2, 19, 20, 64, 65, 1279, 1280, 1281, 5000, 49152):
-        for scale in (0.0, 0.1, 3.0, 40.0):
+        for scale in (0.0, 0.1, 3.0, 40.0) if size <= 5000 else (3.0,):
             row = (rng.normal(size=size) * scale).astype(np.float32)
             if seed % 2:
                 row = np.round(row)  # ties

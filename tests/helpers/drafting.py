@@ -127,14 +127,17 @@ class TinyModel:
         layers: int = 2,
         seed: int = 5,
         isa: str = "auto",
+        vocabulary: int = 258,
+        scale: float = 0.4,
     ) -> None:
         self._backend, self._tokenizer, self._context_length = backend, tokenizer, context_length
         self._layers, self._seed, self._isa = layers, seed, isa
+        self._whole, self._scale = replace(TINY, vocabulary=vocabulary), scale
 
     def load(self, config: EngineConfig) -> LoadedModel:
-        spec = replace(TINY, layers=TINY.layers[: self._layers])
+        spec = replace(self._whole, layers=TINY.layers[: self._layers])
         owner = open_backend(self._backend, BackendSettings(device="cpu", cpu_isa=self._isa))
-        weights = place(spec, RandomTensors(TINY, scale=0.4, spread=0, seed=self._seed), owner)
+        weights = place(spec, RandomTensors(self._whole, scale=self._scale, spread=0, seed=self._seed), owner)
         assert config.kv_blocks is not None
         shape = CacheShape.alike(self._layers, config.kv_blocks, config.block_size, 2, 16, "float16")
         owner.allocate_cache(shape)
@@ -147,14 +150,14 @@ class TinyModel:
             name="tiny",
             runner=ModelRunner(owner, program, Traffic(1, 1), config.block_size),
             tokenizer=tokenizer,
-            vocabulary=258,
+            vocabulary=spec.vocabulary,
             context_length=self._context_length,
             blocks=config.kv_blocks,
             block_size=config.block_size,
             end_ids=frozenset(),
             chat_template=None,
             defaults={},
-            drafter=drafting.drafter("tiny", tokenizer, 258, config.kv_blocks, exact=False),
+            drafter=drafting.drafter("tiny", tokenizer, spec.vocabulary, config.kv_blocks, exact=False),
         )
 
 

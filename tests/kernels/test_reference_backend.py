@@ -145,3 +145,11 @@ def test_vectors_are_copies():
     vector[0] = 9
     assert values[0] == 0
     assert backend.weight_bytes == 16
+
+
+def test_gpus_compute_in_a_short_format_unless_another_is_asked_for():
+    from kernels.reference.backend import _dtype
+
+    for device, dtype in (("mps", torch.float16), ("cuda:1", torch.bfloat16), ("cpu", torch.float32)):
+        assert _dtype("auto", torch.device(device)) is dtype
+        assert _dtype("float32", torch.device(device)) is torch.float32

@@ -84,3 +84,17 @@ def test_products_multiply_every_tile_alone(n, tiles):
     out = torch.empty_like(found)
     assert products(a, b, out=out) is out
     assert torch.equal(out, found)
+
+
+def test_rows_beyond_float16_keep_their_precision_and_leave_others_alone():
+    x, weight = normal(20, 64), normal(96, 64, seed=1).half()
+    whole = linear(x, weight)
+    large = x.clone()
+    large[3] *= 1e7
+    large[9] *= 4000
+    found = linear(large, weight)
+    others = [row for row in range(20) if row not in (3, 9)]
+    assert torch.equal(found[others], whole[others])
+    exact = large.double() @ weight.double().T
+    assert ((found - exact).abs().amax(1) <= 2.0**-9 * exact.abs().amax(1)).all()
+    assert torch.equal(linear(large[3:4], weight)[0], found[3])

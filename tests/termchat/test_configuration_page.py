@@ -46,7 +46,7 @@ def test_a_table_that_has_changed_is_noticed(script) -> None:
 
 
 def test_every_setting_says_what_it_is_for_and_what_it_may_be() -> None:
-    assert {*ENGINE, "model", "paired_draft"} == {field.name for field in fields(EngineConfig)}
+    assert {*ENGINE, "model", "paired_draft", "findings"} == {field.name for field in fields(EngineConfig)}
     for table, names in (("sampling", SAMPLING), ("engine", ENGINE)):
         for name in names:
             assert help_of(f"{table}.{name}")

@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..console import Console, to_json
 from ..destination import stream_of
 from ..errors import FAILED, OK, CliError, engine_failure, failure_of
 from ..output import Output
+from ..progress import ProgressLine
 from ..result import Result
 from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
 from ..stdin import PIECE, Input
@@ -260,16 +261,7 @@ class _Batch:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
     async def _show_progress(self) -> None:
-        messages = self._console.messages
-        show: Callable[[], None] = (
-            (lambda: messages.progress(str(self._tally)))
-            if messages.is_terminal
-            else (lambda: messages.note(str(self._tally)))
-        )
-        try:
+        with ProgressLine(self._console.messages, every=LOG_SECONDS) as line:
             while True:
-                await asyncio.sleep(PROGRESS_SECONDS if messages.is_terminal else LOG_SECONDS)
-                show()
-        finally:
-            if messages.is_terminal:
-                messages.progress("")
+                await asyncio.sleep(PROGRESS_SECONDS)
+                line.show(str(self._tally))

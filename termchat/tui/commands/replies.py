@@ -66,7 +66,8 @@ async def best(ui: Ui, argument: str) -> None:
 
     now = ui.app.conversations.saving.now
     question = conversation.tree[parent].text if conversation.tree and parent in conversation.tree else ""
-    screen = AnswersScreen(conversation, question, count, made, now, ui.app.glyphs)
+    confidence = ui.view.confidence
+    screen = AnswersScreen(conversation, question, count, made, now, ui.app.glyphs, confidence=confidence)
     chosen = await ui.app.push_screen_wait(screen)
     ui.prompt.focus()
     if chosen is None:

@@ -34,10 +34,10 @@ class Doubts:
     told: what is elsewhere, because marks of thinking were cut out of it, is not marked.
     """
 
-    def __init__(self, before: int = 0) -> None:
-        """before: characters of the answer that were there before this reply went on with it."""
-        self.spans: list[Doubt] = []
-        self.tokens = 0
+    def __init__(self, before: int = 0, earlier: Doubts | None = None) -> None:
+        """before: characters of the answer that were there before; earlier: what is known of them."""
+        self.spans: list[Doubt] = [] if earlier is None else [*earlier.spans]
+        self.tokens: int = 0 if earlier is None else earlier.tokens
         self._before = before
         self._raw = ""
         self._shift: int | None = None  # from a place in the reply to that in the answer

@@ -34,8 +34,9 @@ class LiveReply(ReplyText):
         slot: ModelSlot,
         stream: ResponseStream,
         splitter: ThinkingSplitter | None,
+        doubts: Doubts | None = None,
     ) -> None:
-        """splitter: None if all that comes belongs to the answer."""
+        """splitter: None if all that comes belongs to the answer. doubts: of the text that is there."""
         super().__init__(splitter, message.text, message.thinking)
         self.message_id = message.id
         self.writer = writer
@@ -43,7 +44,7 @@ class LiveReply(ReplyText):
         self.stream = stream
         self.phase: Phase = "queued"
         self.tokens = 0
-        self.doubts = Doubts(len(message.text))
+        self.doubts = Doubts(len(message.text), doubts)
         self.context_tokens: int | None = None
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -272,7 +272,7 @@ class Turns:
             writer = await self._store.call(lambda store: store.resume_reply(message.id, flush_every=0))
         variables = slot.template_vars()
         stream = engine.generate(said, params, continue_final=True, template_vars=variables)
-        reply = LiveReply(writer, message, slot, stream, splitter)
+        reply = LiveReply(writer, message, slot, stream, splitter, conversation.doubts.get(message.id))
         conversation.live[message.id] = reply
         assert conversation.tree is not None, "its messages are shown"
         conversation.tree[message.id] = replace(message, status="streaming")

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...config import Config
 
 if TYPE_CHECKING:
     from engine import Engine, EngineConfig, MemoryPlan
+    from engine.data_sheets import Machine
+    from engine.workload import Workload
 
     from ...registry import Registry
     from ...resolved_model import ResolvedModel
+
+
+class Roof(NamedTuple):
+    """What a model asks for, and this machine, None as long as that was not measured."""
+
+    load: Workload
+    machine: Machine | None
 
 
 class Loader:
@@ -33,6 +43,7 @@ class Loader:
         self._flags = dict(flags or {})
         self._engine_config = engine_config
         self._plan = plan
+        self._machine: Machine | None = None
 
     def read(self) -> None:
         """Read the registry. Blocks."""
@@ -64,6 +75,22 @@ class Loader:
         from engine import plan_memory
 
         return (self._plan or plan_memory)(self._config_of(model))
+
+    def roof(self, model: ResolvedModel, *, measure: bool) -> Roof | None:
+        """The model's roofline here; None for one without files. Blocks. EngineError.
+
+        measure: how fast this machine computes, once for all models, some tenths of a second on all CPUs.
+        """
+        from engine import plan_model
+        from engine.measured import this_machine
+
+        config = self._config_of(model)
+        if not isinstance(config.model, (str, Path)):
+            return None
+        load = plan_model(config).here
+        if measure and self._machine is None:
+            self._machine = this_machine(config, load.traffic.all_weight_bytes).machine
+        return Roof(load, self._machine)
 
     def _config_of(self, model: ResolvedModel) -> EngineConfig:
         if self._engine_config is not None:

@@ -36,8 +36,9 @@ class Answer(Vertical):
     Answer Transcript { height: 1fr; background: $background; scrollbar-size-vertical: 1; }
     """
 
-    def __init__(self, number: int, glyphs: Glyphs) -> None:
+    def __init__(self, number: int, glyphs: Glyphs, confidence: bool) -> None:
         super().__init__()
+        self._confidence = confidence
         self._number = number
         self._glyphs = glyphs
         self._rows = self._begun()
@@ -57,6 +58,7 @@ class Answer(Vertical):
         live = None if stored is None else conversation.live.get(stored.id)
         part = live if live is not None else stored
         text, thinking = ("", "") if part is None else (part.text, part.thinking)
+        doubts = live.doubts if live is not None else stored and conversation.doubts.get(stored.id)
         here = f"{self._glyphs.here} " if self.transcript.has_focus else ""
         state = f"{self._glyphs.between}{_PHASES[live.phase]}" if live is not None else ""
         self.border_title = f"{here}{self._number}{state}"
@@ -68,6 +70,7 @@ class Answer(Vertical):
                 self.transcript.show([self._rows])
             self._rows.append(text[len(before) :], thinking[len(thought) :])
             self._seen = text, thinking
+        self._rows.marked = doubts.spans if doubts and self._confidence else ()
         if not self._rows.complete and live is None and (stored is not None or lack):
             self._rows.note = figures_of(stored) if stored is not None else [lack]
             self._rows.finish()
@@ -85,6 +88,7 @@ class AnswersScreen(ModalScreen[int | None]):
     BINDINGS = [  # first of all, so that what is typed next goes to the screen below
         Binding("escape", "dismiss_none", "close", show=False, priority=True),
         Binding("enter", "keep", "keep", show=False, priority=True),
+        Binding("ctrl+c", "stop", "stop", show=False, priority=True),
         Binding("left,shift+tab", "move(-1)", "previous", show=False, priority=True),
         Binding("right,tab", "move(1)", "next", show=False, priority=True),
         *(
@@ -109,6 +113,8 @@ class AnswersScreen(ModalScreen[int | None]):
         made: Callable[[], Sequence[int]],
         now: Callable[[int], int],
         glyphs: Glyphs,
+        *,
+        confidence: bool = False,
     ) -> None:
         """made: ids of the answers there are so far, of `count`. now: the id that one of them has now."""
         super().__init__()
@@ -117,14 +123,14 @@ class AnswersScreen(ModalScreen[int | None]):
         self._made = made
         self._now = now
         self._ids: list[int] = []
-        self._answers = [Answer(number, glyphs) for number in range(1, count + 1)]
+        self._answers = [Answer(number, glyphs, confidence) for number in range(1, count + 1)]
 
     def compose(self) -> ComposeResult:
         """What was asked, the answers, the keys."""
         yield Static(self._question, id="question", markup=False)
         with VerticalScroll(id="answers", can_focus=False):
             yield from self._answers
-        keys = "enter keep this one   ←→ 1-9 others   esc keep all"
+        keys = "enter keep this one   ←→ 1-9 others   ^C stop   esc keep all"
         yield Static(keys, id="keys", markup=False)
 
     def on_mount(self) -> None:
@@ -180,6 +186,11 @@ class AnswersScreen(ModalScreen[int | None]):
             self.app.bell()
         else:
             self.dismiss(stored.id)
+
+    def action_stop(self) -> None:
+        """Stop all that are being written; what there is stays."""
+        for reply in self._conversation.live.values():
+            reply.stop()
 
     def action_dismiss_none(self) -> None:
         """Close; all stay."""

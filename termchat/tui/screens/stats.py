@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -11,7 +12,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ...roofline_plot import Mark, roofline
 from ...units import NOT_YET, count, milliseconds, number, rate
+from ..engines.loader import Roof
 from ..engines.stats import SAMPLES, EngineStats, Timeline
 from ..glyphs import ASCII, Glyphs
 from ..widgets.figures import (
@@ -25,6 +28,11 @@ from ..widgets.figures import (
 )
 from ..widgets.lines import same
 from ..widgets.spark import ASCII_STEPS, STEPS, Spark
+
+if TYPE_CHECKING:
+    from engine import EngineSnapshot
+
+ROOF_ROWS = 10
 
 
 class Plot(Vertical):
@@ -101,6 +109,7 @@ class StatsScreen(ModalScreen[None]):
         super().__init__()
         self._glyphs = glyphs
         self._lines: list[Content] = []
+        self.roof: Roof | None = None
 
     def compose(self) -> ComposeResult:
         """Plots and figures."""
@@ -156,8 +165,32 @@ class StatsScreen(ModalScreen[None]):
             *cache_lines(stats, width),
             *gap,
             *draft_lines(stats, width),
+            *self._roofline(stats.snapshot, width),
         ]
         self._show(lines)
+
+    def _roofline(self, snapshot: EngineSnapshot, width: int) -> list[Content]:
+        """The model's decode and prefill below what the machine can do; nothing while that is not known."""
+        machine = self.roof.machine if self.roof is not None else None
+        peaks = [snapshot.bandwidth_peak_gbs or 0.0, ((machine and machine.bandwidth) or 0.0) / 1e9]
+        if self.roof is None or not max(peaks):
+            return []
+        from engine.planning import PROMPT, rate_of
+
+        load = self.roof.load
+        tokens = [row.tokens for row in snapshot.conversations] or [1024]
+        rows, context = max(1, len(snapshot.conversations)), sum(tokens) // len(tokens)
+        batch = [Mark(f"these {rows}", load.decode(rows, context).intensity)] if rows > 1 else []
+        marks = [
+            Mark("decode", load.decode(1, context).intensity),
+            *batch,
+            Mark("prefill", load.prefill(PROMPT).intensity),
+        ]
+        rate = rate_of(machine, load) if machine is not None else None
+        ascii = self._glyphs is ASCII
+        drawn = roofline(max(peaks) * 1e9, rate, marks, width, ROOF_ROWS, ascii=ascii)
+        title = [Content(""), Content("roofline, operations/s").stylize("bold $primary")]
+        return [*title, *map(Content, drawn)] if drawn else []
 
     def _show(self, lines: list[Content]) -> None:
         """Show these figures; what is as it was is not drawn again."""

@@ -203,6 +203,19 @@ def test_config_set_writes_one_setting_and_unset_takes_it_out(termchat, home, ke
     assert name not in file.read_text()
 
 
+def test_a_name_of_other_bytes_than_utf8_is_a_sentence_where_toml_cannot_hold_it(
+    termchat, home, default_model
+):
+    odd = os.fsdecode(b"caf\xe9")
+    (home / f"{odd}.gguf").symlink_to(default_model)
+    add = ("models", "add", "mine", str(home / f"{odd}.gguf"))
+    for command in (add, ("config", "set", f"keys.{odd}", "x")):
+        outcome = termchat(*command)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1), outcome
+        assert "cannot be edited: it cannot hold a name that is not UTF-8" in outcome.err
+        assert "fault" not in outcome.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -526,3 +539,68 @@ def test_bench_stops_when_the_cache_is_too_small(termchat, scripted):
     assert outcome.code == 1
     assert "--kv-memory" in outcome.err
     assert outcome.err.count("Traceback") == 0
+
+
+def test_plan_answers_which_machine_and_how_fast(termchat, linked_model):
+    asked = ("plan", "--context", "1000", "--concurrency", "64")
+    here = termchat(*asked)
+    assert here.code == 0, here.err
+    assert "conversations of 1000 tokens fit at once" in here.out
+    assert "tokens/s for one conversation" in here.out
+    assert "for 64 together" in here.out
+    assert "decode, 64 conversations" in here.out
+    h100 = termchat(*asked, "--gpu", "h100")
+    assert "64 conversations of 1000 tokens fit; there is room for" in h100.out
+    assert "NVIDIA H100 Tensor Core GPU data sheet" in h100.out
+    every = termchat(*asked, "--gpu", "all")
+    assert (
+        "the smallest of these GPUs that holds 64 conversations of 1000 tokens is the RTX 4080" in every.out
+    )
+    found = json.loads(termchat(*asked, "--gpu", "all", "--json").out)
+    assert len(found["machines"]) >= 20
+    assert all(machine["source"] for machine in found["machines"])
+    assert found["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2
+    (one,) = json.loads(termchat(*asked, "--gpu", "H200", "--json").out)["machines"]
+    assert one["single_tps"] < one["batch_tps"]
+    assert [point["what"].partition(" ")[0] for point in one["points"]] == ["decode,", "decode,", "prefill"]
+
+
+def test_plan_without_a_model(termchat, home):
+    found = json.loads(termchat("plan", "--params", "7B", "--gpu", "h100", "--context", "4096", "--json").out)
+    assert found["conversation_bytes"] == 2_147_483_648
+    assert found["weight_bytes"] == pytest.approx(14e9, rel=0.001)
+    assert "Llama 2 7B" in found["assumed"]
+    for words in ("7b", "7000M", "7e9", "7000000000", "0.007T"):
+        again = json.loads(
+            termchat("plan", "--params", words, "--gpu", "h100", "--context", "4096", "--json").out
+        )
+        assert again["weight_bytes"] == found["weight_bytes"]
+    huge = termchat("plan", "--params", "9T", "--gpu", "all", "--concurrency", "1000000")
+    assert "not even eight of any of these GPUs hold 1000000 conversations" in huge.out
+    small = termchat("plan", "--params", "1b", "--quantize", "int4", "--kv-dtype", "int8", "--gpu", "l4")
+    assert (small.code, "(int4)" in small.out) == (0, True)
+    assert termchat("plan", "--params", "350M").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--params", "many"], "'many' is no number of parameters"),
+        (["--params", "0"], "must be in [1M, 10T]"),
+        (["--params", "-3B"], "no number of parameters"),
+        (["--params", "1e99"], "must be in [1M, 10T]"),
+        (["--params", "9" * 400], "no number of parameters"),
+        (["--params", "7B", "-m", "x"], "--params and --model exclude each other"),
+        (["--params", "7B", "--gpu", "a100"], "may be A100 80GB"),
+        (["--params", "7B", "--gpu", ""], "known are"),
+        (["--params", "7B", "--context", "0"], "not in the range"),
+        (["--params", "7B", "--concurrency", "-1"], "not in the range"),
+        (["--params", "7B", "--quantize", "int3"], "quantization must be one of"),
+        (["--params", "7B", "--kv-dtype", "int3"], "kv_dtype must be one of"),
+    ],
+)
+def test_plan_refuses_nonsense_in_one_line(termchat, home, arguments, words):
+    outcome = termchat("plan", *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert words in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -812,6 +812,10 @@ NOTE_PRODUCERS = {
         s.scripted("x"),
         s.termchat(stdin=b"\xff"),
     )[1],
+    "{name} has many bytes of value 0: it may be no text, or UTF-16 without a byte order mark": lambda s: (
+        s.scripted("x"),
+        s.termchat(stdin="abc".encode("utf-16-le")),
+    )[1],
     "the conversation is not saved: {reason}": unsaved,
     "there is no conversation to continue; this one is new": lambda s: (
         s.scripted("x"),

@@ -80,6 +80,20 @@ async def test_keeping_one_stops_the_others(open_app: Any, script: Any) -> None:
         assert all(m.text and WORDS.startswith(m.text[:20]) for m in others)
 
 
+async def test_all_can_be_stopped_and_one_kept(open_app: Any, script: Any) -> None:
+    async with open_app(script("Hi.", WORDS * 9, WORDS * 9, step=0.01)) as d:
+        await d.say("say")
+        await opened(d, "/best 2")
+        await d.shows("word word")
+        await d.press("ctrl+c")
+        await d.until(lambda: not d.conversation.busy)
+        await d.shows("stopped")
+        await d.press("2", "enter")
+        await d.settle()
+        assert d.conversation.messages[-1].status == "interrupted"
+        assert d.conversation.messages[-1].text
+
+
 async def test_an_answer_that_fails_says_so_and_the_others_go_on(
     open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from termchat.tui.screens.answers import Answer, AnswersScreen
+
 REPLY = "Some **bold** words and `code`.\n\n- an item\n- a [link](http://example.org)"
 
 
@@ -50,9 +52,41 @@ async def test_doubtful_tokens_are_underlined_in_replies_from_now_on(
         await d.shows("23 of 26 doubtful")
 
 
+async def test_a_reply_that_goes_on_keeps_its_marks(open_app: Any, script: Any, unsure: None) -> None:
+    greedy = "[sampling]\ntemperature = 0\n"
+    async with open_app(script("One two " * 50, " three four"), config=greedy) as d:
+        await d.say("/confidence")
+        await d.say("/set max_tokens 4")
+        await d.say("one")
+        await d.shows("4 of 4 doubtful")
+        await d.press("f9")
+        await d.settle()
+        await d.shows("6 of 6 doubtful")
+        marked = underlined(d, "three four").replace(" ", "")
+        assert marked == "OnetwoOnetwothreefour"
+
+
 async def test_a_sure_model_has_no_doubts(open_app: Any, script: Any) -> None:
     async with open_app(script(REPLY)) as d:
         await d.say("/confidence")
         await d.say("one")
         await d.shows("0 of 26 doubtful")
         assert underlined(d, "Some bold") == ""
+
+
+async def test_answers_side_by_side_are_marked_too(open_app: Any, script: Any, unsure: None) -> None:
+    async with open_app(
+        script("Hi.", "Some words.", "Other words."), config="[sampling]\ntemperature = 0\n"
+    ) as d:
+        await d.say("one")
+        await d.say("/confidence")
+        await d.say("/best 2", wait=False)
+        await d.until(lambda: isinstance(d.app.screen, AnswersScreen) and not d.conversation.busy)
+        await d.shows("Some words.", "Other words.")
+        for answer in d.app.screen.query(Answer):
+            strips = [answer.transcript.render_line(y) for y in range(4)]
+            marked = [
+                "".join(text for text, style, _ in strip if style and style.underline) for strip in strips
+            ]
+            assert any("words" in row for row in marked)
+        await d.press("escape")

@@ -15,7 +15,7 @@ from termchat.tui.engines.monitor import Monitor
 from termchat.tui.engines.stats import EngineStats, Timeline, derive
 from termchat.tui.glyphs import UNICODE
 from termchat.tui.screens.stats import StatsScreen
-from termchat.tui.widgets.figures import bandwidth_lines, speed_lines
+from termchat.tui.widgets.figures import bandwidth_lines, engine_lines, speed_lines
 
 READY = EngineSnapshot(
     "ready", "native", True, "m", block_size=32, blocks_total=100, blocks_free=100, bytes_per_token=10**8
@@ -37,6 +37,15 @@ def stats(**values: Any) -> EngineStats:
 
 def text(lines: Any) -> str:
     return "\n".join(line.plain for line in lines)
+
+
+def test_kernels_that_are_replaced_are_named_in_any_width() -> None:
+    names = ("attention", "rms_norm")
+    assert "torch" not in text(engine_lines(stats(), 40))
+    assert "plain torch      attention, rms_norm" in text(engine_lines(stats(replaced=names), 36))
+    narrow = text(engine_lines(stats(replaced=names), 22)).splitlines()
+    assert max(map(len, narrow)) <= 22
+    assert "attent" in narrow[1]
 
 
 def test_B3_a_share_is_never_above_all_of_it() -> None:

@@ -1,0 +1,74 @@
+"""The ranks of a model as the owner and the program that a runner computes with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernels.interface import Float32, Int32, Limits, StepOutput
+from kernels.step import Step
+
+from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
+from .team import Team
+
+
+class ParallelProgram:
+    """Owner and program of a `ModelRunner`."""
+
+    replaced = ()
+    working_bytes = 0
+
+    def __init__(self, team: Team, limits: Limits, name: str, exact: bool, weight_bytes: int) -> None:
+        self.name = name
+        self.exact = exact
+        self.weight_bytes = weight_bytes
+        self._team = team
+        self._limits = limits
+
+    def copy_blocks(self, sources: Int32, targets: Int32) -> None:
+        """Before the next step; the ranks are told together with it."""
+        pairs = frame(COPIES, np.stack((sources, targets)).astype(np.int32))
+        for rank in range(self._team.split.ranks):
+            self._team.queue(rank, pairs)
+
+    def launch(self, step: Step, *, logits: bool = False) -> PendingStep:
+        """Send the step to all ranks. ValueError: it exceeds the limits. EngineError: a rank has failed."""
+        self._limits.check(step.counts)
+        parts = frame(STEP_WITH_LOGITS if logits else STEP, step.memory)
+        for rank in range(self._team.split.ranks):
+            self._team.queue(rank, parts)
+        self._team.flush()
+        return PendingStep(self._team, step.counts.samples)
+
+    def read_bandwidth(self, nbytes: int) -> float:
+        """Of all ranks at the same time, each with its part of the bytes; in bytes a second."""
+        ranks = self._team.split.ranks
+        found = self._team.ask("bandwidth", [{"nbytes": -(-nbytes // ranks)}] * ranks)
+        return float(sum(each["bandwidth"] for each in found))
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._team.close()
+
+
+class PendingStep(NamedTuple):
+    """A step that the ranks compute."""
+
+    team: Team
+    samples: int
+
+    def result(self) -> StepOutput:
+        """Wait for all ranks. EngineError(engine_failed): one has ended, or hangs."""
+        tokens, logits, expert_bytes = np.empty(0, np.int32), None, 0
+        for message in self.team.answers():
+            samples, columns, read = RESULT_HEADER.unpack_from(message.body)
+            expert_bytes += read
+            if samples:
+                tokens = np.frombuffer(message.body, np.int32, samples, RESULT_HEADER.size)
+                if columns:
+                    values: Float32 = np.frombuffer(
+                        message.body, np.float32, samples * columns, RESULT_HEADER.size + tokens.nbytes
+                    )
+                    logits = values.reshape(samples, columns)
+        return StepOutput(tokens, logits, expert_bytes)
