@@ -108,12 +108,12 @@ class RandomTensors:
             return Plain(np.ones(self._shape.width, np.float32), "f32") if known else None
         if name in ("embedding", "head"):
             size = self._shape.vocabulary, self._shape.width
-            return self._matrix(size, "q8" if FORMATS[self._format].packed else self._format)
+            return self.matrix(size, "q8" if FORMATS[self._format].packed else self._format)
         role = name.split(".")[1]
         if role not in self._shape.matrices():
             return None
         plain = role == "router" and FORMATS[self._format].packed
-        return self._matrix(self._shape.matrices()[role], "f32" if plain else self._format)
+        return self.matrix(self._shape.matrices()[role], "f32" if plain else self._format)
 
     def _take(self, pool: NDArray[Any], count: int) -> NDArray[Any]:
         """So many values of a pool, from another place each time."""
@@ -121,7 +121,8 @@ class RandomTensors:
         whole = -(-(count + self._offset) // POOL)
         return np.tile(pool, whole)[self._offset : self._offset + count]
 
-    def _matrix(self, size: tuple[int, int], format: str) -> Weight:
+    def matrix(self, size: tuple[int, int], format: str) -> Weight:
+        """One of any shape."""
         rows, columns = size
         form, step = FORMATS[format], np.float32(columns**-0.5)
         if not form.packed:
