@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import os
 import sys
 import tempfile
@@ -222,13 +223,15 @@ def transformers_batching(report: Report, sizes: Sizes, device: Any) -> None:
             torch.set_default_dtype(torch.float32)
     inputs = [prompt_of(i, 32, shape.vocabulary) for i in range(64)]
     settings = transformers.GenerationConfig(
-        max_new_tokens=sizes.decoded, do_sample=False, eos_token_id=-1, pad_token_id=0
+        max_new_tokens=sizes.decoded, do_sample=False, eos_token_id=None, pad_token_id=0
     )
-    settings.num_blocks, settings.max_batch_tokens = 2048, 512
-    model.generate_batch(inputs=inputs[:4], generation_config=settings, progress_bar=False)
-    started = time.perf_counter()
-    outputs = model.generate_batch(inputs=inputs, generation_config=settings, progress_bar=False)
-    took = time.perf_counter() - started
+    # A manager that is kept has its graphs already when it is asked again.
+    known = inspect.signature(model.generate_batch).parameters
+    options = {k: v for k, v in {"persistent_manager": True, "progress_bar": False}.items() if k in known}
+    for _ in range(2):
+        started = time.perf_counter()
+        outputs = model.generate_batch(inputs=inputs, generation_config=settings, **options)
+        took = time.perf_counter() - started
     tokens = sum(len(output.generated_tokens) for output in outputs.values())
     report.add("transformers", "64 streams from submit to last token", tokens / took, "tokens/s", "bf16")
 
