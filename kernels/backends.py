@@ -124,5 +124,7 @@ def free_bytes(name: str, settings: BackendSettings) -> int:
         return free_memory()
     from .reference.device import find_device
     from .reference.device import free_bytes as free_of_device
+    from .triton import RESERVED_BYTES
 
-    return free_of_device(find_device(settings.device))
+    free = free_of_device(find_device(settings.device))
+    return max(0, free - RESERVED_BYTES) if name == "triton" else free

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from importlib import util
 
+RESERVED_BYTES = 1 << 30
+"""Of a GPU's free memory that no cache gets: for graphs, and for what a step computes with."""
+
 
 def unavailable_reason() -> str:
     """What is missing for this backend, "" if nothing is; nothing is imported."""

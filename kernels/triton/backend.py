@@ -13,17 +13,15 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..reference.device import find_device, free_bytes, named, room
 from ..weights import Weight
+from . import RESERVED_BYTES
 from .cache import Cache
 from .exactness import rows_are_independent
 from .functions import Functions
 from .graphs import Graphs, cuda_record, used_bytes
 from .matrix import Matrix, place
 from .program import TritonProgram
-from .self_check import Finding, Record, check
+from .self_check import CheckFault, Finding, Record, check
 from .table import KERNELS
-
-RESERVED_BYTES = 1 << 30
-"""Of a GPU's free memory that no cache gets: for graphs, and for what a step computes with."""
 
 READ_BYTES = 1 << 30
 """The largest buffer read for the bandwidth: no cache of a GPU holds much of it."""
@@ -62,6 +60,8 @@ class TritonBackend:
                 f"backend triton computes on CUDA GPUs, not on device {self.torch_device}; "
                 "use backend auto, native or reference"
             )
+        if self.torch_device.type == "cuda":
+            torch.cuda.set_device(self.torch_device)  # kernels are launched on the thread's own device
         self.device = named(self.torch_device)
         self.cache: Cache | None = None
         self.weight_bytes = 0
@@ -71,7 +71,9 @@ class TritonBackend:
         self._dtype = _dtype(settings.dtype)
         folder = None if settings.findings_folder is None else Path(settings.findings_folder)
         self._record = Record(folder, self.torch_device)
-        finding = self._record.read() or self._look()
+        finding = self._record.read() or Finding({}, complete=False)
+        if not finding.complete:
+            finding = self._look(finding)
         failed = finding.failed
         if finding.fault:
             failed = {kernel.name: f"the GPU failed earlier: {finding.fault}" for kernel in KERNELS}
@@ -89,10 +91,14 @@ class TritonBackend:
         """Of the programs' buffers and graphs."""
         return sum(program.nbytes for program in self._programs)
 
-    def _look(self) -> Finding:
-        """Check every kernel, and keep what is found."""
-        with torch.inference_mode():
-            failed = check(KERNELS, self.torch_device)
+    def _look(self, known: Finding) -> Finding:
+        """Check every kernel of which nothing is known, and keep what is found, whatever comes of it."""
+        try:
+            with torch.inference_mode():
+                failed = check(KERNELS, self.torch_device, known.failed)
+        except CheckFault as error:
+            self._record.write(Finding(error.failed, exact=False, complete=False))
+            raise
         exact = rows_are_independent(Functions(KERNELS, failed), self.torch_device)
         finding = Finding(failed, exact)
         self._record.write(finding)

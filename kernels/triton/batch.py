@@ -8,6 +8,7 @@ the keys of the draws, and for each kind of attention its work.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ..interface import Inputs, Int32
 from ..noise import row_keys
-from ..step import Counts, Step, layout, size_of
+from ..step import Counts, Place, Step, layout, size_of
 from .work import work_of
 
 HEAD = 64
@@ -30,6 +31,18 @@ KINDS = 12
 """Place of the first kind of attention: first item, items, first merge, merges. Each kind has four places."""
 
 MOST_KINDS = (HEAD - KINDS) // 4
+
+
+_ARRAYS_IN_HEAD = {
+    TABLES: "block_tables",
+    SEEN_OFFSETS: "seen_offsets",
+    SEEN_IDS: "seen_ids",
+    SEEN_COUNTS: "seen_counts",
+    BIAS_OFFSETS: "bias_offsets",
+    BIAS_IDS: "bias_ids",
+    BIAS_VALUES: "bias_values",
+    MASK: "mask",
+}
 
 
 class Kind(NamedTuple):
@@ -58,27 +71,48 @@ def padded_counts(counts: Counts, padding: Padding) -> Counts:
     )
 
 
+@lru_cache(maxsize=64)
+def places_of(counts: Counts) -> dict[str, Place]:
+    """Where the arrays of a step lie in it."""
+    return {place.name: place for place in layout(counts)}
+
+
+@lru_cache(maxsize=64)
+def head_of(counts: Counts) -> Int32:
+    """A head that tells where the arrays of a step are; not to be changed."""
+    places = places_of(counts)
+    head = np.zeros(HEAD, np.int32)
+    for at, name in _ARRAYS_IN_HEAD.items():
+        head[at] = HEAD + places[name].begin // 4
+    head[TABLE_WIDTH], head[MASK_WORDS], head[SAMPLES] = counts.table_width, counts.mask_words, counts.samples
+    head[KEYS] = HEAD + size_of(counts) // 4
+    return head
+
+
 def fill(step: Step, into: Step, padding: Padding, block_size: int) -> None:
     """Write a step into a larger one, of `padded_counts`. What is added is greedy, and of no sequence."""
     counts = step.counts
-    for place in layout(into.counts):
-        values, target = getattr(step, place.name), getattr(into, place.name)
-        if place.name == "block_tables":
+    fillers: dict[str, float] = {
+        "slots": padding.block * block_size,
+        "sequences": counts.tables,
+        "top_p": 1,
+        "repetition": 1,
+        "seen_offsets": int(step.seen_offsets[-1]),
+        "bias_offsets": int(step.bias_offsets[-1]),
+        "mask": 0xFFFFFFFF,
+    }
+    for name, place in places_of(into.counts).items():
+        if place.begin == place.end:
+            continue
+        values, target = getattr(step, name), getattr(into, name)
+        if name == "block_tables":
             target[: counts.tables, : counts.table_width] = values
             target[: counts.tables, counts.table_width :] = 0
             target[counts.tables :] = padding.block
-            continue
-        fillers: dict[str, float] = {
-            "slots": padding.block * block_size,
-            "sequences": counts.tables,
-            "top_p": 1,
-            "repetition": 1,
-            "seen_offsets": int(step.seen_offsets[-1]),
-            "bias_offsets": int(step.bias_offsets[-1]),
-            "mask": 0xFFFFFFFF,
-        }
-        target[: len(values)] = values
-        target[len(values) :] = fillers.get(place.name, 0)
+        else:
+            target[: len(values)] = values
+            if len(target) > len(values):
+                target[len(values) :] = fillers.get(name, 0)
 
 
 class Staging:
@@ -91,64 +125,40 @@ class Staging:
     def __init__(self, device: torch.device, words: int) -> None:
         self._device = device
         self._pinned = device.type == "cuda"
+        self._larger = Step.of()
         self.generation = 0
         self._allocate(words)
 
     def write(self, step: Step, padding: Padding | None, block_size: int, kinds: Sequence[Kind]) -> Batch:
         """Send a step, filled up if that is wanted, with the work for these kinds of attention."""
-        counts = step.counts if padding is None else padded_counts(step.counts, padding)
-        end = 4 * HEAD + size_of(counts)
-        end += -end % 16
-        if end + 8 * counts.samples > self._host.nbytes:
-            self._allocate((end + 8 * counts.samples) // 2)
-        host = self._host.numpy()
-        # All but the work is known in size, so the step is written straight into what is copied.
-        sent = Step.within(host[4 * HEAD :], counts)
-        if padding is None:
-            sent.memory[:] = step.memory[: len(sent.memory)]
-        else:
-            fill(step, sent, padding, block_size)
-        words = host.view(np.int32)
-        places = {place.name: HEAD + place.begin // 4 for place in layout(counts)}
-        head = words[:HEAD]
-        head[:] = 0
-        head[TABLES], head[TABLE_WIDTH] = places["block_tables"], counts.table_width
-        for at, name in (
-            (SEEN_OFFSETS, "seen_offsets"),
-            (SEEN_IDS, "seen_ids"),
-            (SEEN_COUNTS, "seen_counts"),
-            (BIAS_OFFSETS, "bias_offsets"),
-            (BIAS_IDS, "bias_ids"),
-            (BIAS_VALUES, "bias_values"),
-            (MASK, "mask"),
-        ):
-            head[at] = places[name]
-        head[MASK_WORDS], head[SAMPLES] = counts.mask_words, counts.samples
-        head[KEYS] = at = end // 4
-        keys = row_keys(sent.seeds, sent.draw_positions).view(np.int32).reshape(-1)
-        words[at : at + len(keys)] = keys
-        at += len(keys)
-        pieces: list[tuple[int, Int32]] = []
+        if padding is not None:
+            step = self._filled(step, padding, block_size)
+        head = head_of(step.counts).copy()
+        keys = row_keys(step.seeds, step.draw_positions).view(np.int32).reshape(-1)
+        pieces = [head, step.memory.view(np.int32), keys]
+        at = HEAD + len(pieces[1]) + len(keys)
         for index, kind in enumerate(kinds):
-            work = work_of(sent, *kind)
-            place = head[KINDS + 4 * index : KINDS + 4 * index + 4]
-            for half, lines in enumerate(work):
-                place[2 * half : 2 * half + 2] = at, len(lines)
-                pieces.append((at, lines))
+            for half, lines in enumerate(work_of(step, *kind)):
+                place = KINDS + 4 * index + 2 * half
+                head[place : place + 2] = at, len(lines)
+                pieces.append(lines.reshape(-1))
                 at += lines.size
-        if 4 * at > self._host.nbytes:
-            kept = host[: 4 * int(head[KEYS]) + 4 * len(keys)].copy()
+        if at > len(self.memory):
             self._allocate(2 * at)
-            self._host.numpy()[: len(kept)] = kept
-            words = self._host.numpy().view(np.int32)
-            sent = Step.read(self._host.numpy()[4 * HEAD :])
-        for begin, lines in pieces:
-            words[begin : begin + lines.size] = lines.reshape(-1)
-        self.memory.view(torch.uint8)[: 4 * at].copy_(self._host[: 4 * at], non_blocking=True)
-        return Batch(sent, self.memory, kinds)
+        np.concatenate(pieces, out=self._words[:at])
+        self.memory[:at].copy_(self._host[:at], non_blocking=True)
+        return Batch(step, self.memory, kinds)
+
+    def _filled(self, step: Step, padding: Padding, block_size: int) -> Step:
+        counts = padded_counts(step.counts, padding)
+        if self._larger.counts != counts:
+            self._larger = Step.within(np.zeros(size_of(counts), np.uint8), counts)
+        fill(step, self._larger, padding, block_size)
+        return self._larger
 
     def _allocate(self, words: int) -> None:
-        self._host = torch.zeros(4 * words, dtype=torch.uint8, pin_memory=self._pinned)
+        self._host = torch.zeros(words, dtype=torch.int32, pin_memory=self._pinned)
+        self._words = self._host.numpy()
         self.memory = torch.zeros(words, dtype=torch.int32, device=self._device)
         self.generation += 1
 
@@ -164,7 +174,7 @@ class Batch:
         self.memory = memory
         self.missing: dict[Kind, Tensor] = {}
         self._kinds = {kind: KINDS + 4 * index for index, kind in enumerate(kinds)}
-        self._places = {place.name: place for place in layout(step.counts)}
+        self._places = places_of(step.counts)
 
     @classmethod
     def of(cls, step: Step, device: torch.device) -> Batch:

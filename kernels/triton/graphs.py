@@ -98,13 +98,13 @@ class Graphs(Generic[Result]):
 
 
 def cuda_record(device: torch.device) -> Record:
-    """Records CUDA graphs that share one pool of memory."""
+    """Records CUDA graphs that share one pool of memory. What other threads do meanwhile does not matter."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(compute: Callable[[], Any]) -> tuple[Recorded, Any]:
         torch.cuda.synchronize(device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             result = compute()
         return graph, result
 

@@ -44,6 +44,12 @@ class Bounds:
     tokens: int = 1 << 30
     positions: int = 1 << 30
 
+    def narrow(self, name: str, bound: int, step: Step) -> None:
+        """A table has so many rows: where that is news, the step is checked again."""
+        if bound < getattr(self, name):
+            setattr(self, name, bound)
+            self.check(step)
+
     def check(self, step: Step) -> None:
         """ValueError: a step points outside of tables."""
         for name, values, bound in (
@@ -93,8 +99,7 @@ class TritonOperations:
 
     def embedding(self, table: Any, tokens: Tensor) -> Tensor:
         """Rows of a placed matrix."""
-        self._bounds.tokens = min(self._bounds.tokens, table.shape[0])
-        self._bounds.check(self._batch.step)
+        self._bounds.narrow("tokens", table.shape[0], self._batch.step)
         return self._use["embedding"](table, tokens)  # type: ignore[no-any-return]
 
     def rms_norm(self, x: Any, weight: Tensor, eps: float) -> Tensor:
@@ -116,8 +121,7 @@ class TritonOperations:
 
     def rope(self, x: Any, positions: Tensor, rotation: Rotation, *, head_dim: int | None = None) -> Turned:
         """Computed when it is known what for."""
-        self._bounds.positions = min(self._bounds.positions, len(rotation.cos))
-        self._bounds.check(self._batch.step)
+        self._bounds.narrow("positions", len(rotation.cos), self._batch.step)
         dim = head_dim or 2 * rotation.cos.shape[1]
         return Turned(self._tensor(x), Turn(positions, rotation, dim))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -22,13 +23,29 @@ Fault = Callable[[str], str]
 """Told what a GPU said when it failed; returns a sentence for people."""
 
 
+@contextmanager
+def watched(device: torch.device, what: str, fault: Fault) -> Iterator[None]:
+    """MemoryError: the device has no room for what is done inside. RuntimeError, with a sentence: it failed,
+    and nothing more can be computed there.
+    """
+    try:
+        with room(device, what):
+            yield
+    except RuntimeError as error:
+        if "CUDA" not in str(error):
+            raise
+        raise RuntimeError(fault(str(error))) from error
+
+
 class Launched:
     """A step that was launched; what it brings is on its way to main memory."""
 
     def __init__(
         self, small: Tensor, logits: Tensor | None, samples: int, done: torch.cuda.Event | None, fault: Fault
     ) -> None:
-        """small: tokens of at least the samples, then the expert bytes as two words."""
+        """small: tokens of at least the samples, then the expert bytes as two words, in main memory. done:
+        when they are there; None: already.
+        """
         self._small = small
         self._logits = logits
         self._samples = samples
@@ -36,13 +53,11 @@ class Launched:
         self._fault = fault
 
     def result(self) -> StepOutput:
-        """Wait, without the GIL. RuntimeError: a kernel failed; nothing more can be computed."""
-        try:
+        """Wait, without the GIL. MemoryError, RuntimeError: see `watched`."""
+        with watched(self._small.device, "a step", self._fault):
             if self._done is not None:
                 self._done.synchronize()
             logits = None if self._logits is None else self._logits[: self._samples].cpu().numpy()
-        except RuntimeError as error:
-            raise RuntimeError(self._fault(str(error))) from error
         words = self._small.numpy()
         return StepOutput(words[: self._samples].copy(), logits, int(words[-2:].view(np.int64)[0]))
 
@@ -93,7 +108,8 @@ class TritonProgram:
         size = padded_rows(step.counts.rows, step.counts.samples) if self.graphs.on else None
         padding = None if size is None else Padding(size, size, cache.spare_block)
         rules = Rules.of(step)
-        with torch.inference_mode(), room(self._device, f"a step of {step.counts.rows} tokens"):
+        what = f"a step of {step.counts.rows} tokens"
+        with torch.inference_mode(), watched(self._device, what, self._fault):
             batch = self._staging.write(step, padding, cache.shape.block_size, self._kinds)
             if (self._generation, self._seen_cache) != (self._staging.generation, cache):
                 self.graphs.clear()

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from itertools import starmap
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -25,11 +26,14 @@ log = logging.getLogger(__name__)
 
 
 class Finding(NamedTuple):
-    """What checks found. failed: by kernel, why it is replaced. fault: what a GPU said when it failed."""
+    """What checks found. failed: by kernel, why it is replaced. fault: what a GPU said when it failed.
+    complete: every kernel has been checked.
+    """
 
     failed: Mapping[str, str]
     exact: bool = True
     fault: str = ""
+    complete: bool = True
 
 
 def difference(found: Tensor, wanted: Tensor) -> float:
@@ -58,13 +62,31 @@ def complaint(kernel: Kernel, device: torch.device) -> str:
     return ""
 
 
-def check(kernels: Iterable[Kernel], device: torch.device) -> dict[str, str]:
-    """Of the kernels that are not to be used: why."""
-    failed = {}
+class CheckFault(RuntimeError):  # noqa: N818
+    """A kernel made the device fail when it was checked. failed: what is known of it and of those before."""
+
+    def __init__(self, name: str, failed: dict[str, str]) -> None:
+        why = failed[name]
+        super().__init__(f"the GPU kernel {name} failed: {why}; start again, it will not be used then")
+        self.failed = failed
+
+
+def check(
+    kernels: Iterable[Kernel], device: torch.device, known: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Of the kernels that are not to be used: why. known: those of which that is clear already.
+
+    CheckFault: the device failed, so this process can compute nothing there any more.
+    """
+    failed = dict(known)
     for kernel in kernels:
+        if kernel.name in failed:
+            continue
         if reason := complaint(kernel, device):
             failed[kernel.name] = reason
             log.warning("%s on %s: %s; plain torch computes it", kernel.name, device, reason)
+            if "CUDA error" in reason:
+                raise CheckFault(kernel.name, failed)
     return failed
 
 
@@ -109,9 +131,9 @@ class Record:
             return None
         try:
             data = json.loads(self.path.read_bytes()[: 1 << 16])
-            failed, exact, fault = data["failed"], data["exact"], data["fault"]
-            if isinstance(exact, bool) and isinstance(fault, str):
-                return Finding({str(name): str(why) for name, why in failed.items()}, exact, fault)
+            failed, exact, fault, complete = (data[name] for name in Finding._fields)
+            if isinstance(exact, bool) and isinstance(fault, str) and isinstance(complete, bool):
+                return Finding({str(name): str(why) for name, why in failed.items()}, exact, fault, complete)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return None

@@ -49,9 +49,20 @@ def test_N015_a_hidden_gpu_is_no_news(gpus, value, monkeypatch):
 def test_N015_a_gpu_that_computes_is_used(gpus):
     gpus(H200)
     choice = automatic(AUTO)
-    assert (choice.name != "native", choice.device, choice.why) == (True, "cuda:0", "")
+    assert (choice.name, choice.device, choice.why) == ("triton", "cuda:0", "")
     assert not chosen("auto", "auto"), "no memory is made ready for a backend that will not be used"
     assert automatic(BackendSettings(device="cpu")).name == "native"
+
+
+def test_without_triton_plain_torch_computes_on_a_gpu_and_the_reason_is_given(gpus, monkeypatch):
+    gpus(H200)
+    monkeypatch.setattr("kernels.triton.unavailable_reason", lambda: "triton can't be imported")
+    for device in ("auto", "cuda", "cuda:0"):
+        choice = automatic(BackendSettings(device=device))
+        assert (choice.name, choice.device, choice.news) == ("reference", "cuda:0", True)
+        assert choice.why == "triton can't be imported"
+        assert "install triton" in choice.mend
+    assert automatic(BackendSettings(device="mps")) == ("reference", "mps", "", "", False)
 
 
 def test_N044_auto_and_cuda_take_the_card_with_the_most_free_memory_and_no_other_is_touched(gpus):
@@ -85,7 +96,8 @@ def test_C3_the_memory_that_counts_is_the_device_s(gpus, monkeypatch):
     gpus(H200, A30)
     monkeypatch.setattr(backends, "free_memory", lambda: 64 * GB)
     assert free_bytes("reference", BackendSettings(device="cuda:1")) == A30.free
-    assert free_bytes("auto", AUTO) == H200.free
+    assert free_bytes("auto", AUTO) == H200.free - 2**30, "triton's own part"
+    assert free_bytes("triton", BackendSettings(device="cuda:1")) == A30.free - 2**30
     assert free_bytes("native", AUTO) == free_bytes("reference", BackendSettings(device="cpu")) == 64 * GB
     with pytest.raises(ValueError, match="only 2 GPUs are here, numbered from 0"):
         free_bytes("reference", BackendSettings(device="cuda:7"))

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def _checked(monkeypatch):
     """The kernels are checked in tests of their own."""
-    monkeypatch.setattr(backends.TritonBackend, "_look", lambda self: Finding({}))
+    monkeypatch.setattr(backends.TritonBackend, "_look", lambda self, known: Finding({}))
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma2"])

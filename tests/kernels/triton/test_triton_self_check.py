@@ -35,9 +35,9 @@ def few(monkeypatch):
     kernels = (BY_NAME["scale"], BY_NAME["add"]._replace(compute=lambda a, b: add(a, b) * (1 + 1e-3)))
     checks = []
 
-    def counted(of, device):
-        checks.append(device)
-        return check(of, device)
+    def counted(of, device, known):
+        checks.append(known)
+        return check(of, device, known)
 
     monkeypatch.setattr(backends, "KERNELS", kernels)
     monkeypatch.setattr(backends, "check", counted)
@@ -56,7 +56,13 @@ def test_a_kernel_that_is_wrong_is_caught_and_replaced(few, tmp_path, caplog):
     assert again.replaced == ("add",)
     assert len(few) == 1, "what was found is remembered"
     (kept,) = tmp_path.iterdir()
-    for broken in (b"", b"{", b"[]", b'{"failed": 1, "exact": true, "fault": ""}', b"\xff" * 100):
+    for broken in (
+        b"",
+        b"{",
+        b"[]",
+        b'{"failed": 1, "exact": true, "fault": "", "complete": true}',
+        b"\xff" * 100,
+    ):
         kept.write_bytes(broken)
         assert open_backend("triton", replace(SETTINGS, findings_folder=str(tmp_path))).replaced == ("add",)
     assert len(few) == 6
@@ -107,6 +113,21 @@ def test_a_kernel_that_can_not_be_compiled_for_a_model_is_replaced_when_it_is_la
     assert len(calls) == 1
     assert functions.replaced == ("add",)
     assert functions.failed["add"] == "TritonError: out of resource: shared memory"
+
+
+def test_a_kernel_that_fails_the_gpu_when_it_is_checked_is_not_tried_again(few, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("CUDA error: misaligned address")
+
+    kernels = (backends.KERNELS[1], BY_NAME["scale"]._replace(compute=fail), BY_NAME["cap"])
+    monkeypatch.setattr(backends, "KERNELS", kernels)
+    settings = replace(SETTINGS, findings_folder=str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"kernel scale failed: .* misaligned address; start again"):
+        open_backend("triton", settings)
+    assert open_backend("triton", settings).replaced == ("add", "scale")
+    assert [set(known) for known in few] == [set(), {"add", "scale"}]
+    open_backend("triton", settings)
+    assert len(few) == 2
 
 
 def test_a_kernel_that_raises_is_complained_about():
