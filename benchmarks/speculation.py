@@ -1,6 +1,6 @@
-"""N-gram drafts against none: one engine each, in turns, the same questions; tokens must be equal.
+"""Drafts against none: one engine each, in turns, the same questions; tokens must be equal.
 
-    python benchmarks/speculation.py MODEL.gguf [--rounds 5]
+    python benchmarks/speculation.py MODEL.gguf [--rounds 5] [--draft ngram|DRAFT.gguf]
 
 Prints the median over the rounds of decode speed with drafts / without, and of drafts computed and kept.
 """
@@ -98,12 +98,12 @@ async def measure(engine: AsyncEngine, task: Task) -> tuple[float, list[Finished
     return sum(len(reply.token_ids) - 1 for reply in replies) * len(replies) / seconds, replies
 
 
-async def compare(path: str, rounds: int, tasks: list[Task]) -> None:
+async def compare(path: str, draft: str, rounds: int, tasks: list[Task]) -> None:
     """Print a table."""
     print("| task | tokens/s without | with | with / without | target | drafts kept | tokens a step |")
     print("|---|---|---|---|---|---|---|")
     plain = EngineConfig(model=path, context_length=1024, draft_model="none")
-    drafts = EngineConfig(model=path, context_length=1024, draft_model="ngram")
+    drafts = EngineConfig(model=path, context_length=1024, draft_model=draft)
     async with AsyncEngine(plain) as without, AsyncEngine(drafts) as guessing:
         for task in tasks:
             _, expected = await measure(without, task)  # not counted: pages and caches get warm
@@ -135,10 +135,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--draft", default="ngram", help="ngram, or the file of a draft model")
     parser.add_argument("--only", default="", help="tasks whose names hold this")
     options = parser.parse_args()
     tasks = [task for task in TASKS if options.only in task.name]
-    asyncio.run(compare(options.model, options.rounds, tasks))
+    asyncio.run(compare(options.model, options.draft, options.rounds, tasks))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ def reserve_memory(config: EngineConfig) -> None:
 
     Does nothing where the model is no single file or the native backend will not be used.
     """
-    if not isinstance(config.model, (str, Path)) or config.backend in ("reference", "triton"):
+    chosen_otherwise = config.backend in ("reference", "triton") or config.ranks > 1
+    if chosen_otherwise or not isinstance(config.model, (str, Path)):
         return
     try:
         status = os.stat(config.model)

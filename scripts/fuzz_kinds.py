@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.loading.fields import Fields
 from engine.loading.folder_spec import read_config
-from engine.models.family import TensorSpec, tensor_specs
+from engine.models.tensor_specs import TensorSpec, tensor_specs
 from kernels.formats import BLOCKS
 from kernels.nf4 import LEVELS
 

@@ -139,7 +139,7 @@ def folder_model(*, sentencepiece: bool) -> Files:
 
     from engine.loading.fields import Fields
     from engine.loading.folder_spec import read_config
-    from engine.models.family import tensor_specs
+    from engine.models.tensor_specs import tensor_specs
 
     tokens = PIECES if sentencepiece else WORDS
     config = {

@@ -19,7 +19,7 @@ from kernels.interface import Float32
 from kernels.nf4 import BLOCK, LEVELS
 from kernels.weights import Packed, Weight
 
-from ..models.family import TensorSpec
+from ..models.tensor_specs import TensorSpec
 from .fields import Fields, invalid, shown
 from .files import parse_json_object
 from .grouped import GroupedTensor, JoinedTensor, Rows

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..models.family import TensorSpec
+from ..models.tensor_specs import TensorSpec
 from .fields import shown
 from .stored import StoredTensor, to_vector
 

@@ -18,7 +18,7 @@ from kernels.quantize import quantize_rows, row_pieces
 from kernels.stored import mapping_of, release
 from kernels.weights import Kept, Packed, Plain, Stored, Weight
 
-from ..models.family import TensorSpec
+from ..models.tensor_specs import TensorSpec
 from .fields import shown
 from .stored import StoredTensor
 

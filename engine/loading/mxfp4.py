@@ -20,7 +20,7 @@ from kernels.interface import Float32
 from kernels.stored import read_rows
 from kernels.weights import Stored, Weight
 
-from ..models.family import TensorSpec
+from ..models.tensor_specs import TensorSpec
 from .fields import invalid, shown
 from .grouped import JoinedTensor
 from .stored import StoredTensor

@@ -24,7 +24,7 @@ from kernels.formats import FORMATS, GROUP
 from kernels.interface import Float32
 from kernels.weights import Packed, Weight, dequantize
 
-from ..models.family import TensorSpec
+from ..models.tensor_specs import TensorSpec
 from .fields import Fields, invalid, shown
 from .grouped import JoinedTensor
 from .stored import StoredTensor

@@ -17,7 +17,7 @@ from kernels.quantize import row_pieces
 from kernels.stored import QUANTIZED_ANEW, mapping_of, plain_view, quantized, read_rows, release, view
 from kernels.weights import Plain, Stored, Weight
 
-from ..models.family import TensorSpec
+from ..models.tensor_specs import TensorSpec
 from .fields import shown
 
 

@@ -16,7 +16,8 @@ from kernels.stored import QUANTIZED_ANEW
 from kernels.weights import Plain, Weight
 
 from ..config import Quantization
-from ..models.family import Naming, TensorSpec, tensor_specs
+from ..models.family import Naming
+from ..models.tensor_specs import TensorSpec, tensor_specs
 from .declared import Declared
 from .factors import beside, factor_of
 from .fields import invalid, shown

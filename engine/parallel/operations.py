@@ -161,4 +161,5 @@ def _network(network: FeedForward) -> FeedForward:
 
 
 def _summed(experts: Experts) -> Any:
+    """Where experts are expected: `RankOperations.experts` alone looks at them."""
     return Summed(experts)

@@ -79,6 +79,11 @@ def serve(connection: socket.socket, model: Any) -> NoReturn:
 
     channel = Channel(connection)
     channel.send(json_frame(JSON, {"pid": os.getpid()}))
+    message = None
+
+    def progress(share: float) -> None:
+        channel.send(json_frame(PROGRESS, share))
+
     try:
         while True:
             message = channel.receive()
@@ -87,23 +92,21 @@ def serve(connection: socket.socket, model: Any) -> NoReturn:
                 model.copy(message.body)
             elif message.kind == JSON:
                 question = message.json()
-
-                def progress(share: float) -> None:
-                    channel.send(json_frame(PROGRESS, share))
-
                 channel.send(json_frame(JSON, model.answer(question.pop("ask"), question, progress)))
             else:
                 channel.send(model.step(message.body, logits=message.kind == STEP_WITH_LOGITS))
     except (EOFError, ConnectionError):
         os._exit(0)
     except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
         code, words = getattr(error, "code", "engine_failed"), getattr(error, "message", None)
         if words is None:
-            time.sleep(0.5)  # if another rank has ended, that is the news, and not what followed from it
+            time.sleep(0.5)  # if another rank has ended, that is the news: this one ends before it complains
+            traceback.print_exc()
+            sys.stderr.flush()
             code = "out_of_memory" if isinstance(error, MemoryError) else "engine_failed"
             words = f"a process of the model failed: {type(error).__name__}: {error}"
+        if message is not None and message.kind != JSON:
+            code = "engine_failed"  # in the middle of a step that the others compute: none can go on
         channel.send(json_frame(ERROR, {"code": code, "message": str(words)}))
         os._exit(1)
 

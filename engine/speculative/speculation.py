@@ -115,6 +115,11 @@ class Speculation:
         return DraftFigures(self._name, self._off, tried, self._kept.counts(len(tried)))
 
     @property
+    def passes(self) -> list[Pass]:
+        """Those that the guesses for the latest step took."""
+        return self._passes
+
+    @property
     def traffic(self) -> int:
         """Bytes that guessing has moved in the latest step."""
         return sum(each.traffic for each in self._passes)

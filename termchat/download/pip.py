@@ -126,8 +126,10 @@ def _explained(command: str, err: str, code: int) -> str:
     if broken and "No matching distribution" in err:
         reason = broken[-1].rstrip("'\")").rpartition(": ")[2]
         return f"pip {command} failed: the index cannot be reached: {reason}"
-    lines = err.splitlines()
+    lines = err.strip().splitlines()
     said = [line for line in lines if line.startswith("ERROR:")] or lines
+    if said and said[-1] == "ERROR: Exception:":  # a fault of pip's own: what follows ends in what it was
+        said = lines
     return f"pip {command} failed: {said[-1].removeprefix('ERROR: ') if said else f'exit code {code}'}"
 
 

@@ -24,8 +24,8 @@ from engine.loading.stored import StoredTensor
 from engine.loading.tensors import ASKED, CheckpointTensors
 from engine.model import load_model
 from engine.models.families import llama
-from engine.models.family import tensor_specs
 from engine.models.spec import LayerSpec, ModelSpec
+from engine.models.tensor_specs import tensor_specs
 from engine.quantization import dequantize, quantize
 from engine.types import EngineError
 from kernels.cache_format import CACHE_FORMATS

@@ -22,17 +22,9 @@ from engine.loading.declared import folder_family, gguf_family
 from engine.loading.fields import Fields
 from engine.models import families
 from engine.models.decoder import decoder
-from engine.models.family import (
-    ATTENTION_BIASES,
-    HEAD_NORMS,
-    MLP_BIASES,
-    NAMES,
-    Family,
-    Option,
-    Windows,
-    tensor_specs,
-)
+from engine.models.family import ATTENTION_BIASES, HEAD_NORMS, MLP_BIASES, NAMES, Family, Option, Windows
 from engine.models.spec import LayerSpec, RopeSpec
+from engine.models.tensor_specs import tensor_specs
 from engine.models.weights import place
 from engine.types import EngineError
 from kernels.cache_format import CacheShape

@@ -16,7 +16,7 @@ from engine.loading.checkpoint import open_checkpoint
 from engine.loading.fields import shown
 from engine.loading.gguf import read_gguf, read_gguf_model
 from engine.loading.tensors import CheckpointTensors
-from engine.models.family import TensorSpec
+from engine.models.tensor_specs import TensorSpec
 from engine.quantization import dequantize
 from engine.types import EngineError
 from kernels.stored import canonical

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.models.families import llama
-from engine.models.family import Family, tensor_specs
+from engine.models.family import Family
 from engine.models.spec import ModelSpec
+from engine.models.tensor_specs import tensor_specs
 from kernels.formats import ARRAYS, BLOCKS, FORMATS, group_count
 from kernels.weights import Packed, Plain, Weight
 from stored_blocks import random_blocks

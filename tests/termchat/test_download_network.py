@@ -851,3 +851,22 @@ def test_a_signal_ends_a_download_that_hangs(site: Site, tmp_path: Path, stop: s
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("err", "said"),
+    [
+        (
+            "ERROR: Exception:\nTraceback (most recent call last):\n  ...\nOSError: No space left\n",
+            "No space",
+        ),
+        ("WARNING: x\nERROR: No matching distribution found for y\n", "No matching distribution found for y"),
+        ("something else\n", "something else"),
+        ("", "exit code 2"),
+    ],
+)
+def test_the_last_thing_that_pip_says_is_the_reason(err, said):
+    from termchat.download.pip import _explained
+
+    assert said in _explained("download", err, 2)
+    assert "\n" not in _explained("download", err, 2)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def test_processes_compute_the_bits_that_threads_do(split: Split, folder: Path) 
             assert output.expert_bytes > 0
         with pytest.raises(ValueError, match="more than the"):
             model.launch(step([([1] * 600, 0, list(range(40)))], BLOCK))
+        work = step([([1] * 6, 0, [0])], BLOCK)
+        assert model.launch(work).result().logits is None
+        model.copy_blocks(np.array([10**6], np.int32), np.array([0], np.int32))
+        for _ in range(2):  # the ranks are gone, and stay so
+            with pytest.raises(EngineError, match=r"a process of the model failed: \w*Error: ") as caught:
+                model.launch(work).result()
+            assert caught.value.code == "engine_failed"
+        wait_for(lambda: not alive(model._team._pids), 5)
     finally:
         threads.close()
         loaded.close()
@@ -171,7 +180,7 @@ async def killed(engine: AsyncEngine, rank: int, number: signal.Signals) -> None
     late = await engine.generate([1, 2]).result()
     assert late.error is not None
     assert late.error.code == "engine_failed"
-    assert "nothing can be computed" in late.error.message
+    assert "nothing can be computed; restart termchat" in late.error.message, "with no word of the others"
 
 
 async def test_N043_replies_are_the_same_in_any_company_and_end_when_a_rank_is_killed(folder: Path) -> None:
@@ -264,6 +273,9 @@ async def test_a_model_that_cannot_be_cut_or_started_is_one_sentence(
         with pytest.raises(EngineError, match=said) as caught:
             await AsyncEngine(config_of(folder, split)).__aenter__()
         assert caught.value.code == "model_invalid"
+    with pytest.raises(EngineError, match="the KV cache does not fit") as caught:
+        await AsyncEngine(replace(config_of(folder, Split(2)), kv_blocks=1 << 30)).__aenter__()
+    assert caught.value.code == "out_of_memory"
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     (folder / "torch.py").write_text("raise RuntimeError('a torch of somebody else')")
     try:

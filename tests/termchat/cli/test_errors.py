@@ -16,6 +16,7 @@ from typing import get_args
 import pytest
 
 from engine import EngineConfig, select_backend
+from engine.grammar.grammars import Grammars
 from engine.runner import LOST
 from engine.testing import ScriptedModel
 from engine.types import EngineError, ErrorCode
@@ -103,8 +104,15 @@ def no_room_for_a_step(s):
 
 
 def complex_grammar(s):
+    constraint = Grammars.constraint
+
+    def failed(*arguments):
+        found = constraint(*arguments)
+        found.fail("too many items")
+        return found
+
     s.scripted("ab")
-    s.patch("engine.grammar.constraint.Constraint.advance", lambda self, tokens: self.fail("too many items"))
+    s.patch("engine.grammar.grammars.Grammars.constraint", failed)
     return s.termchat("--regex", "a?b+c", "Hi")
 
 
