@@ -95,6 +95,7 @@ class RandomTensors:
         draw = np.random.default_rng(seed)
         self._normal = draw.standard_normal(POOL, np.float32)
         self._bytes = draw.integers(0, 256, POOL, np.uint8)
+        self._pools: dict[tuple[str, int], NDArray[Any]] = {}
         self._offset = 0
 
     def has(self, name: str) -> bool:
@@ -108,27 +109,29 @@ class RandomTensors:
             return Plain(np.ones(self._shape.width, np.float32), "f32") if known else None
         if name in ("embedding", "head"):
             size = self._shape.vocabulary, self._shape.width
-            return self._matrix(size, "q8" if FORMATS[self._format].packed else self._format)
+            return self.matrix(size, "q8" if FORMATS[self._format].packed else self._format)
         role = name.split(".")[1]
         if role not in self._shape.matrices():
             return None
         plain = role == "router" and FORMATS[self._format].packed
-        return self._matrix(self._shape.matrices()[role], "f32" if plain else self._format)
+        return self.matrix(self._shape.matrices()[role], "f32" if plain else self._format)
 
     def _take(self, pool: NDArray[Any], count: int) -> NDArray[Any]:
         """So many values of a pool, from another place each time."""
         self._offset = (self._offset + 7919) % POOL
-        whole = -(-(count + self._offset) // POOL)
-        return np.tile(pool, whole)[self._offset : self._offset + count]
+        first = pool[self._offset : self._offset + count]
+        return np.concatenate([first, np.resize(pool, count - len(first))])
 
-    def _matrix(self, size: tuple[int, int], format: str) -> Weight:
+    def matrix(self, size: tuple[int, int], format: str) -> Weight:
+        """One of any shape."""
         rows, columns = size
         form, step = FORMATS[format], np.float32(columns**-0.5)
         if not form.packed:
-            values = (self._take(self._normal, rows * columns) * step).reshape(size)
-            if format == "bf16":
-                return Plain((values.view(np.uint32) >> 16).astype(np.uint16), format)
-            return Plain(values.astype(form.dtype), format)
+            if (format, columns) not in self._pools:
+                values = self._normal * step
+                short = (values.view(np.uint32) >> 16) if format == "bf16" else values
+                self._pools[format, columns] = short.astype(form.dtype)
+            return Plain(self._take(self._pools[format, columns], rows * columns).reshape(size), format)
         groups = group_count(columns)
         codes = self._take(self._bytes, rows * groups * form.code_bytes).view(form.dtype)
         scale = step * np.float32(2.0 / 2**form.bits * 1.7)

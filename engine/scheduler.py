@@ -100,6 +100,7 @@ class Scheduler:
         """
         for run in plan.runs:
             del run.sequence.drafts[:]
+            run.sequence.table.drafted = min(run.sequence.table.drafted, run.sequence.computed)
         self.max_batch_tokens = rows
         self.max_sequences = min(self.max_sequences, rows)
         unsure = {target for _, target in plan.copies}

@@ -42,17 +42,19 @@ class DraftFigures(NamedTuple):
         steps = self.tokens - sum(self.kept)
         return self.tokens / steps if steps > 0 else None
 
-    def as_dict(self) -> dict[str, Any] | None:
-        """JSON values; None if nothing guesses."""
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values under `drafts`; nothing if nothing guesses."""
         if not self.by:
-            return None
+            return {}
         return {
-            "by": self.by,
-            "off": self.off or None,
-            "tokens": self.tokens,
-            "tokens_a_step": self.each,
-            "tried": list(self.tried),
-            "kept": list(self.kept),
+            "drafts": {
+                "by": self.by,
+                "off": self.off or None,
+                "tokens": self.tokens,
+                "tokens_a_step": self.each,
+                "tried": list(self.tried),
+                "kept": list(self.kept),
+            }
         }
 
     def __str__(self) -> str:

@@ -33,7 +33,7 @@ GONE_SECONDS = 3.0
 
 FIRST_BYTES, RANK_BYTES = 180_000_000, 60_000_000
 """Of main memory that the first rank takes before it has any weights, and each other one besides: measured
-with torch 2.11, most of which they share.
+with torch 2.13, most of which they share.
 """
 
 _NO_WORDS = (" ", "frame #", "Exception raised from", "[W")

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from itertools import starmap
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -70,7 +71,9 @@ class CheckFault(RuntimeError):  # noqa: N818
         self.failed = failed
 
 
-def check(kernels: Iterable[Kernel], device: torch.device, known: Mapping[str, str]) -> dict[str, str]:
+def check(
+    kernels: Iterable[Kernel], device: torch.device, known: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Of the kernels that are not to be used: why. known: those of which that is clear already.
 
     CheckFault: the device failed, so this process can compute nothing there any more.

@@ -75,8 +75,8 @@ class Result(NamedTuple):
             "finish_reason": self.finished.reason,
             "seed": self.finished.seed,
             "usage": {name: usage[name] for name in USAGE_FIELDS},
-            "drafts": self.drafts.as_dict(),
             "metrics": {name: finite(value) for name, value in metrics.items()},
+            **self.drafts.as_dict(),
             **logprobs_entry(self.logprobs),
         }
 

@@ -197,6 +197,9 @@ def test_keys_of_rejected_drafts_do_not_count_as_those_of_a_draft_model() -> Non
     first.table.drafted = 20  # 15 tokens, its last one, and drafts before the last of them
     step(scheduler, {first.id: [5, 5, 9, 9, 9]})
     assert (first.table.drafted, first.computed) == (18, 18)
+    first.drafts, first.table.drafted = array("i", [5, 5]), 21
+    scheduler.withdraw(scheduler.plan(), 4)  # there is no memory for the step
+    assert (first.table.drafted, first.computed, list(first.drafts)) == (18, 18, [])
 
 
 def test_a_preempted_sequence_forgets_its_drafts_and_computes_again_as_a_prefill() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from engine import AsyncEngine, EngineConfig, EngineSnapshot, Finished, SamplingParams, TextDelta
+from engine.grammar.grammars import Grammars
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
 from engine.models.spec import LayerSpec, ModelSpec
@@ -156,6 +157,7 @@ class TinyModel:
             block_size=config.block_size,
             end_ids=frozenset(),
             chat_template=None,
+            grammars=Grammars(tokenizer, spec.vocabulary, {END}),
             defaults={},
             drafter=drafting.drafter("tiny", tokenizer, spec.vocabulary, config.kv_blocks, exact=False),
         )

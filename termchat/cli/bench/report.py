@@ -26,7 +26,7 @@ def table(result: Mapping[str, Any]) -> str:
         f"prefill {number(result['prefill_tps'])} tokens/s",
         f"  memory traffic {number(result['bandwidth_gbs'])} GB/s{_share(result)}{_slots(result)}",
     ]
-    if drafts := result["drafts"]:
+    if drafts := result.get("drafts"):
         figures = DraftFigures(
             drafts["by"], drafts["off"] or "", drafts["tokens"], drafts["tried"], drafts["kept"]
         )

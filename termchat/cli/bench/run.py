@@ -137,7 +137,7 @@ async def _measure(
         "kv_utilisation": _mean(utilisation),
         "draft_tokens": sum(reply.usage.draft_tokens for reply in replies),
         "accepted_tokens": sum(reply.usage.accepted_tokens for reply in replies),
-        "drafts": drafts.as_dict(),
+        **drafts.as_dict(),
     }
 
 

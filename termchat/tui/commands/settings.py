@@ -82,7 +82,5 @@ SETTINGS = (
     Command(
         "chat.settings", settings, "settings of this conversation", "Model", "set", "[NAME [VALUE]]", "f2"
     ),
-    Command(
-        "chat.schema", schema, "replies as JSON of a schema", "Model", "schema", "[NAME|FIELDS|JSON|FILE|off]"
-    ),
+    Command("chat.schema", schema, "replies as JSON of a schema", "Model", "schema", "[FORM|off]"),
 )

@@ -17,6 +17,7 @@ from engine.loading.stored import StoredTensor
 from engine.models.spec import ExpertsSpec, LayerSpec, ModelSpec
 from engine.parallel.shares import Split, even, head_ranges, share_of, stages
 from engine.parallel.tensors import RankTensors
+from engine.selection import select_backend
 from engine.testing import ScriptedModel
 from kernels.formats import FORMATS
 from kernels.interface import Routing
@@ -207,3 +208,12 @@ def test_a_plan_counts_the_memory_of_the_ranks_and_keys_that_several_hold(
     assert staged.kv_bytes <= 3_000_000
     with pytest.raises(EngineError, match="at most 3 stages"):
         plan_memory(replace(config, pipeline_parallel=4))
+
+
+def test_the_backend_of_several_processes_is_said() -> None:
+    config = EngineConfig(model="m.gguf", device="cpu", tensor_parallel=2)
+    alone, shared = (select_backend(each) for each in (replace(config, tensor_parallel=1), config))
+    assert (shared.name, shared.settings.device) == ("reference", "cpu")
+    if alone.name == "native":
+        assert any("in a single process, computes a step faster" in note for note in shared.notes)
+    assert select_backend(replace(config, backend="reference")).notes == alone.notes

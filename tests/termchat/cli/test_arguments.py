@@ -239,7 +239,7 @@ def test_no_option_is_in_the_help_that_has_no_effect(requests, termchat):
         "stop": "x",
         "backend": "reference",
     }
-    values |= {"quantization": "none", "device": "cpu"}
+    values |= {"quantization": "none", "device": "cpu", "schema": "list", "grammar": "start: /a/"}
     ignored = []
     for option in prompt.params:
         if not isinstance(option, click.Option) or option.is_eager or option.name == "plain":

@@ -65,6 +65,8 @@ def test_every_engine_option_reaches_the_engine():
         "kv_memory": 12345,
         "draft_model": "none",
         "draft_tokens": 3,
+        "tensor_parallel": 2,
+        "pipeline_parallel": 3,
     }
     assert set(flags) == {*ENGINE_OPTIONS, *DRAFT_OPTIONS}
     found = configured(model(), config(), flags)
