@@ -159,6 +159,8 @@ def _fields(text: str) -> dict[str, Any]:
         properties[name] = {"type": TYPES[kind.strip() or "str"]}
         if about.strip():
             properties[name]["description"] = about.strip()
+    if not properties:
+        raise ConstraintError(f"{shown(written)} has no field: write NAME, or NAME TYPE, with commas between")
     if len(parts) == 1 and written in properties:
         near = did_you_mean(written, names(), like=0.6)
         known = f"there are {', '.join(names())}"
