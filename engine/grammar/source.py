@@ -6,8 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization.pipeline import guarded
-from ..types import ConstraintKind, EngineError, SamplingParams
+from ..types import EngineError
 from .schema import Nodes, Where, depth, parse, supported
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
@@ -25,7 +26,6 @@ from engine.speculative.speculation import (
     most_drafts,
 )
 from engine.step_plan import StepPlan
-from engine.types import SamplingParams
 
 RIGHT, WRONG = 5, 6
 

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
-from engine.types import EngineError, Message, SamplingParams, as_dict
+from engine.sampling_params import SamplingParams
+from engine.types import EngineError, Message, as_dict
 
 
 @pytest.mark.parametrize(
