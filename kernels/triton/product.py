@@ -15,9 +15,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton import knobs
 
 from ..formats import group_count
+from . import interpreted
 from .activations import Quantized
 from .arithmetic import EXACT
 from .decode import constants, integers, offsets, scale
@@ -233,11 +233,6 @@ class Chosen(NamedTuple):
     tiles: Tensor
     tile: int
     share: int
-
-
-def interpreted() -> bool:
-    """Whether kernels are interpreted, where there is no arithmetic in bfloat16."""
-    return bool(knobs.runtime.interpret)
 
 
 _PLAIN = {"bf16": (tl.bfloat16, 16), "f16": (tl.float16, 13), "f32": (tl.float32, 0)}
