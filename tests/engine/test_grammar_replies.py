@@ -22,6 +22,7 @@ from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.scheduler import most_samples
 from engine.speculative.ngram import NgramDrafter
+from engine.speculative.pairing import load_draft
 from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from kernels.backends import open_backend
@@ -47,6 +48,11 @@ class TinyModel:
         limits = Limits(config.max_batch_tokens, most_samples(24, 256), 24, blocks)
         program = owner.capture(lambda ops, batch: decoder(ops, TINY, weights, batch), limits)
         tokenizer, ends = load_tokenizer(self._tokenizer), frozenset([END])
+        drafter = self._drafter
+        if isinstance(config.draft_model, TinyModel):
+            drafter = load_draft(config.draft_model, config, "tiny", tokenizer)
+        elif config.draft_model == "ngram":
+            drafter = NgramDrafter()
         return LoadedModel(
             name="tiny",
             runner=ModelRunner(owner, program, Traffic(1, 1), config.block_size),
@@ -58,7 +64,7 @@ class TinyModel:
             end_ids=ends,
             chat_template=None,
             defaults={},
-            drafter=self._drafter or (NgramDrafter() if config.draft_model == "ngram" else None),
+            drafter=drafter,
             grammars=Grammars(tokenizer, 258, ends),
         )
 
@@ -147,6 +153,21 @@ async def test_alone_batched_preempted_in_chunks_and_drafted(
         assert figures.accepted_tokens > 0 or rule == "wrong"
         assert figures.draft_tokens > figures.accepted_tokens or rule == "right"
     assert (await answers(model, wanted, draft_model="ngram"))[0] == alone
+
+
+@pytest.mark.parametrize("window", [1, 3, 8])
+async def test_a_draft_model_guesses_by_the_same_masks(tiny_tokenizer: Path, window: int) -> None:
+    """The model itself as draft: behind each of its guesses it needs the mask of that place."""
+    wanted = [each for each in requests(seed=window) if each[1].constraint is not None]
+    model = TinyModel("native", tiny_tokenizer)
+    alone, before = await answers(model, wanted, draft_model="none")
+    assert sum(len(ids) for _, ids, _, _ in alone) > 200
+    drafted, after = await answers(model, wanted, draft_model=model, draft_tokens=window)
+    assert drafted == alone
+    assert after.steps < before.steps
+    # All are right but some behind which the reply is over: there the model says so itself.
+    assert 0 <= after.draft_tokens - after.accepted_tokens <= len(wanted)
+    assert after.accepted_tokens > 50
 
 
 async def test_a_preempted_reply_goes_on_where_its_grammar_was(tiny_tokenizer: Path) -> None:

