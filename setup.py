@@ -33,7 +33,9 @@ class BuildLibrary(build_ext):
                 one_by_one([source], output_dir=str(half), **options)
                 try:
                     half.rename(folder)
-                except OSError:  # somebody else has done the same meanwhile
+                except OSError:
+                    if not folder.exists():  # else somebody has done the same meanwhile
+                        raise
                     shutil.rmtree(half)
             return [str(path) for path in folder.rglob("*") if path.is_file()]
 

@@ -72,7 +72,7 @@ def kernels(report: Report, findings: Path, device: Any, names: tuple[str, ...])
             continue
         started = time.monotonic()
         with torch.inference_mode():
-            why = complaint(kernel, device)
+            why = complaint(kernel, device).why
         if why:
             failed[kernel.name] = why
         took = f"{time.monotonic() - started:.1f} s with compiling"

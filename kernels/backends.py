@@ -55,12 +55,16 @@ def automatic(settings: BackendSettings) -> Choice:
 
 def _on_gpu(device: str) -> Choice:
     """Kernels for CUDA GPUs, where they can be compiled; plain torch on others."""
-    from .triton import unavailable_reason
+    from .triton import interpreted, unavailable_reason
 
     if not device.startswith("cuda"):
         return Choice("reference", device)
+    if interpreted():
+        why = "TRITON_INTERPRET is set, so GPU kernels would be interpreted"
+        return Choice("reference", device, why, "unset it", news=True)
     if reason := unavailable_reason():
-        return Choice("reference", device, reason, "install triton, which is for Linux", news=True)
+        mend = "install triton 3.4 or newer, which is for Linux"
+        return Choice("reference", device, reason, mend, news=True)
     return Choice("triton", device)
 
 

@@ -95,13 +95,19 @@ QUANTIZED_ANEW = frozenset(BLOCKS) - {*_VIEWS, *READERS, "F32", "F16", "BF16"}
 
 
 def check_finite(weight: Weight) -> None:
-    """ValueError, naming it: values, or scales or minima, that are not finite."""
+    """ValueError, naming it: values, or scales or minima, that are not finite.
+
+    Types without a format of their own are looked at when they are quantized.
+    """
+    if isinstance(weight, Stored):
+        if weight.type in QUANTIZED_ANEW:
+            return
+        weight = view(weight) or _packed(weight)
     if isinstance(weight, Plain):
         for rows in row_pieces(*weight.shape) if weight.name else ():
             _check_rows(dequantize(Plain(weight.values[rows], weight.format)), weight.name, rows.start)
         return
-    packed = _packed(weight) if isinstance(weight, Stored) else weight
-    for numbers in (packed.scales, packed.minima):
+    for numbers in (weight.scales, weight.minima):
         if numbers is not None:
             _check_rows(numbers, weight.name)
 
@@ -116,7 +122,7 @@ def _check_rows(numbers: NDArray[Any], name: str, first: int = 0) -> None:
 def _packed(stored: Stored) -> Packed:
     """A type that has a format of its own."""
     packed = _VIEWS[stored.type](stored) if stored.type in _VIEWS else _exact(stored)
-    return packed if stored.factor == 1.0 else replace(packed, factor=stored.factor)
+    return replace(packed, name=stored.name, factor=stored.factor)
 
 
 def read_rows(stored: Stored, rows: slice) -> Float32:

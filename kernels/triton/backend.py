@@ -13,7 +13,7 @@ from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
 from ..reference.device import find_device, free_bytes, named, room
 from ..weights import Weight
-from . import RESERVED_BYTES
+from . import RESERVED_BYTES, interpreted
 from .cache import Cache
 from .exactness import rows_are_independent
 from .functions import Functions
@@ -27,13 +27,6 @@ READ_BYTES = 1 << 30
 """The largest buffer read for the bandwidth: no cache of a GPU holds much of it."""
 
 
-def interpreted() -> bool:
-    """Whether kernels are interpreted, on any device, instead of compiled for a GPU."""
-    from triton import knobs
-
-    return bool(knobs.runtime.interpret)
-
-
 def _dtype(name: str) -> torch.dtype | None:
     """What plain weights are rounded to; auto: they stay as they are."""
     if name == "auto":
@@ -45,7 +38,6 @@ def _dtype(name: str) -> torch.dtype | None:
 
 class TritonBackend:
     """One GPU. Handles are matrices of `matrix.py`, and float32 tensors.
-
 
     On a CPU only where kernels are interpreted, which is for tests.
     """
@@ -95,14 +87,13 @@ class TritonBackend:
         """Check every kernel of which nothing is known, and keep what is found, whatever comes of it."""
         try:
             with torch.inference_mode():
-                failed = check(KERNELS, self.torch_device, known.failed)
+                failed, lasting = check(KERNELS, self.torch_device, known.failed)
         except CheckFault as error:
             self._record.write(Finding(error.failed, exact=False, complete=False))
             raise
         exact = rows_are_independent(Functions(KERNELS, failed), self.torch_device)
-        finding = Finding(failed, exact)
-        self._record.write(finding)
-        return finding
+        self._record.write(Finding(lasting, exact, complete=len(lasting) == len(failed)))
+        return Finding(failed, exact)
 
     def _faulted(self, said: str) -> str:
         """A kernel made the GPU fail: nothing more can be computed here, and the next start avoids it."""

@@ -39,13 +39,14 @@ class Turned:
 
 @dataclass(slots=True)
 class Bounds:
-    """What tokens and positions stay below in a program, as far as it is known."""
+    """What tokens, positions and tokens of samplers stay below in a program, as far as it is known."""
 
     tokens: int = 1 << 30
     positions: int = 1 << 30
+    vocabulary: int = 1 << 30
 
     def narrow(self, name: str, bound: int, step: Step) -> None:
-        """A table has so many rows: where that is news, the step is checked again."""
+        """A table has so many rows, logits have so many columns: where that is news, the step is checked."""
         if bound < getattr(self, name):
             setattr(self, name, bound)
             self.check(step)
@@ -55,6 +56,8 @@ class Bounds:
         for name, values, bound in (
             ("token", step.tokens, self.tokens),
             ("position", step.positions, self.positions),
+            ("seen token", step.seen_ids, self.vocabulary),
+            ("biased token", step.bias_ids, self.vocabulary),
         ):
             if len(values) and not 0 <= int(values.min()) <= int(values.max()) < bound:
                 raise ValueError(f"a {name} of the step is not from 0 to {bound - 1}")
@@ -178,4 +181,5 @@ class TritonOperations:
     def sample(self, logits: Any, sampling: Batch) -> Output:
         """Drawn on the device."""
         scores = self._tensor(logits)
+        self._bounds.narrow("vocabulary", scores.shape[1], self._batch.step)
         return Output(self._use["sample"](scores, sampling, self._rules), scores, self._expert_bytes)

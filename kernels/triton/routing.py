@@ -11,11 +11,10 @@ from torch import Tensor
 
 from ..interface import Routing
 from .arithmetic import EXACT, exp32
+from .product import ROW_TILES
 
 PAIRS_AT_ONCE = 1024
 """Choices of rows that a program looks at together."""
-
-ROW_TILES = (16, 32, 64)
 
 
 @triton.jit

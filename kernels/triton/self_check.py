@@ -12,6 +12,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +20,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from triton.errors import TritonError
 
+from . import interpreted
 from .kernel import Draw, Kernel
 
 log = logging.getLogger(__name__)
@@ -27,7 +30,7 @@ log = logging.getLogger(__name__)
 
 class Finding(NamedTuple):
     """What checks found. failed: by kernel, why it is replaced. fault: what a GPU said when it failed.
-    complete: every kernel has been checked.
+    complete: there is nothing to check at the next start.
     """
 
     failed: Mapping[str, str]
@@ -49,17 +52,33 @@ def difference(found: Tensor, wanted: Tensor) -> float:
     return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
 
 
-def complaint(kernel: Kernel, device: torch.device) -> str:
-    """Why a kernel is not to be used on a device; "" if nothing speaks against it."""
+class Complaint(NamedTuple):
+    """Why a kernel is not to be used; "" if nothing speaks against it.
+
+    lasting: it is the kernel's own. Else where it was tried is to blame: there is no C compiler, a full disk.
+    """
+
+    why: str
+    lasting: bool = True
+
+
+def complaint(kernel: Kernel, device: torch.device) -> Complaint:
+    """What speaks against a kernel on a device."""
     for trial in kernel.trials(Draw(device)):
         try:
             found, wanted = trial(kernel.compute), trial(kernel.twin)
             worst = max(starmap(difference, zip(found, wanted, strict=True)), default=0.0)
         except Exception as error:  # whatever a compiler or a driver raises
-            return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            said = str(error).strip().partition("\n")[0]
+            return Complaint(
+                f"{type(error).__name__}: {said}", isinstance(error, TritonError) or _FAULT in said
+            )
         if not worst <= kernel.tolerance:
-            return f"its results are off by {worst:.1e} of the largest value"
-    return ""
+            return Complaint(f"its results are off by {worst:.1e} of the largest value")
+    return Complaint("")
+
+
+_FAULT = "CUDA error"
 
 
 class CheckFault(RuntimeError):  # noqa: N818
@@ -71,23 +90,33 @@ class CheckFault(RuntimeError):  # noqa: N818
         self.failed = failed
 
 
+class Checked(NamedTuple):
+    """Kernels that are not to be used, by name, and why: failed now, and lasting: also at the next start."""
+
+    failed: dict[str, str]
+    lasting: dict[str, str]
+
+
 def check(
     kernels: Iterable[Kernel], device: torch.device, known: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, str]:
+) -> Checked:
     """Of the kernels that are not to be used: why. known: those of which that is clear already.
 
     CheckFault: the device failed, so this process can compute nothing there any more.
     """
-    failed = dict(known)
+    failed, lasting = dict(known), dict(known)
     for kernel in kernels:
         if kernel.name in failed:
             continue
-        if reason := complaint(kernel, device):
-            failed[kernel.name] = reason
-            log.warning("%s on %s: %s; plain torch computes it", kernel.name, device, reason)
-            if "CUDA error" in reason:
-                raise CheckFault(kernel.name, failed)
-    return failed
+        found = complaint(kernel, device)
+        if found.why:
+            failed[kernel.name] = found.why
+            log.warning("%s on %s: %s; plain torch computes it", kernel.name, device, found.why)
+        if found.why and found.lasting:
+            lasting[kernel.name] = found.why
+            if _FAULT in found.why:
+                raise CheckFault(kernel.name, lasting)
+    return Checked(failed, lasting)
 
 
 def code_version() -> str:
@@ -108,14 +137,14 @@ def driver_version() -> str:
 
 
 def identity(device: torch.device) -> str:
-    """What findings depend on: driver, GPU, torch, triton and this code."""
+    """What findings depend on: driver, GPU, torch, triton, whether it compiles, and this code."""
     import triton
 
     gpu = "cpu"
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(device)
         gpu = f"{about.name} {about.major}.{about.minor} {about.multi_processor_count} {about.total_memory}"
-    parts = (driver_version(), gpu, torch.__version__, triton.__version__, code_version())
+    parts = (driver_version(), gpu, torch.__version__, triton.__version__, interpreted(), code_version())
     return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=12).hexdigest()
 
 
@@ -149,3 +178,5 @@ class Record:
             beside.replace(self.path)
         except OSError as error:
             log.info("%s: %s", self.path, error)
+            with suppress(OSError):
+                beside.unlink()

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import torch
 
-from kernels import cuda
+from kernels import cuda, triton
 
 GB = 10**9
 
@@ -98,6 +98,9 @@ def machines(tmp_path, monkeypatch):
     what CUDA numbers 0, 1, ...; by default all, slices instead of split ones.
     """
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    # Nothing is compiled here, and Triton, which other tests interpret, is not to be imported without that.
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(triton, "_import_problem", lambda: "")
     monkeypatch.setattr(cuda, "_DEVICES", tmp_path)
     monkeypatch.setattr(cuda, "_VERSION", tmp_path / "version")
     tried = []

@@ -1,10 +1,14 @@
 """Which backend `auto` is, and how much memory it has: GPUs that are there, or of no use."""
 
+import re
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 import torch
 
+import kernels.triton
 from fake_gpus import GB, FakeGpu
 from kernels import backends
 from kernels.backends import automatic, free_bytes, open_backend
@@ -63,6 +67,24 @@ def test_without_triton_plain_torch_computes_on_a_gpu_and_the_reason_is_given(gp
         assert choice.why == "triton can't be imported"
         assert "install triton" in choice.mend
     assert automatic(BackendSettings(device="mps")) == ("reference", "mps", "", "", False)
+
+
+def test_a_triton_that_is_broken_or_too_old_is_a_reason(monkeypatch):
+    broken = ModuleType("old")  # without knobs; those of the real one are not to be found by its name
+    broken.__spec__ = ModuleSpec("triton", None)
+    monkeypatch.setitem(sys.modules, "triton", broken)
+    said = r"triton can't be imported \(ImportError: cannot import name 'knobs'"
+    assert re.match(said, kernels.triton.unavailable_reason())
+    with pytest.raises(ValueError, match=f"backend triton: {said}.*; use backend auto, native or reference"):
+        open_backend("triton", BackendSettings(device="cpu"))
+
+
+def test_where_kernels_would_be_interpreted_plain_torch_computes(gpus, monkeypatch):
+    gpus(H200)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    choice = automatic(AUTO)
+    assert (choice.name, choice.device, choice.news) == ("reference", "cuda:0", True)
+    assert "TRITON_INTERPRET is set" in choice.why
 
 
 def test_N044_auto_and_cuda_take_the_card_with_the_most_free_memory_and_no_other_is_touched(gpus):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels.blocks import READERS
-from kernels.formats import FORMATS, group_count
+from kernels.formats import BLOCKS, FORMATS, group_count
 from kernels.quantize import quantize_rows
 from kernels.reference.quantized import product
 from kernels.stored import canonical
@@ -20,6 +20,7 @@ from kernels.triton.linear import linear, linear_twin
 from kernels.triton.matrix import STEP, place, span_of
 from kernels.triton.trials import stored, weight
 from kernels.weights import Packed, Plain, blocks_of_rows, dequantize
+from stored_blocks import put, random_blocks
 
 CPU = torch.device("cpu")
 PACKED = [*READERS, "Q4_1", "Q8_0", "nf4", "q8_64"]
@@ -166,10 +167,18 @@ def test_neighbours_in_one_format_become_one_block():
     )
 
 
-def test_scales_that_are_not_finite_are_refused_by_name():
-    weight = stored("Q4_K", 9, np.random.default_rng(1))
-    weight.data[5, :2] = np.array(np.inf, "<f2").reshape(1).view(np.uint8)
-    with pytest.raises(ValueError, match="Q4_K: row 5 holds a value that is not finite"):
+@pytest.mark.parametrize("type", BLOCKS)
+def test_every_type_of_a_file_is_placed_with_the_values_that_it_stands_for(type):
+    part = random_blocks(np.random.default_rng(1), type, 5, 256)
+    matrix = place((part,), CPU)
+    assert np.array_equal(matrix.blocks[0].read(slice(None)).numpy(), dequantize(canonical(part)))
+
+
+@pytest.mark.parametrize("type", ["Q4_K", "Q8_0", "IQ2_XXS", "F16"])
+def test_values_that_are_not_finite_are_refused_by_name(type):
+    weight = random_blocks(np.random.default_rng(1), type, 9, 256)
+    put(weight.data[5:6, None], 0, np.array([[np.inf]]))
+    with pytest.raises(ValueError, match="tensor 'w': row 5 holds a value that is not finite"):
         place((weight,), CPU)
 
 

@@ -221,6 +221,16 @@ def test_a_step_that_points_outside_is_refused_before_anything_is_computed(name,
         program.launch(step)
 
 
+@pytest.mark.parametrize("kind", ["seen", "bias"])
+@pytest.mark.parametrize("token", [-1, VOCABULARY])
+def test_a_sampler_s_token_outside_of_the_vocabulary_is_refused(kind, token):
+    program, _ = make()
+    beside = {"seen": {"seen_counts": [1]}, "bias": {"bias_values": np.ones(1, np.float32)}}[kind]
+    listed = {f"{kind}_offsets": [0, 0, 1], f"{kind}_ids": [token], **beside}
+    with pytest.raises(ValueError, match=r"a (seen|biased) token of the step is not from 0"):
+        program.launch(replies(np.random.default_rng(9), 2, 3, **listed))
+
+
 def test_a_step_beyond_the_limits_is_refused():
     program, _ = make()
     with pytest.raises(ValueError, match="9 sequences, more than the 8"):

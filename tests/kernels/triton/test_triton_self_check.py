@@ -26,7 +26,7 @@ SETTINGS = BackendSettings(device="cpu")
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_kernel_does_what_its_twin_does(name):
-    assert complaint(BY_NAME[name], CPU) == ""
+    assert complaint(BY_NAME[name], CPU).why == ""
 
 
 @pytest.fixture
@@ -134,7 +134,35 @@ def test_a_kernel_that_raises_is_complained_about():
     def fail(*arguments):
         raise RuntimeError("no kernel image\nmore")
 
-    assert complaint(BY_NAME["add"]._replace(compute=fail), CPU) == "RuntimeError: no kernel image"
+    assert complaint(BY_NAME["add"]._replace(compute=fail), CPU) == ("RuntimeError: no kernel image", False)
+
+
+def test_a_kernel_that_failed_for_want_of_a_compiler_is_tried_again(few, tmp_path, monkeypatch):
+    scale, wrong = backends.KERNELS
+
+    def fail(*arguments):
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable")
+
+    settings = replace(SETTINGS, findings_folder=str(tmp_path))
+    monkeypatch.setattr(backends, "KERNELS", (scale._replace(compute=fail), wrong))
+    assert open_backend("triton", settings).replaced == ("scale", "add")
+    monkeypatch.setattr(backends, "KERNELS", (scale, wrong))
+    for _ in range(2):
+        assert open_backend("triton", settings).replaced == ("add",)
+    assert [set(known) for known in few] == [set(), {"add"}]
+
+
+def test_nothing_is_left_of_findings_that_could_not_be_written(tmp_path, monkeypatch):
+    record = Record(tmp_path, CPU)
+    record.path.mkdir()  # in the way of the file
+    record.write(Finding({}))
+    assert [*tmp_path.iterdir()] == [record.path]
+
+
+def test_what_was_found_of_interpreted_kernels_says_nothing_of_compiled_ones(tmp_path, monkeypatch):
+    before = Record(tmp_path, CPU).path
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert Record(tmp_path, CPU).path != before
 
 
 def test_differences_are_parts_of_the_largest_value_and_nan_differs_from_numbers():
