@@ -112,8 +112,11 @@ def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, **given}
 
 
-def parsed(text: str, reason: str) -> tuple[Any, str | None]:
-    """The value of a reply that is JSON, and None; or None, and why there is none. reason: how it ended."""
+def parsed(text: str, reason: str, stop: object = None) -> tuple[Any, str | None]:
+    """The value of a reply that is JSON, and None; or None, and why there is none.
+
+    reason: how it ended. stop: the token or the text that ended it.
+    """
     try:
         return json.loads(text, parse_float=_finite, parse_constant=_finite), None
     except (ValueError, RecursionError) as error:
@@ -123,6 +126,8 @@ def parsed(text: str, reason: str) -> tuple[Any, str | None]:
             "capacity": "the end of the KV cache",
             "aborted": "where it was stopped",
         }
+        if reason == "stop" and isinstance(stop, str):
+            return None, f"the reply is no complete JSON: it came to the stop text {shown(stop)}"
         if reason in ends:
             return None, f"the reply is no complete JSON: it came to {ends[reason]}"
         return None, f"the reply is no JSON: {str(error)[:200]}"

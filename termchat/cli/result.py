@@ -53,7 +53,7 @@ class Result(NamedTuple):
     @property
     def parsed(self) -> tuple[Any, str | None]:
         """The value of a reply that was to be JSON, or why there is none."""
-        return parsed(self.text, self.finished.reason)
+        return parsed(self.text, self.finished.reason, self.finished.stop_match)
 
     @property
     def bandwidth_peak(self) -> float | None:

@@ -138,7 +138,11 @@ def test_the_value_of_a_reply_or_why_there_is_none() -> None:
         None,
         "the reply is no complete JSON: it came to the limit of its tokens",
     )
-    value, why = parsed("{", "stop")
+    assert parsed('{"a": [', "stop", ", ") == (
+        None,
+        "the reply is no complete JSON: it came to the stop text ', '",
+    )
+    value, why = parsed("{", "stop", 2)
     assert value is None
     assert why is not None
     assert why.startswith("the reply is no JSON: ")
