@@ -114,4 +114,4 @@ def _operations(value: float) -> str:
         if value < 999.5 or unit == "P":
             break
         value /= 1000
-    return f"{number(value) if value < 10 else f'{value:.0f}'} {unit}/s"
+    return f"{number(value, 1 if value < 10 else 0)} {unit}/s"

@@ -60,9 +60,7 @@ class Team:
         except (OSError, ValueError) as error:
             for ours, _ in pairs:
                 ours.close()
-            raise EngineError(
-                "engine_failed", f"the {split.ranks} processes of the model can't be started: {error}"
-            ) from error
+            raise _not_started(split, error) from error
         finally:
             for _, theirs in pairs:
                 theirs.close()
@@ -80,7 +78,7 @@ class Team:
         except BaseException as error:
             self._end()
             if isinstance(error, RuntimeError):  # of the thread
-                raise EngineError("engine_failed", f"the ranks can't be listened to: {error}") from error
+                raise _not_started(split, error) from error
             raise
 
     def ask(
@@ -218,6 +216,10 @@ class Team:
                 if text:
                     self._said.append(text)
                     log.warning("a rank says: %s", text)
+
+
+def _not_started(split: Split, error: Exception) -> EngineError:
+    return EngineError("engine_failed", f"the {split.ranks} processes of the model can't be started: {error}")
 
 
 def _start(connections: list[socket.socket]) -> subprocess.Popen[bytes]:

@@ -146,7 +146,7 @@ def _table(planned: Planned) -> list[str]:
         rows.append(
             [
                 machine.name,
-                f"{machine.memory / 1e9:.0f} GB",
+                f"{number(machine.memory / 1e9, 0)} GB",
                 number((machine.bandwidth or 0) / 1e9, 0),
                 "too small" if found.cards is None else str(found.cards),
                 count(found.conversations),

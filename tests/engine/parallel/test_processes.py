@@ -7,8 +7,10 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +22,7 @@ import pytest
 
 from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams, plan_memory
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.parallel import team
 from engine.parallel.model import load_parallel
 from engine.parallel.program import ParallelProgram
 from engine.parallel.shares import Split
@@ -287,6 +290,27 @@ async def test_a_model_that_cannot_be_cut_or_started_is_one_sentence(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(EngineError, match="can't be started"):
         await AsyncEngine(config_of(folder, Split(2))).__aenter__()
+
+
+def test_ranks_end_where_nobody_can_listen_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start, begin = team._start, threading.Thread.start
+
+    def remember(connections: list[socket.socket]) -> subprocess.Popen[bytes]:
+        started.append(start(connections))
+        return started[0]
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "ranks":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(team, "_start", remember)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(EngineError, match="can't be started: can't start new thread") as caught:
+        Team(Split(2))
+    assert caught.value.code == "engine_failed"
+    assert started[0].poll() is not None
 
 
 async def test_closing_while_it_loads_ends_the_ranks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
