@@ -200,6 +200,7 @@ class RandomModel:
             limits,
             positions,
             least=1,
+            beside=drafting.allocate,
         )
         recorded = getattr(captured.program, "graphs", None)
         if not self.graphs and recorded is not None:
@@ -208,7 +209,7 @@ class RandomModel:
         traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
         runner = ModelRunner(backend, captured.program, traffic, config.block_size, None, rotations)
         tokenizer = _tokenizer()
-        guesses = drafting.drafter(str(self), tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+        guesses = drafting.drafter(str(self), tokenizer, spec.vocabulary, backend.exact)
         return LoadedModel(
             name=str(self),
             runner=runner,

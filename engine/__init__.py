@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .config import DRAFT_WORDS, EngineConfig
+from .sampling_params import SamplingParams
 from .types import (
     ConversationRow,
     EngineError,
@@ -16,7 +17,6 @@ from .types import (
     Finished,
     FinishReason,
     Message,
-    SamplingParams,
     TextDelta,
     Timings,
     TokenLogprob,

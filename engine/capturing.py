@@ -34,20 +34,25 @@ def capture_within(
     limits: Limits,
     positions: int,
     least: int,
+    beside: Callable[[int], None] | None = None,
 ) -> Captured:
     """Allocate the cache and capture the program; where there is no room the cache gets smaller, down to
-    `least` blocks.
+    `least` blocks. beside: makes the cache of a draft model, which has as many.
 
     On a device with memory of its own, where nothing gives way to a step in the middle of a reply, the
     largest step is computed once, so that whatever it needs is there or known to be missing. positions: that
     there are rotation tables for. MemoryError: not even the least fits.
     """
-    planned, allocated = shape, False
+    planned, program = shape, None
+    allocated = False
     while True:
         try:
             backend.allocate_cache(shape)
             allocated = True
-            program = capture()
+            if beside is not None:
+                beside(shape.blocks)
+            if program is None:  # it takes whatever cache there is
+                program = capture()
             if not backend.shares_arrays:
                 program.launch(largest_step(limits, shape, positions)).result()
             break

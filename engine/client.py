@@ -35,8 +35,9 @@ from .preparation import no_thread
 from .prompt import Prompt, source_of
 from .protocol import ModelInfo
 from .sampler import derive_seed, random_seed
+from .sampling_params import SamplingParams
 from .stream import Mailbox, ResponseStream
-from .types import EngineError, EngineSnapshot, Finished, SamplingParams, Timings, Usage, shown
+from .types import EngineError, EngineSnapshot, Finished, Timings, Usage, shown
 
 SHUTDOWN_SECONDS = 30.0
 JOIN_SECONDS = 0.2

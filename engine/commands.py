@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 from .bandwidth import Peak
 from .grammar.constraint import Constraint
-from .types import EngineError, Event, Message, SamplingParams
+from .sampling_params import SamplingParams
+from .types import EngineError, Event, Message
 
 ScoreKind = Literal["all", "chosen"]
 

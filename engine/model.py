@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from .bandwidth import place_of
 from .config import EngineConfig
 from .named_templates import read_template
 from .runner import ModelRunner, Runner
+from .texts import Texts, check_template, template_notes, texts_beside
 from .types import EngineError
 
 if TYPE_CHECKING:
@@ -84,7 +83,6 @@ def load_model(
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
     from kernels.backends import open_backend
-    from kernels.machine import has_few_addresses
     from kernels.native.mapped import MappedFiles
 
     from .capturing import LEAST_TOKENS, capture_within
@@ -103,17 +101,17 @@ def load_model(
     if config.template is not None:
         generation = checkpoint.generation._replace(chat_template=read_template(config.template))
         checkpoint = checkpoint._replace(generation=generation)
-    elif chat and checkpoint.generation.chat_template is None:
-        _check_form(checkpoint)
+    elif chat:
+        check_template(checkpoint)
     context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
     if config.ranks > 1:
         from .parallel.model import load_parallel
 
         return load_parallel(config, checkpoint, context, watch, constrained)
-    selection = select_backend(config)
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
+        selection = select_backend(config)
         backend = open_backend(selection.name, selection.settings)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
@@ -139,12 +137,7 @@ def load_model(
         limits = limits_of(config, context, drafting)
         least = -(-min(context, LEAST_TOKENS) // config.block_size)
         # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-            made = None
-            # Where memory can be refused, what one thread finds free is not to be taken by the other.
-            if not has_few_addresses():
-                with suppress(RuntimeError):  # the system gives no further thread
-                    made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
+        with texts_beside(checkpoint, constrained) as texts_made:
             try:
                 captured = capture_within(
                     backend,
@@ -153,28 +146,26 @@ def load_model(
                     limits,
                     positions,
                     least=shape.blocks if config.sizes_cache else least,
+                    beside=drafting.allocate,
                 )
             except ValueError as error:  # as above: the native backend looks at the values only now
                 raise invalid(checkpoint.path, str(error)) from None
-        tokenizer, grammars = (
-            prepared_tokenizer(checkpoint, spec.vocabulary, constrained) if made is None else made.result()
-        )
+        texts = texts_made()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
-        shape = captured.shape
-        drafter = drafting.drafter(checkpoint.name, tokenizer, spec.vocabulary, shape.blocks, backend.exact)
+        drafter = drafting.drafter(checkpoint.name, texts.tokenizer, spec.vocabulary, backend.exact)
         _tidy(checkpoint)
+        shape = captured.shape
+        traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
+        runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
+        notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
+        return loaded_model(config, checkpoint, runner, texts, context, shape, notes, backend.device, drafter)
     except BaseException as error:
         drafting.close()
         backend.close()
         if isinstance(error, MemoryError):
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
-    traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
-    runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
-    notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
-    prepared = tokenizer, grammars
-    return loaded_model(config, checkpoint, runner, prepared, context, shape, notes, backend.device, drafter)
 
 
 def drafting_for(
@@ -224,7 +215,7 @@ def loaded_model(
     config: EngineConfig,
     checkpoint: Checkpoint,
     runner: ModelRunner,
-    prepared: tuple[Tokenizer, Grammars],
+    texts: Texts,
     context: int,
     shape: CacheShape,
     notes: tuple[str, ...],
@@ -233,43 +224,24 @@ def loaded_model(
     ranks: str = "",
 ) -> LoadedModel:
     """What the engine's thread gets, of what was loaded. device: where, for people."""
-    tokenizer, grammars = prepared
-    template, vocabulary = checkpoint.generation.chat_template, checkpoint.spec.vocabulary
+    template = checkpoint.generation.chat_template
     return LoadedModel(
         name=checkpoint.name,
         runner=runner,
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
+        tokenizer=texts.tokenizer,
+        vocabulary=checkpoint.spec.vocabulary,
         context_length=context,
         blocks=shape.blocks,
         block_size=config.block_size,
-        end_ids=_ends(tokenizer, vocabulary),
+        end_ids=texts.end_ids,
         chat_template=template,
         defaults=checkpoint.generation.defaults,
-        notes=(*notes, *template_notes(config, template, tokenizer)),
+        notes=(*notes, *template_notes(config, template, texts.tokenizer)),
         place=place_of(device, runner.traffic.all_weight_bytes),
         drafter=drafter,
-        grammars=grammars,
+        grammars=texts.grammars,
         ranks=ranks,
     )
-
-
-def _check_form(checkpoint: Checkpoint) -> None:
-    """EngineError(template): nothing says how the model, which has no template, is given messages."""
-    from .tokenization import NO_TEMPLATE, template_of, tokenizer_of
-
-    if template_of(tokenizer_of(checkpoint.source, checkpoint.generation), None) is None:
-        raise EngineError("template", NO_TEMPLATE)
-
-
-def template_notes(config: EngineConfig, template: str | None, tokenizer: Tokenizer) -> list[str]:
-    """What is odd about the chat template that was asked for: it is one for other models."""
-    from .tokenization import foreign_marks
-
-    if config.template is None or template is None or not (marks := foreign_marks(tokenizer, template)):
-        return []
-    named = ", ".join(marks[:3]) + (", ..." if len(marks) > 3 else "")
-    return [f"the chat template writes {named}, which the model has no token for: they are words to it"]
 
 
 def _watched(
@@ -286,24 +258,3 @@ def _watched(
             watch(min(1.0, used / max(1, total)))
 
     return tensors._replace(threads=threads, after=after)
-
-
-def _ends(tokenizer: Tokenizer, vocabulary: int) -> frozenset[int]:
-    """The end tokens that the model can draw."""
-    return frozenset(token for token in tokenizer.end_ids if token < vocabulary)
-
-
-def prepared_tokenizer(
-    checkpoint: Checkpoint, vocabulary: int, constrained: bool
-) -> tuple[Tokenizer, Grammars]:
-    """The tokenizer, with the chat template compiled, and what grammars take, if they are wanted."""
-    from .grammar.grammars import Grammars
-    from .tokenization import prepare_template, template_of, tokenizer_of
-
-    tokenizer = tokenizer_of(checkpoint.source, checkpoint.generation)
-    prepare_template(template_of(tokenizer, None))
-    grammars = Grammars(tokenizer, vocabulary, _ends(tokenizer, vocabulary))
-    if constrained:
-        with suppress(EngineError):  # the first reply that needs it says what is wrong
-            grammars.prepare()
-    return tokenizer, grammars

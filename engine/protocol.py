@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from .types import EngineSnapshot, SamplingParams
+from .sampling_params import SamplingParams
+from .types import EngineSnapshot
 
 if TYPE_CHECKING:
     from kernels.interface import Float32

@@ -9,7 +9,7 @@ from copy import copy
 
 import numpy as np
 
-from .types import SamplingParams
+from .sampling_params import SamplingParams
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 _FORBIDDEN = -np.inf

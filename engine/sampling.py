@@ -16,8 +16,8 @@ from kernels.interface import Float32
 
 from .arrays import as_array, like
 from .sampler import SamplerState, check_params
+from .sampling_params import SamplingParams
 from .step_builder import sampling_step
-from .types import SamplingParams
 
 
 def process_logits(

@@ -143,7 +143,8 @@ class Service:
         self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
-            self._deliver(request, run, tokens, share, now)
+            # Tokens without a choice have none: a request that does not want logits must not see its rows.
+            self._deliver(request, run, tokens, share if request.wants_logits else None, now)
 
     def end(self, reason: FinishReason, error: EngineError | None) -> None:
         """The thread ends, whatever state things are in: every request gets its final event, nothing else."""

@@ -15,13 +15,14 @@ from kernels.sampling import sample as draw
 
 from .config import EngineConfig
 from .grammar.grammars import Grammars
-from .model import LoadedModel, template_notes
+from .model import LoadedModel
 from .named_templates import read_template
 from .roofline import Traffic
 from .runner import StepResult
 from .speculative.pairing import Target, draft_beside
 from .step_builder import StepBuilder
 from .step_plan import StepPlan
+from .texts import template_notes
 from .tokenization import load_tokenizer
 
 SURE = np.float32(1e6)
@@ -81,7 +82,7 @@ class ScriptedModel:
             chat_template=template,
             defaults={},
             notes=tuple(template_notes(config, template, tokenizer)),
-            drafter=drafting.drafter("scripted", tokenizer, tokenizer.vocab_size, blocks, exact=False),
+            drafter=drafting.drafter("scripted", tokenizer, tokenizer.vocab_size, exact=False),
             grammars=Grammars(tokenizer, tokenizer.vocab_size, frozenset(ends)),
         )
 

@@ -88,9 +88,14 @@ def constraint_of(values: Mapping[str, Any], *, files: bool = True) -> dict[str,
     return given
 
 
+def constrains(sampling: Mapping[str, Any]) -> bool:
+    """Whether replies with these settings keep to something."""
+    return bool(CONSTRAINTS.keys() & sampling.keys())
+
+
 def check(sampling: Mapping[str, Any]) -> None:
     """ConstraintError: what a reply is to keep to can't be honoured, whatever the model."""
-    if not CONSTRAINTS.keys() & sampling.keys():
+    if not constrains(sampling):
         return
     from engine import EngineError, SamplingParams, check_constraint
 
@@ -102,7 +107,7 @@ def check(sampling: Mapping[str, Any]) -> None:
 
 def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings over others: what a reply keeps to goes in place of what it kept to."""
-    if CONSTRAINTS.keys() & given.keys():
+    if constrains(given):
         own = {name: value for name, value in own.items() if name not in CONSTRAINTS}
     return {**own, **given}
 
@@ -159,6 +164,8 @@ def _fields(text: str) -> dict[str, Any]:
         properties[name] = {"type": TYPES[kind.strip() or "str"]}
         if about.strip():
             properties[name]["description"] = about.strip()
+    if not properties:
+        raise ConstraintError(f"{shown(written)} has no field: write NAME, or NAME TYPE, with commas between")
     if len(parts) == 1 and written in properties:
         near = did_you_mean(written, names(), like=0.6)
         known = f"there are {', '.join(names())}"

@@ -59,7 +59,8 @@ ENGINE: Mapping[str, str] = {
     "quantization": "weights in memory: auto (as stored, fewer if memory is short), none, int8, int4 or nf4",
     "kv_dtype": "how keys and values are kept: auto is float16; int8 takes half its memory and traffic",
     "block_size": "tokens of a block of the KV cache",
-    "kv_memory": "bytes for the KV cache (options: 512MB, 2GiB); by default a quarter of the free memory",
+    "kv_memory": "bytes for the KV cache (options: 512MB, 2GiB); by default a quarter of the free memory, "
+    "or most of a GPU's",
     "kv_blocks": "blocks of the KV cache, instead of its bytes",
     "max_batch_tokens": "tokens computed in a step",
     "prefill_chunk": "tokens of prompts in a step while others are answered; auto follows the measured time",

@@ -11,7 +11,7 @@ from engine import DRAFT_WORDS, EngineConfig
 from .config import Config
 from .paths import Paths
 from .registry import Registry
-from .registry_errors import RegistryError
+from .registry_errors import RegistryError, UnknownModelError
 from .resolved_model import ResolvedModel
 
 
@@ -58,7 +58,11 @@ def engine_config(
     values = {name: value for name, value in entry.items() if value is not None} | {**config.engine, **flags}
     draft = values.get("draft_model", "auto")
     if isinstance(draft, str) and draft not in DRAFT_WORDS:
-        path = registry.resolve(draft).path
+        try:
+            path = registry.resolve(draft).path
+        except UnknownModelError as error:
+            where = "--draft" if "draft_model" in flags else "engine.draft_model of the settings"
+            raise UnknownModelError(f"the draft model, {where}: {error}") from error
         strict = one_model and "draft_model" in flags
         values |= {"draft_model": path} if strict else {"draft_model": "auto", "paired_draft": path}
     elif draft == "auto" and model.entry is not None and model.entry.draft is not None:

@@ -13,8 +13,9 @@ import numpy as np
 from kernels.machine import usable_cpus
 
 from ..commands import Source
+from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization import Tokenizer
-from ..types import ConstraintKind, EngineError, SamplingParams
+from ..types import EngineError
 from .constraint import Constraint
 from .source import compile_source, complaint, limits, missing, refused
 from .thinking import Marks, Part, answer_begun, marks_of, part_after

@@ -35,7 +35,7 @@ _REFERENCES = ("$dynamicRef", "$recursiveRef")
 def parse(text: str) -> Any:
     """The schema of a text. Raises EngineError(grammar)."""
     try:
-        schema = json.loads(text, parse_constant=_no_number, parse_float=_number)
+        schema = json.loads(text, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
     except RecursionError:
         raise EngineError("grammar", "the schema is nested too deeply") from None
     except ValueError as error:
@@ -53,6 +53,13 @@ def _number(written: str) -> float:
     """A number; 2.0 is 2, also where JSON Schema asks for an integer."""
     value = float(written)
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _integer(written: str) -> int:
+    try:
+        return int(written)
+    except ValueError:
+        raise ValueError(f"it holds a number of {len(written)} digits") from None
 
 
 def pointer(*names: str | int) -> Where:

@@ -6,8 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization.pipeline import guarded
-from ..types import ConstraintKind, EngineError, SamplingParams
+from ..types import EngineError
 from .schema import Nodes, Where, depth, parse, supported
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ MOST_TRIES = 200
 
 _RULE = re.compile(r"(?m)^[ \t]*[?!]*\w[\w.-]*[^:\n]*:")
 _PLACE = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
+
+_PLACED = re.compile(r"^line \d+, column \d+: ")
 
 _JSON = {
     "item_separator": ", ",
@@ -90,6 +93,11 @@ def _json_source(schema: dict[str, Any]) -> str:
 
     text = json.dumps(schema, ensure_ascii=False)
     try:
+        text.encode()  # an escape may be half of a surrogate pair, which no reply can hold
+    except UnicodeEncodeError as error:
+        message = f"the schema holds half of a surrogate pair: \\u{ord(text[error.start]):04x}"
+        raise EngineError("grammar", message) from None
+    try:
         # The options of the same names in the schema itself have no say.
         return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)  # type: ignore[arg-type]
     except ValueError as error:
@@ -104,7 +112,10 @@ def missing(error: ImportError) -> EngineError:
 def refused(kind: ConstraintKind, text: str, message: str) -> EngineError:
     """Why a constraint is refused. message: of the library, about all of it."""
     if kind != "schema":
-        return EngineError("grammar", f"the {kind} can't be kept to: {_plain(message)}")
+        said = _plain(message)
+        if kind == "regex":  # the place is that of the grammar which the library makes of it
+            said = _PLACED.sub("", said)
+        return EngineError("grammar", f"the {kind} can't be kept to: {said}")
     nodes = Nodes(parse(text))
     where, message = _smallest(nodes, message)
     return EngineError("grammar", f"the schema can't be kept to, at {where or '/'}: {_plain(message)}")

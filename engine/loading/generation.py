@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..types import SamplingParams
+from ..sampling_params import SamplingParams
 from .fields import Fields
 from .folder import Folder
 from .gguf import GGUFFile

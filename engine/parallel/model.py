@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from ..models.spec import ModelSpec
 from ..roofline import Traffic
 from ..runner import ModelRunner
 from ..selection import select_backend
+from ..texts import texts_beside
 from ..types import EngineError
 from .program import ParallelProgram
 from .shares import Share, Split, share_of
@@ -41,7 +41,7 @@ def load_parallel(
     A draft model computes here, as it would without them: it is small.
     EngineError, besides: engine_failed (the processes can't be started, or one has ended).
     """
-    from ..model import drafting_for, limits_of, loaded_model, prepared_tokenizer
+    from ..model import drafting_for, limits_of, loaded_model
 
     split, spec = split_of(config), replace(checkpoint.spec, context_length=context)
     shares = shares_of(spec, split)
@@ -50,10 +50,8 @@ def load_parallel(
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     kind = selection.settings.device.partition(":")[0]
-    with ExitStack() as undo, ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as beside:
-        # The ranks use other processors meanwhile.
-        made = beside.submit(prepared_tokenizer, checkpoint, spec.vocabulary, constrained)
-        team = Team(split)
+    with ExitStack() as undo, texts_beside(checkpoint, constrained) as texts_made:
+        team = Team(split, watch)
         undo.callback(team.close)
         settings = {
             "split": list(split),
@@ -89,6 +87,7 @@ def load_parallel(
             "positions": positions,
             "limits": list(astuple(limits)),
         }
+        drafting.allocate(shape.blocks)
         team.ask("begin", [cache] * split.ranks, watch)
         streamed, experts, weights = (
             sum(rank[name] for rank in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
@@ -96,16 +95,17 @@ def load_parallel(
         program = ParallelProgram(team, limits, opened[0]["backend"], exact, weights)
         if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
             program.launch(largest_step(limits, shape, positions)).result()
-        prepared = made.result()
-        drafter = drafting.drafter(checkpoint.name, prepared[0], spec.vocabulary, shape.blocks, exact)
+        texts = texts_made()
+        drafter = drafting.drafter(checkpoint.name, texts.tokenizer, spec.vocabulary, exact)
+        traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
+        runner = ModelRunner(program, program, traffic, config.block_size)
+        notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
+        device = f"{opened[0]['device']} x {split.ranks}"
+        model = loaded_model(
+            config, checkpoint, runner, texts, context, shape, notes, device, drafter, split.words()
+        )
         undo.pop_all()
-    traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
-    runner = ModelRunner(program, program, traffic, config.block_size)
-    notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
-    device = f"{opened[0]['device']} x {split.ranks}"
-    return loaded_model(
-        config, checkpoint, runner, prepared, context, shape, notes, device, drafter, split.words()
-    )
+    return model
 
 
 def split_of(config: EngineConfig) -> Split:

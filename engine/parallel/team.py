@@ -46,8 +46,8 @@ _LINE = 1000
 class Team:
     """The ranks of one model. Used by one thread, which must live as long as they do: with it they end."""
 
-    def __init__(self, split: Split) -> None:
-        """EngineError(engine_failed): they can't be started."""
+    def __init__(self, split: Split, watch: Callable[[float], None] | None = None) -> None:
+        """EngineError(engine_failed): they can't be started. watch: see `ask`."""
         self.split = split
         self._failed: EngineError | None = None
         self._said: deque[str] = deque(maxlen=20)
@@ -74,8 +74,14 @@ class Team:
         self._listener = threading.Thread(
             target=self._listen, args=(self._process.stdout,), name="ranks", daemon=True
         )
-        self._listener.start()
-        self._pids = [message.json()["pid"] for message in self.answers()]
+        try:
+            self._listener.start()
+            self._pids = [message.json()["pid"] for message in self.answers(watch)]
+        except BaseException as error:
+            self._end()
+            if isinstance(error, RuntimeError):  # of the thread
+                raise EngineError("engine_failed", f"the ranks can't be listened to: {error}") from error
+            raise
 
     def ask(
         self,
@@ -140,7 +146,8 @@ class Team:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._listener.join(GONE_SECONDS)
+        if self._listener.ident is not None:  # else it could not be started
+            self._listener.join(GONE_SECONDS)
 
     def _send(self, rank: int) -> None:
         waiting, connection = self._outgoing[rank], self._channels[rank].socket
@@ -199,7 +206,8 @@ class Team:
         for channel in self._channels:
             channel.close()
         self._process.wait()
-        self._listener.join(GONE_SECONDS)
+        if self._listener.ident is not None:  # else it could not be started
+            self._listener.join(GONE_SECONDS)
         return code
 
     def _listen(self, output: IO[bytes]) -> None:

@@ -6,14 +6,18 @@ position. So where both models think alike the draft is right, at any temperatur
 
 from __future__ import annotations
 
+import logging
 import time
 from array import array
 from weakref import WeakSet
 
 from ..runner import Runner
+from ..scheduler import REGROWTH
 from ..sequence import Sequence
 from ..step_plan import Run, StepPlan
 from .drafter import Pass
+
+log = logging.getLogger(__name__)
 
 
 class ModelDrafter:
@@ -22,6 +26,9 @@ class ModelDrafter:
     It computes a text when it is to guess how that goes on: first what came since the last time, or was found
     in the prefix cache, then token by token. `BlockTable.drafted` says how far it is. Keys of a block that
     several sequences share are written once or again with the same bits, so that harms nobody.
+
+    Where a pass does not fit into the memory there are fewer drafts, and the next passes are smaller: the
+    model's own steps are not made smaller for it.
     """
 
     def __init__(
@@ -44,7 +51,7 @@ class ModelDrafter:
         self._vocabulary = vocabulary
         self._known = known
         self._context_length = context_length
-        self._rows = rows
+        self._most_rows = self._rows = rows
         self._block_size = block_size
         self._foreign: WeakSet[Sequence] = WeakSet()  # with ids that only the other model has
 
@@ -57,7 +64,7 @@ class ModelDrafter:
     def guess(self, plan: StepPlan) -> list[Pass]:
         """See `ComputingDrafter`."""
         if plan.copies:
-            self._runner.copy_blocks(plan.copies)
+            self._copy(plan)
         wanted = {run.sequence.id: run.count - 1 for run in plan.runs if run.decoding and run.count > 1}
         if not wanted:
             return []
@@ -67,7 +74,12 @@ class ModelDrafter:
         passes: list[Pass] = []
         runs = self._catching_up(sequences)
         while runs:
-            passes.append(self._compute(runs))
+            try:
+                passes.append(self._compute(runs))
+            except MemoryError as error:
+                self._rows = max(1, sum(run.count for run in runs) // 2)
+                log.debug("a pass of the draft model did not fit: %s", error)
+                break
             runs = [
                 Run(run.sequence, run.end, 1, 1)
                 for run in runs
@@ -80,6 +92,19 @@ class ModelDrafter:
     def close(self) -> None:
         """Free the draft model."""
         self._runner.close()
+
+    def _copy(self, plan: StepPlan) -> None:
+        """Copy the plan's blocks. Where there is no memory for it, nobody knows what is in them."""
+        try:
+            self._runner.copy_blocks(plan.copies)
+        except MemoryError as error:
+            log.debug("blocks of the draft model could not be copied: %s", error)
+            targets = {target for _, target in plan.copies}
+            for run in plan.runs:
+                table = run.sequence.table
+                for index, block in enumerate(table.blocks):
+                    if block in targets:
+                        table.drafted = min(table.drafted, index * self._block_size)
 
     def _catching_up(self, sequences: list[Sequence]) -> list[Run]:
         """Runs of what the draft model lacks of each text; without a sample where that is not all.
@@ -126,5 +151,6 @@ class ModelDrafter:
             run.sequence.table.drafted = run.end
             # Bad logits, and ids that the model does not have, are no guesses.
             run.sequence.drafts.extend(token for token in drawn if 0 <= token < self._vocabulary)
+        self._rows = min(self._most_rows, self._rows + 1 + self._rows // REGROWTH)
         seconds = time.perf_counter() - started
         return Pass(plan.tokens, seconds, self._runner.traffic.step_bytes(plan) + result.expert_bytes)

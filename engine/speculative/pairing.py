@@ -52,10 +52,15 @@ class Drafting:
         off = config.draft_model in (None, "none")
         self.most = 0 if off else most_drafts(config.draft_window, config.sequences)
 
+    def allocate(self, blocks: int) -> None:
+        """Make the cache of a draft model with files, of so many blocks, in place of any earlier one.
+        MemoryError: it does not fit.
+        """
+
     def drafter(
-        self, name: str, tokenizer: Tokenizer, vocabulary: int, blocks: int, exact: bool
+        self, name: str, tokenizer: Tokenizer, vocabulary: int, exact: bool
     ) -> Drafter | ComputingDrafter | None:
-        """What guesses for the model of that name, which has so many blocks; None: nothing does.
+        """What guesses for the model of that name, once its cache is there; None: nothing does.
 
         Where a row's result depends on its neighbours (not exact), drafts could change a reply, so there they
         are made only if asked for. EngineError, MemoryError.
@@ -98,11 +103,21 @@ class OpenedDraft(Drafting):
             raise invalid(checkpoint.path, str(error)) from None
         self.weight_bytes = backend.weight_bytes
 
-    def drafter(
-        self, name: str, tokenizer: Tokenizer, vocabulary: int, blocks: int, exact: bool
-    ) -> ModelDrafter:
-        """See `Drafting`: make its cache, of as many blocks as the other model's, and its program."""
+    def allocate(self, blocks: int) -> None:
+        """See `Drafting`."""
         from kernels.cache_format import CacheShape
+
+        from ..loading.fields import invalid
+
+        config = self._config
+        self._shape = CacheShape(self.cached, blocks, config.block_size, config.cache_format)
+        try:
+            self._backend.allocate_cache(self._shape)
+        except ValueError as error:
+            raise invalid(self._path, str(error)) from None
+
+    def drafter(self, name: str, tokenizer: Tokenizer, vocabulary: int, exact: bool) -> ModelDrafter:
+        """See `Drafting`: make its program."""
         from kernels.interface import Limits
 
         from ..loading.fields import invalid
@@ -111,9 +126,8 @@ class OpenedDraft(Drafting):
         from ..roofline import Traffic
 
         config, spec, weights, backend = self._config, self._spec, self._weights, self._backend
-        shape = CacheShape(self.cached, blocks, config.block_size, config.cache_format)
-        backend.allocate_cache(shape)
-        positions = min(spec.context_length, blocks * config.block_size)
+        shape = self._shape
+        positions = min(spec.context_length, shape.blocks * config.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         limits = Limits(config.max_batch_tokens, config.sequences, config.sequences, self._blocks_of_one)
         try:
@@ -188,8 +202,10 @@ def _opened(source: str | Path, config: EngineConfig, target: Target) -> OpenedD
     try:
         check_fit(checkpoint, backend.name, backend.free_bytes())
         draft = OpenedDraft(checkpoint, backend, config, target.context_length)
-    except BaseException:
+    except BaseException as error:
         backend.close()
+        if isinstance(error, MemoryError):
+            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         raise
     if checkpoint.tensors.nbytes() >= target.nbytes > 0:
         draft.notes += (
@@ -201,7 +217,11 @@ def _opened(source: str | Path, config: EngineConfig, target: Target) -> OpenedD
 def load_draft(source: ModelSource, config: EngineConfig, name: str, tokenizer: Tokenizer) -> ModelDrafter:
     """The drafter of a model without files; name, tokenizer: of the one it guesses for. EngineError."""
     loaded = source.load(replace(config, model=source, draft_model="none"))
-    check_vocabularies(name, tokenizer, loaded.name, loaded.tokenizer)
+    try:
+        check_vocabularies(name, tokenizer, loaded.name, loaded.tokenizer)
+    except BaseException:
+        loaded.close()
+        raise
     known, context = loaded.vocabulary, loaded.context_length
     return drafter_of(loaded.name, loaded.runner, config, tokenizer.vocab_size, known, context)
 

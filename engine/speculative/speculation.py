@@ -46,6 +46,7 @@ SUPPOSED = 0.6
 _NONE_FOUND = "nothing repeats"
 _UNLIKELY = "too few are right"
 _COSTLY = "rows cost too much"
+_UNMEASURED = "no step has been measured"
 _UNABLE = "the draft model can't go on"
 _READING = "the draft model reads the text"
 
@@ -226,7 +227,10 @@ class Speculation:
         """How many drafts each gets: the likeliest of all, as many as promise the most tokens a second."""
         counts = [0] * len(candidates)
         costs, computing = self._costs, self._computing is not None
-        if not costs.known or self._in_a_row >= PLAIN_EVERY:
+        if not costs.known:
+            self._off = _UNMEASURED
+            return counts
+        if self._in_a_row >= PLAIN_EVERY:
             return counts
         if rows > costs.most:
             self._off = _COSTLY

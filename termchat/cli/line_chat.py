@@ -8,7 +8,7 @@ import io
 import signal
 import sys
 
-from ..constraints import CONSTRAINTS
+from ..constraints import constrains
 from ..errors import UserError
 from ..messages import StoredConversation
 from ..sanitize import one_line
@@ -47,7 +47,7 @@ def chat(console: Console, request: Request) -> int:
         name = model_of(console, setup.registry, request, past)
         choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
         console.messages.note(f"loading {choice.model.name}")
-        constrained = bool(CONSTRAINTS.keys() & request.sampling_over(past).keys())
+        constrained = constrains(request.sampling_over(past))
         context = serving(console, choice, chat=True, constrained=constrained)
         served = runner.run(context.__aenter__())
         warn_if_slow(console, served)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine import reserve_memory
 
-from ..constraints import CONSTRAINTS
+from ..constraints import constrains
 from ..errors import UserError
 from ..messages import StoredConversation
 from .console import Console
@@ -46,7 +46,7 @@ async def _answer(
     from .turn import Turn, take_turn
 
     sampling = request.sampling_over(past)
-    constrained = bool(CONSTRAINTS.keys() & sampling.keys())
+    constrained = constrains(sampling)
     async with serving(console, choice, chat=not request.raw, constrained=constrained) as served:
         warn_if_slow(console, served)
         turn = Turn(

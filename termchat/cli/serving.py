@@ -123,6 +123,8 @@ def sized(choice: Choice, sequences: int) -> Choice:
 def warn_if_slow(console: Console, served: Serving) -> None:
     """Say it when the backend is not the fast one, although nobody asked for another."""
     config = served.choice.config
+    if config.ranks > 1:  # the engine's own note says so
+        return
     if (config.backend, config.dtype) == ("auto", "auto") and served.engine.snapshot().backend == "reference":
         slow = "replies come slowly: the reference backend computes them, not the compiled one"
         console.messages.note(f"{slow}; `termchat doctor` says why")

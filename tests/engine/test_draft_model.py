@@ -355,6 +355,59 @@ async def test_a_step_that_does_not_fit_while_a_model_guesses_is_done_again(
     assert min(drafted(finals)) > 0
 
 
+async def test_where_only_the_draft_model_has_no_memory_the_models_steps_stay_as_they_are(
+    tiny_tokenizer: Path, audited: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed := random.randrange(10**9))
+    print("seed", seed)
+    beginning = [rng.randrange(256) for _ in range(48)]
+    settings = SamplingParams(max_tokens=25, ignore_eos=True, seed=3)
+    requests: list[Request] = [(beginning, settings)] * 3  # the last of their blocks is copied
+    requests += mixed(rng, 5)
+    half = TinyModel("native", tiny_tokenizer, 70, layers=1)
+    plain = EngineConfig(
+        model=TinyModel("native", tiny_tokenizer, 70),
+        max_sequences=8,
+        max_batch_tokens=96,
+        block_size=16,
+        kv_blocks=60,
+        draft_model="none",
+    )
+    expected, _, _ = await replies(plain, requests)
+    failed = {"copy": 0, "pass": 0}
+    run, copy = ModelDrafter._compute, ModelDrafter._copy
+
+    def compute(drafter: ModelDrafter, runs: list[Run]) -> Any:
+        if sum(each.count for each in runs) > 5:
+            failed["pass"] += 1
+            raise MemoryError("none for a pass")
+        return run(drafter, runs)
+
+    def copied(drafter: ModelDrafter, plan: StepPlan) -> None:
+        with monkeypatch.context() as patch:
+            if rng.random() < 0.5:
+                failed["copy"] += 1
+                patch.setattr(drafter, "_runner", NoCopies())
+            copy(drafter, plan)
+
+    monkeypatch.setattr(ModelDrafter, "_compute", compute)
+    monkeypatch.setattr(ModelDrafter, "_copy", copied)
+    monkeypatch.setattr("engine.service.Service._no_room", None)  # which would be called
+    for _ in range(4):
+        found, finals, _ = await replies(replace(plain, draft_model=half, draft_tokens=2), requests)
+        assert found == expected
+        assert min(drafted(finals)) > 0
+        if failed["copy"]:
+            break
+    assert failed["pass"] > 3
+    assert failed["copy"] > 0
+
+
+class NoCopies:
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        raise MemoryError("none for a copy")
+
+
 @pytest.mark.parametrize("window", [3, "auto"])
 async def test_a_draft_model_keeps_to_what_a_reply_has_to_keep_to(
     tiny_tokenizer: Path, audited: None, window: Any

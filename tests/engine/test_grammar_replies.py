@@ -193,6 +193,16 @@ async def test_logprobs_are_those_of_each_token_and_change_nothing(tiny_tokenize
             assert [entry.token_id for entry in logprobs] == [*final.token_ids]
 
 
+async def test_what_leaves_no_choice_beside_a_reply_with_logprobs(tiny_tokenizer: Path) -> None:
+    """A step that computes logits for one reply has rows for all of them, but none for what is forced."""
+    what = SamplingParams(schema={"const": {"no": ["choice", 1, None]}})
+    wanted = [([7], SamplingParams(logprobs=1, max_tokens=30)), ([5, 6], what), ([5], what)]
+    model = TinyModel("native", tiny_tokenizer)
+    found, _ = await answers(model, wanted)
+    assert [text for _, _, text, _ in found[1:]] == ['{"no": ["choice", 1, null]}'] * 2
+    assert [error for *_, error in found] == [None] * 3
+
+
 async def finished(
     model: Any, prompt: Any, *, continue_final: bool = False, **settings: Any
 ) -> tuple[Finished, int]:

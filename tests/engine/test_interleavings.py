@@ -23,6 +23,7 @@ from engine.models.weights import Weights, place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
@@ -30,7 +31,6 @@ from engine.speculative.draft_model import ModelDrafter
 from engine.speculative.drafter import Pass
 from engine.speculative.speculation import Speculation
 from engine.step_plan import StepPlan
-from engine.types import SamplingParams
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
 from kernels.interface import BackendSettings, Inputs, Limits, Operations, Routing, Value

@@ -127,6 +127,55 @@ def test_the_cache_gets_smaller_until_the_largest_step_fits_beside_it(folder, ca
         assert caught.value.code == "out_of_memory"
 
 
+def test_a_cache_gets_smaller_where_that_of_a_draft_model_has_no_room_beside_it(folder, card, monkeypatch):
+    caches, programs = {}, []
+    allocate, capture = ReferenceBackend.allocate_cache, ReferenceBackend.capture
+
+    def allocated(backend, shape):
+        caches.pop(backend, None)
+        if sum(caches.values()) + shape.nbytes > room:
+            raise MemoryError(f"a cache of {shape.nbytes} bytes")
+        caches[backend] = shape.nbytes
+        allocate(backend, shape)
+
+    def captured(backend, *arguments):
+        programs.append(backend)
+        return capture(backend, *arguments)
+
+    monkeypatch.setattr(ReferenceBackend, "allocate_cache", allocated)
+    monkeypatch.setattr(ReferenceBackend, "capture", captured)
+    room = 1 << 60
+    load_model(config(folder, draft_model=folder)).close()
+    room = sum(caches.values()) - 1
+    caches.clear()
+    programs.clear()
+    model = load_model(config(folder, draft_model=folder))
+    assert model.notes[0].startswith(f"the KV cache holds {model.blocks * BLOCK} tokens instead of ")
+    assert len(programs) == len(set(programs)) == 2, "none is kept for a cache that did not fit"
+    own, drafts = caches.values()
+    assert own == drafts <= room // 2
+
+
+def test_a_draft_model_that_nobody_asked_for_and_that_has_no_room_is_left_out(folder, monkeypatch):
+    placed = ReferenceBackend.place_matrix
+    backends = []
+
+    def place(backend, *arguments):
+        backends.append(backend)
+        if backends[0] is backend:  # the draft model comes first
+            raise MemoryError("no room for a matrix")
+        return placed(backend, *arguments)
+
+    monkeypatch.setattr(ReferenceBackend, "place_matrix", place)
+    model = load_model(config(folder, paired_draft=folder))
+    assert model.drafter.name == "ngram"
+    assert model.notes == ("the draft model of m is not used: m does not fit: no room for a matrix",)
+    backends.clear()
+    with pytest.raises(EngineError, match="the draft model can't be used: m does not fit: no room") as caught:
+        load_model(config(folder, draft_model=folder))
+    assert caught.value.code == "out_of_memory"
+
+
 async def replies(engine, prompts, disturb=lambda: None):
     params = SamplingParams(temperature=1.0, seed=5, max_tokens=12, ignore_eos=True)
 

@@ -8,9 +8,9 @@ from array import array
 import pytest
 
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
 from engine.speculative.ngram import LONG, REACH, SHORT, SURE, NgramDrafter, NgramIndex
-from engine.types import SamplingParams
 
 
 def continued(tokens: array[int], source: int, count: int) -> list[int]:

@@ -8,9 +8,9 @@ import pytest
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
 from engine.step_plan import Run, StepPlan
-from engine.types import SamplingParams
 from kernels.interface import StepOutput
 
 BLOCK = 16

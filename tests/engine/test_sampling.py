@@ -9,7 +9,7 @@ import pytest
 
 from engine.sampler import check_params, derive_seed, random_seed
 from engine.sampling import process_logits, sample
-from engine.types import SamplingParams
+from engine.sampling_params import SamplingParams
 
 SCORES = [2.0, -1.0, 0.5, -3.0]
 PROBABILITIES = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))

@@ -11,6 +11,7 @@ import pytest
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.speculative.acceptance import accept
@@ -25,7 +26,6 @@ from engine.speculative.speculation import (
     most_drafts,
 )
 from engine.step_plan import StepPlan
-from engine.types import SamplingParams
 
 RIGHT, WRONG = 5, 6
 
@@ -151,6 +151,14 @@ def test_N042_drafts_that_do_not_pay_are_off_and_it_is_said_why(
     simulation.run(200)
     assert simulation.rows == 8
     assert why in simulation.speculation.figures.off
+
+
+def test_before_the_first_step_is_measured_that_is_why_there_are_none() -> None:
+    for drafter in (Guesser(lambda sequence: 0.9), Computer(lambda sequence: 0.9, cheap)):
+        simulation = Simulation(drafter, 1, cheap)
+        simulation.speculation = Speculation(drafter, None, 64)
+        simulation.run(1)
+        assert simulation.speculation.figures.off == "no step has been measured"
 
 
 @pytest.mark.parametrize("count", [1, 4, 16])

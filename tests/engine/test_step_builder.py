@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
 from engine.step_builder import StepBuilder, sampling_step
 from engine.step_plan import Run, StepPlan
-from engine.types import SamplingParams
 from kernels import sampling as rules
 from kernels.step import ARRAYS, Step
 

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
-from engine.types import EngineError, Message, SamplingParams, as_dict
+from engine.sampling_params import SamplingParams
+from engine.types import EngineError, Message, as_dict
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,12 @@ def test_a_refused_value_is_named_shortly_however_long_it_is(value: Any) -> None
         with pytest.raises(ValueError, match=field) as caught:
             kind(**values)
         assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("field", ["schema", "regex", "grammar"])
+def test_half_a_surrogate_pair_is_no_text_to_keep_to(field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} holds half of a surrogate pair at position 2"):
+        SamplingParams(**{field: '{"\ud800": {}}'})
 
 
 def test_params_are_off_by_default() -> None:

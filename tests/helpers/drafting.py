@@ -159,7 +159,7 @@ class TinyModel:
             chat_template=None,
             grammars=Grammars(tokenizer, spec.vocabulary, {END}),
             defaults={},
-            drafter=drafting.drafter("tiny", tokenizer, spec.vocabulary, config.kv_blocks, exact=False),
+            drafter=drafting.drafter("tiny", tokenizer, spec.vocabulary, exact=False),
         )
 
 

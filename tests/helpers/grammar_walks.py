@@ -12,8 +12,8 @@ from engine.grammar.grammars import Grammars
 from engine.grammar.masks import mask_words, write_masks
 from engine.prompt import source_of
 from engine.sampler import SamplerState
+from engine.sampling_params import SamplingParams
 from engine.step_plan import Run
-from engine.types import SamplingParams
 
 
 def constraint_of(

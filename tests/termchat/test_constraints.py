@@ -60,6 +60,7 @@ def test_what_stands_behind_a_colon_describes_the_field() -> None:
         ("name, name", "two fields 'name'"),
         ("a b c, d", "'a b c' is no field"),
         (": x, y", "is no field"),
+        (" , ,", "', ,' has no field: write NAME"),
         (
             "lsit",
             "no schema is called 'lsit'; did you mean 'list'?; for one field of that name write 'lsit str'",

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from engine import Finished, TextDelta
 
-from ...constraints import CONSTRAINTS, over
+from ...constraints import constrains, over
 from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
@@ -93,7 +93,7 @@ def run_batch(console: Console, request: BatchRequest) -> int:
         choice = sized(choice, request.concurrency)
 
         async def run() -> Tally:
-            constrained = bool(CONSTRAINTS.keys() & request.sampling.keys())
+            constrained = constrains(request.sampling)
             async with serving(console, choice, chat=not request.raw, constrained=constrained) as served:
                 warn_if_slow(console, served)
                 return await _Batch(console, served, request, results).run(source)

@@ -293,9 +293,9 @@ async def test_closing_while_it_loads_ends_the_ranks(folder: Path, monkeypatch: 
     teams: list[Team] = []
     made = Team.__init__
 
-    def remember(self: Team, split: Split) -> None:
+    def remember(self: Team, *arguments: Any) -> None:
         teams.append(self)
-        made(self, split)
+        made(self, *arguments)
 
     monkeypatch.setattr(Team, "__init__", remember)
     engine = AsyncEngine(config_of(folder, Split(2)))

@@ -629,6 +629,9 @@ PRODUCERS = {
         "grammar",
         "'{part}' is no field of a schema: write NAME, or NAME TYPE (str, int, float, bool)",
     ): lambda s: s.termchat("--schema", "name, age integre", "Hi"),
+    ("model_unknown", "the draft model, {where}: {problem}"): lambda s: s.termchat(
+        "--draft", "in/nope", "Hi"
+    ),
     ("grammar", "{file} cannot be read: {reason}"): lambda s: s.termchat("--schema", "no/such.json", "Hi"),
     ("grammar", "the schema can't be kept to, at {place}: {reason}"): lambda s: s.termchat(
         "--schema", '{"not": {}}', "Hi"

@@ -705,7 +705,13 @@ def test_a_slow_backend_that_nobody_asked_for_is_one_line(
 
 def test_a_slow_backend_that_was_asked_for_is_no_news(capfd):
     snapshot = SimpleNamespace(backend="reference")
-    for options, warned in (({}, True), ({"backend": "reference"}, False), ({"dtype": "bfloat16"}, False)):
+    for options, warned in (
+        ({}, True),
+        ({"backend": "reference"}, False),
+        ({"dtype": "bfloat16"}, False),
+        ({"tensor_parallel": 2}, False),
+        ({"pipeline_parallel": 2}, False),
+    ):
         engine, config = SimpleNamespace(snapshot=lambda: snapshot), EngineConfig(model="x", **options)
         warn_if_slow(Console(), SimpleNamespace(engine=engine, choice=SimpleNamespace(config=config)))
         assert ("termchat doctor" in capfd.readouterr().err) == warned

@@ -118,6 +118,17 @@ def test_a_file_without_an_entry_has_no_registry_settings():
     assert configured(found, config(), {}).quantization == "auto"
 
 
+def test_a_draft_model_that_is_not_known_is_named_with_where_it_was_asked_for():
+    with pytest.raises(
+        UnknownModelError, match=r"^the draft model, --draft: there is no model file or folder"
+    ):
+        configured(model(), config(), {"draft_model": "in/nope"})
+    with pytest.raises(
+        UnknownModelError, match=r"^the draft model, engine\.draft_model of the settings: no model"
+    ):
+        configured(model(), config(engine={"draft_model": "nope"}), {})
+
+
 def test_a_draft_model_is_asked_for_by_name_or_found_by_the_registry(tmp_path):
     (tmp_path / "small.gguf").write_bytes(b"GGUF")
     here = ModelEntry("small", (LocalSource(tmp_path / "small.gguf"),))
