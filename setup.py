@@ -30,13 +30,14 @@ class BuildLibrary(build_ext):
             folder = Path("build", "objects", sha256(made_of).hexdigest()[:32])
             if not folder.exists():
                 half = folder.with_suffix(f".{os.getpid()}")
-                one_by_one([source], output_dir=str(half), **options)
                 try:
+                    one_by_one([source], output_dir=str(half), **options)
                     half.rename(folder)
                 except OSError:
                     if not folder.exists():  # else somebody has done the same meanwhile
                         raise
-                    shutil.rmtree(half)
+                finally:
+                    shutil.rmtree(half, ignore_errors=True)
             return [str(path) for path in folder.rglob("*") if path.is_file()]
 
         def compile_all(sources: list[str], output_dir: str, **options: Any) -> list[str]:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 
+from kernels.interface import DeviceFault
+
 from .bandwidth import PeakBandwidth
 from .commands import (
     Abort,
@@ -265,8 +267,9 @@ class EngineCore:
             return self._error
         if isinstance(fault, EngineError):
             self._error = fault
-        elif self._loaded:
-            message = f"the engine stopped: {type(fault).__name__}: {fault}; restart termchat"
+        elif self._loaded or isinstance(fault, DeviceFault):
+            what = fault if isinstance(fault, DeviceFault) else f"{type(fault).__name__}: {fault}"
+            message = f"the engine stopped: {what}; restart termchat"
             self._error = EngineError("engine_failed", message)
         elif isinstance(fault, MemoryError):
             self._error = EngineError("out_of_memory", f"{self.config.model} does not fit: {fault}")

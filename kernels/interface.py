@@ -132,6 +132,12 @@ class StepOutput:
         return self
 
 
+class DeviceFault(RuntimeError):  # noqa: N818
+    """A device failed, so this process can compute nothing there any more. Says what happened, and what comes
+    of it.
+    """
+
+
 class Operations(Protocol):
     """What a decoder may do. Each method returns a new value and leaves its arguments alone."""
 

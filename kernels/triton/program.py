@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import Forward, Limits, StepOutput
+from ..interface import DeviceFault, Forward, Limits, StepOutput
 from ..reference.device import room
 from ..step import Counts, Step, size_of
 from .batch import HEAD, MOST_KINDS, Batch, Kind, Padding, Staging
@@ -25,16 +25,14 @@ Fault = Callable[[str], str]
 
 @contextmanager
 def watched(device: torch.device, what: str, fault: Fault) -> Iterator[None]:
-    """MemoryError: the device has no room for what is done inside. RuntimeError, with a sentence: it failed,
-    and nothing more can be computed there.
-    """
+    """MemoryError: the device has no room for what is done inside. DeviceFault: it failed."""
     try:
         with room(device, what):
             yield
     except RuntimeError as error:
         if "CUDA" not in str(error):
             raise
-        raise RuntimeError(fault(str(error))) from error
+        raise DeviceFault(fault(str(error))) from error
 
 
 class Launched:
@@ -53,7 +51,7 @@ class Launched:
         self._fault = fault
 
     def result(self) -> StepOutput:
-        """Wait, without the GIL. MemoryError, RuntimeError: see `watched`."""
+        """Wait, without the GIL. MemoryError, DeviceFault: see `watched`."""
         with watched(self._small.device, "a step", self._fault):
             if self._done is not None:
                 self._done.synchronize()

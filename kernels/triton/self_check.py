@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
+from ..interface import DeviceFault
 from . import interpreted
 from .kernel import Draw, Kernel
 
@@ -81,12 +82,12 @@ def complaint(kernel: Kernel, device: torch.device) -> Complaint:
 _FAULT = "CUDA error"
 
 
-class CheckFault(RuntimeError):  # noqa: N818
+class CheckFault(DeviceFault):
     """A kernel made the device fail when it was checked. failed: what is known of it and of those before."""
 
     def __init__(self, name: str, failed: dict[str, str]) -> None:
         why = failed[name]
-        super().__init__(f"the GPU kernel {name} failed: {why}; start again, it will not be used then")
+        super().__init__(f"the GPU kernel {name} failed: {why}; from the next start on it is not used")
         self.failed = failed
 
 

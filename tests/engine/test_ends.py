@@ -20,6 +20,7 @@ from engine import AsyncEngine, EngineConfig, EngineError, Message, SamplingPara
 from engine.logprobs import MOST_SCORES, Scores
 from engine.model import LoadedModel
 from engine.testing import ScriptedModel
+from kernels.interface import DeviceFault
 from waiting import wait_for
 
 A, END = 65, 257
@@ -93,8 +94,16 @@ async def test_what_fails_every_time_ends_the_engine_and_everyone_in_it(
         assert engine.snapshot().state == "failed"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit("broken"), MemoryError("broken")])
-async def test_a_load_that_fails_while_calls_wait_answers_them(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("broken"), "model_invalid"),
+        (SystemExit("broken"), "model_invalid"),
+        (MemoryError("broken"), "out_of_memory"),
+        (DeviceFault("broken"), "engine_failed"),
+    ],
+)
+async def test_a_load_that_fails_while_calls_wait_answers_them(error: BaseException, code: str) -> None:
     begun, leave = threading.Event(), threading.Event()
 
     class Broken:
@@ -114,7 +123,6 @@ async def test_a_load_that_fails_while_calls_wait_answers_them(error: BaseExcept
     leave.set()
     async with asyncio.timeout(30):
         outcomes = await asyncio.gather(opening, *calls, return_exceptions=True)
-    code = "out_of_memory" if isinstance(error, MemoryError) else "model_invalid"
     assert [getattr(outcome, "code", outcome) for outcome in outcomes] == [code] * 3
     assert all("broken" in str(outcome) for outcome in outcomes)
     assert engine.snapshot().state == "failed"

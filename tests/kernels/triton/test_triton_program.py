@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels.cache_format import CacheShape
-from kernels.interface import Limits
+from kernels.interface import DeviceFault, Limits
 from kernels.step import ARRAYS, Step
 from kernels.triton import program as programs
 from kernels.triton.batch import MOST_KINDS, Kind, Padding, Staging
@@ -251,7 +251,7 @@ def test_what_a_failing_device_says_becomes_a_sentence():
             torch.zeros(3, dtype=torch.int32), None, 1, event, lambda said: f"so: {said}"
         )
 
-    with pytest.raises(RuntimeError, match="so: CUDA error: an illegal memory access"):
+    with pytest.raises(DeviceFault, match="so: CUDA error: an illegal memory access"):
         launched(RuntimeError("CUDA error: an illegal memory access")).result()
 
 

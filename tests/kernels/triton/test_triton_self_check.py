@@ -10,7 +10,7 @@ import torch
 from triton.errors import TritonError
 
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings
+from kernels.interface import BackendSettings, DeviceFault
 from kernels.triton import backend as backends
 from kernels.triton import self_check
 from kernels.triton.elementwise import add
@@ -122,7 +122,9 @@ def test_a_kernel_that_fails_the_gpu_when_it_is_checked_is_not_tried_again(few, 
     kernels = (backends.KERNELS[1], BY_NAME["scale"]._replace(compute=fail), BY_NAME["cap"])
     monkeypatch.setattr(backends, "KERNELS", kernels)
     settings = replace(SETTINGS, findings_folder=str(tmp_path))
-    with pytest.raises(RuntimeError, match=r"kernel scale failed: .* misaligned address; start again"):
+    with pytest.raises(
+        DeviceFault, match=r"kernel scale failed: .* misaligned address; from the next start on"
+    ):
         open_backend("triton", settings)
     assert open_backend("triton", settings).replaced == ("add", "scale")
     assert [set(known) for known in few] == [set(), {"add", "scale"}]
