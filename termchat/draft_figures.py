@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple, Self
-
-from engine import Usage
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .units import number, percent, percent_each
+
+if TYPE_CHECKING:
+    from engine import Usage
 
 
 class DraftFigures(NamedTuple):

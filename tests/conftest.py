@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+# Kernels for GPUs run in Triton's interpreter, which has to be chosen before anything imports Triton.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # A shell starts background jobs with these ignored, and programs leave them so: tests of signals would hang.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:

@@ -148,7 +148,7 @@ def test_a_small_file_is_enough(tmp_path: Path) -> None:
     theme = load_theme(write(tmp_path, GOOD))
     assert theme.name == "mine"
     assert set(theme.variables) == set(variable_defaults(theme))
-    text_styles(theme.variables | {"error": "#ff0000"})
+    text_styles(theme.to_color_system().generate() | theme.variables)
 
 
 def test_every_key_is_taken_over(tmp_path: Path) -> None:
@@ -289,8 +289,7 @@ def test_mutated_files_give_problems_not_exceptions(tmp_path: Path) -> None:
         themes, problems = load_themes([tmp_path])
         assert len(themes) + len(problems) == 1, f"seed {seed}"
         for theme in themes.values():  # what is accepted can be used
-            theme.to_color_system().generate()
-            text_styles(theme.variables | {"error": theme.error or theme.primary})
+            text_styles(theme.to_color_system().generate() | theme.variables)
         for problem in problems:
             refused += 1
             assert "\n" not in problem

@@ -1,12 +1,9 @@
-"""Kernels run in Triton's interpreter, which has to be chosen before they are imported."""
+"""Kernels run in Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 import pytest
 import torch
