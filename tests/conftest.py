@@ -7,6 +7,9 @@ import pytest
 # Kernels for GPUs run in Triton's interpreter, which has to be chosen before anything imports Triton.
 os.environ["TRITON_INTERPRET"] = "1"
 
+# Several processes run tests side by side: teams of torch's threads would wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # A shell starts background jobs with these ignored, and programs leave them so: tests of signals would hang.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
