@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-_RUN = 1 << 13
+_RUN = 1 << 14
 """Characters of a trial text; one that takes more than _SECONDS takes more than time in proportion to it."""
 
 _SECONDS = 0.1  # of the processor
