@@ -15,7 +15,7 @@ from ..step import Step
 from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
 from .cache import PagedCache
-from .device import find_device, free_bytes, named, room
+from .device import find_device, free_bytes, named, place_rotation, place_vector, room
 from .operations import ReferenceOperations
 from .self_check import rows_are_independent
 from .work import KEYS
@@ -77,15 +77,13 @@ class ReferenceBackend:
 
     def place_vector(self, values: Float32) -> Tensor:
         """A copy on the device."""
-        with room(self.torch_device, "the weights"):
-            vector = torch.tensor(values, dtype=torch.float32, device=self.torch_device)
+        vector = place_vector(values, self.torch_device)
         self.weight_bytes += vector.nbytes
         return vector
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
         """The tables themselves in main memory, copies elsewhere."""
-        device = self.torch_device
-        return Rotation(torch.from_numpy(cos).to(device), torch.from_numpy(sin).to(device), layout)
+        return place_rotation(cos, sin, layout, self.torch_device)
 
     def free_bytes(self) -> int:
         """Bytes that can be taken on the device now."""

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from .. import cuda
+from ..interface import Float32, RopeLayout, Rotation
 from ..machine import free_memory
 
 
@@ -75,3 +77,14 @@ def _holders(device: torch.device) -> str:
         f": {free / 1e9:.1f} of {total / 1e9:.1f} GB are free, this program has {own / 1e9:.1f}, "
         f"others {others / 1e9:.1f}"
     )
+
+
+def place_vector(values: Float32, device: torch.device) -> Tensor:
+    """A copy on the device. MemoryError: it is full."""
+    with room(device, "the weights"):
+        return torch.tensor(values, dtype=torch.float32, device=device)
+
+
+def place_rotation(cos: Float32, sin: Float32, layout: RopeLayout, device: torch.device) -> Rotation:
+    """Copies on the device; in main memory the tables themselves."""
+    return Rotation(torch.from_numpy(cos).to(device), torch.from_numpy(sin).to(device), layout)

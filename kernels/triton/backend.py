@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..cache_format import CacheShape
 from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
-from ..reference.device import find_device, free_bytes, named, room
+from ..reference.device import find_device, free_bytes, named, place_rotation, place_vector, room
 from ..weights import Weight
 from . import RESERVED_BYTES, interpreted
 from .cache import Cache
@@ -115,15 +115,13 @@ class TritonBackend:
 
     def place_vector(self, values: Float32) -> Tensor:
         """A copy on the device."""
-        with room(self.torch_device, "the weights"):
-            vector = torch.tensor(values, dtype=torch.float32, device=self.torch_device)
+        vector = place_vector(values, self.torch_device)
         self.weight_bytes += vector.nbytes
         return vector
 
     def place_rotation(self, cos: Float32, sin: Float32, layout: RopeLayout) -> Rotation:
         """Copies on the device; in main memory the tables themselves."""
-        device = self.torch_device
-        return Rotation(torch.from_numpy(cos).to(device), torch.from_numpy(sin).to(device), layout)
+        return place_rotation(cos, sin, layout, self.torch_device)
 
     def free_bytes(self) -> int:
         """Bytes that can be taken on the device now."""

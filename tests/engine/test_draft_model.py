@@ -141,19 +141,24 @@ async def test_the_model_itself_as_draft_is_always_right(tiny_tokenizer: Path, a
     assert before.preemptions > 0
 
 
-@pytest.mark.parametrize("isa", [isa for isa in ("amx", "avx512", "avx2", "portable") if kernels(isa)])
-async def test_every_instruction_set_gives_the_same_with_a_draft_model(
-    tiny_tokenizer: Path, audited: None, isa: str
-) -> None:
-    requests = mixed(random.Random(7), 8)
-    plain = EngineConfig(
-        model=TinyModel("native", tiny_tokenizer, 70),
+def tight(tokenizer: Path) -> EngineConfig:
+    """A small model without drafts, and a cache that eight conversations do not fit into."""
+    return EngineConfig(
+        model=TinyModel("native", tokenizer, 70),
         max_sequences=8,
         max_batch_tokens=96,
         block_size=16,
         kv_blocks=14,
         draft_model="none",
     )
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ("amx", "avx512", "avx2", "portable") if kernels(isa)])
+async def test_every_instruction_set_gives_the_same_with_a_draft_model(
+    tiny_tokenizer: Path, audited: None, isa: str
+) -> None:
+    requests = mixed(random.Random(7), 8)
+    plain = tight(tiny_tokenizer)
     expected, _, _ = await replies(plain, requests)
     other, half = (TinyModel("native", tiny_tokenizer, 70, isa=isa, layers=layers) for layers in (2, 1))
     found, finals, _ = await replies(replace(plain, model=other, draft_model=half, draft_tokens=4), requests)
@@ -173,14 +178,7 @@ async def test_B041_a_draft_model_of_another_size_changes_nothing(
     tiny_tokenizer: Path, audited: None, form: Mapping[str, Any]
 ) -> None:
     requests = mixed(random.Random(11), 8)
-    plain = EngineConfig(
-        model=TinyModel("native", tiny_tokenizer, 70),
-        max_sequences=8,
-        max_batch_tokens=96,
-        block_size=16,
-        kv_blocks=14,
-        draft_model="none",
-    )
+    plain = tight(tiny_tokenizer)
     expected, _, _ = await replies(plain, requests)
     draft = TinyModel("native", tiny_tokenizer, **form)
     found, finals, _ = await replies(replace(plain, draft_model=draft, draft_tokens=3), requests)
