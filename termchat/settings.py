@@ -34,7 +34,11 @@ OPTIONS: Mapping[str, Option] = {
     "log_level": Option("warning", "what the log file holds", ("debug", "info", "warning", "error")),
     "ui.theme": Option(None, "the colour theme, by its name"),
     "ui.panel": Option("full", "the engine panel", ("full", "mini", "off")),
-    "ui.ascii": Option(False, "draw with ASCII characters only"),
+    "ui.ascii": Option(
+        False,
+        "draw with ASCII characters only; so it is by default on the Linux console, and where the locale "
+        "is not one of UTF-8",
+    ),
     "ui.reduced_motion": Option(False, "no animations"),
 }
 
