@@ -31,7 +31,7 @@ def command(model: str, *arguments: str) -> list[str]:
 
 
 class Killed(NamedTuple):
-    """printed: all that came out of the process. saved: what was in the database when it was last looked at."""
+    """printed: all that came out of the process. saved: what was last seen in the database."""
 
     printed: bytes
     saved: bytes
