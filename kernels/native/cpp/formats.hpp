@@ -11,7 +11,6 @@ namespace native {
 constexpr int kLanes = 16;     // lanes of a vector = outputs of a tile = positions of a key strip
 constexpr int kGroup = 32;     // inputs that share a scale; also the keys that attention reads at a time
 constexpr int kBlockRows = 16;  // quantized rows that stand together
-constexpr int kPassRows = 8;    // of them, those that one pass of vector instructions over a tile serves
 
 static constexpr int padded(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
@@ -154,6 +153,8 @@ struct PackedTile {
     static constexpr int kLowBits = Bits >= 8 ? 8 : Bits >= 4 ? 4 : 2, kHighBits = Bits - kLowBits;
     static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes of a group
     static constexpr int kNumbers = Minima ? 2 : 1;      // scales, then minima
+    // Whether scales times the bits that a float has beside 22 others are exact, and their range as wide.
+    static constexpr bool kShortScales = Kind != Scales::f32 && Kind != Scales::e8m0;
     static constexpr bool kFused = F != Format::q4 && F != Format::q8;  // whether products are added without rounding
     static constexpr int kScaleBytes = kKind.bits * kRuns * kLanes / 8;
     static constexpr int kHalfBytes = kKind.block ? 2 * kLanes : 0;
