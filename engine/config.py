@@ -16,8 +16,8 @@ Backend = Literal["auto", "reference", "native", "triton"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
-KVDtype = Literal["auto", "float32", "float16", "int8"]
-KV_SHORT = {"f32": "float32", "f16": "float16"}
+KVDtype = Literal["auto", "float32", "float16", "bfloat16", "int8"]
+KV_SHORT = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """Other names of such formats, which are taken for them."""
 
 DRAFT_WORDS = ("auto", "ngram", "none")
@@ -50,8 +50,8 @@ class EngineConfig:
     dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic;
-    f16 and f32 are short for float16 and float32.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic,
+    bfloat16 holds values of any size; f32, f16 and bf16 are short for the long names.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows

@@ -148,17 +148,20 @@ class EngineCore:
         except _LoadStoppedError:
             return
         self._loaded = True
-        self._service = service = Service(self.config, model, self._outbox.emit, self.peak)
+        self._service = service = Service(self.config, model, self._outbox.emit, self._send, self.peak)
         self._preparation.start(model)
         self._publish("ready")
         self._outbox.emit(OPENED, Answer(_info(model)))
         self._outbox.send()
         while self._listening() and self._drain(service):
             service.step()
-            if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
-                service.metrics.look_around()
-                self._publish("ready")
-            self._outbox.send()
+
+    def _send(self, service: Service) -> None:
+        """Pass on what a step brought, with a picture of the engine if there is news for it."""
+        if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+            service.metrics.look_around()
+            self._publish("ready")
+        self._outbox.send()
 
     def _watch_loading(self, share: float) -> None:
         """Publish how much has been loaded; end the load if nobody waits for it any more."""

@@ -127,6 +127,11 @@ class StepOutput:
     logits: Float32 | None
     expert_bytes: int = 0
 
+    @property
+    def computed(self) -> bool:
+        """See `Pending`."""
+        return True
+
     def result(self) -> StepOutput:
         """Itself: where a launch computes at once, this is what is pending."""
         return self
@@ -228,6 +233,10 @@ returned.
 
 class Pending(Protocol):
     """A step that was launched."""
+
+    @property
+    def computed(self) -> bool:
+        """Whether it was computed at once. Else whoever launched it has something to do meanwhile."""
 
     def result(self) -> StepOutput:
         """Wait until it is computed. The heavy part runs without the GIL.

@@ -58,6 +58,11 @@ class PendingStep(NamedTuple):
     team: Team
     samples: int
 
+    @property
+    def computed(self) -> bool:
+        """See `Pending`: other processes do it."""
+        return False
+
     def result(self) -> StepOutput:
         """Wait for all ranks. EngineError(engine_failed): one has ended, or hangs."""
         tokens, logits, expert_bytes = np.empty(0, np.int32), None, 0

@@ -11,7 +11,6 @@ namespace native {
 constexpr int kLanes = 16;     // lanes of a vector = outputs of a tile = positions of a key strip
 constexpr int kGroup = 32;     // inputs that share a scale; also the keys that attention reads at a time
 constexpr int kBlockRows = 16;  // quantized rows that stand together
-constexpr int kPassRows = 8;    // of them, those that one pass of vector instructions over a tile serves
 
 static constexpr int padded(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
@@ -36,6 +35,12 @@ static inline uint32_t bits_of_float(float value) {
 }
 
 static inline float float_of_bf16(uint16_t bits) { return float_of_bits((uint32_t)bits << 16); }
+
+static inline uint16_t bf16_of_float(float value) {
+    uint32_t bits = bits_of_float(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
 
 static inline float float_of_half(uint16_t half) {
     uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
@@ -154,6 +159,8 @@ struct PackedTile {
     static constexpr int kLowBits = Bits >= 8 ? 8 : Bits >= 4 ? 4 : 2, kHighBits = Bits - kLowBits;
     static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes of a group
     static constexpr int kNumbers = Minima ? 2 : 1;      // scales, then minima
+    // Whether scales times the bits that a float has beside 22 others are exact, and their range as wide.
+    static constexpr bool kShortScales = Kind != Scales::f32 && Kind != Scales::e8m0;
     static constexpr bool kFused = F != Format::q4 && F != Format::q8;  // whether products are added without rounding
     static constexpr int kScaleBytes = kKind.bits * kRuns * kLanes / 8;
     static constexpr int kHalfBytes = kKind.block ? 2 * kLanes : 0;

@@ -11,6 +11,7 @@
 namespace native {
 
 constexpr int kLinearRows = 64;  // rows of a task: its weights are read once for so many
+constexpr int kFewRows = 8;      // whose products take about as long as reading the weights
 
 // Products of weight tiles with rows. Quantized formats read `blocks`, plain ones `x`.
 struct LinearArgs {
@@ -26,7 +27,7 @@ struct LinearArgs {
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
     int tile_begin, tile_end, row_begin, row_end;  // this call's part: whole blocks of at most kLinearRows rows
-    int near_rows;           // rows to go through all tiles with before the next; a multiple of kPassRows
+    int near_rows;           // rows to go through all tiles with before the next; a multiple of kBlockRows
 };
 
 // Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.
