@@ -10,7 +10,6 @@ from ...files import try_lock
 from ..errors import CliError
 from .lines import key_of
 
-
 _BEGINNING = b'{"index": '
 """How each result begins."""
 
