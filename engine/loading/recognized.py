@@ -28,6 +28,9 @@ class Kind(NamedTuple):
     advice: str = ""
     text: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.noun}; {self.advice}" if self.advice else self.noun
+
 
 _UNPACK = "unpack it first"
 _ARCHIVES = (
@@ -75,7 +78,7 @@ def no(expected: str, head: bytes) -> str:
     if kind is None:
         short = f": it ends after {len(head)} bytes; download it again" if len(head) < SHORTEST else ""
         return f"is not a {expected} file{short}"
-    return f"is not a {expected} file: it is {'; '.join(filter(None, (kind.noun, kind.advice)))}"
+    return f"is not a {expected} file: it is {kind}"
 
 
 def binary_kind(head: bytes) -> Kind | None:
