@@ -9,7 +9,8 @@ import click
 from ..settings import ENGINE, OPTIONS, SAMPLING
 from .console import Console, to_json
 from .errors import CliError
-from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, Text, json_option
+from .option_types import Text
+from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, json_option
 
 
 @click.group("config", cls=CommandGroup)
