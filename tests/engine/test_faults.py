@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from itertools import cycle
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -33,6 +34,9 @@ THREADS = ("engine", "prompt", "outbox")
 REQUESTS = 64
 KINDS = 1
 """Of faults at each place and run, drawn anew each time; 2 for both, which takes twice as long."""
+
+BESIDE = cycle((False, True))
+"""Whether a session's steps are computed beside the engine's thread."""
 
 HANG = 120.0
 """Seconds after which something hangs; the time that it takes is printed."""
@@ -149,16 +153,15 @@ class FailsLater:
 
     def load(self, config: Any) -> Any:
         loaded = self._model.load(config)
-        run = loaded.runner.run
+        launch = loaded.runner.launch
 
         def step(plan: Any, *, logits: bool) -> Any:
             if self._left <= 0:
                 raise InjectedError("the model")
-            result = run(plan, logits=logits)
-            self._left -= len(result.tokens)
-            return result
+            self._left -= len(plan.samples())
+            return launch(plan, logits=logits)
 
-        loaded.runner.run = step
+        loaded.runner.launch = step
         return loaded
 
 
@@ -171,7 +174,7 @@ class Session:
         rng = random.Random(3)
         scripts = [[rng.randrange(256) for _ in range(rng.choice([1, 4]))] for _ in range(REQUESTS)]
         scripts[56:64] = [[65] * 4000] * 8  # these run until the engine is closed
-        model = ScriptedModel(scripts, tokenizer, [257], context_length=2000)
+        model = ScriptedModel(scripts, tokenizer, [257], context_length=2000, beside=next(BESIDE))
         self.model = FailsLater(model) if fails else model
         self.finals: list[list[Any]] = []
         self.answers: list[Any] = []

@@ -61,6 +61,8 @@ class Clock:
     def perf_counter(self) -> float:
         return self._now
 
+    monotonic = perf_counter
+
 
 def simulate_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of scripted models, drafts included, take the seconds that they say, and none in truth."""

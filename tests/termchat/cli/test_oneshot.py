@@ -422,7 +422,7 @@ def test_a_failing_engine_ends_the_reply_with_one_line(termchat, scripted, home,
     from engine.testing import ScriptedRunner
 
     steps = []
-    whole = ScriptedRunner.run
+    whole = ScriptedRunner.launch
 
     def run_until_it_breaks(self, plan, *, logits):
         steps.append(plan)
@@ -430,7 +430,7 @@ def test_a_failing_engine_ends_the_reply_with_one_line(termchat, scripted, home,
             raise ZeroDivisionError("the machine is on fire")
         return whole(self, plan, logits=logits)
 
-    monkeypatch.setattr(ScriptedRunner, "run", run_until_it_breaks)
+    monkeypatch.setattr(ScriptedRunner, "launch", run_until_it_breaks)
     outcome = termchat("Hi")
     assert outcome.code == 1
     assert outcome.out == "One two three\n"

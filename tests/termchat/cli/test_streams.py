@@ -271,8 +271,8 @@ def test_N005_a_signal_acts_while_the_reader_stalls(streams, scripted, home, for
 def test_N005_a_signal_stops_a_batch_while_the_reader_stalls(streams, scripted, tmp_path, monkeypatch):
     scripted(*["One."] * 50)
     reading, writing = stuffed("pipe")
-    begun, run = threading.Event(), ScriptedRunner.run
-    monkeypatch.setattr(ScriptedRunner, "run", lambda *a, **k: (begun.set(), run(*a, **k))[1])
+    begun, launch = threading.Event(), ScriptedRunner.launch
+    monkeypatch.setattr(ScriptedRunner, "launch", lambda *a, **k: (begun.set(), launch(*a, **k))[1])
 
     def interrupt():
         begun.wait(SECONDS)

@@ -318,14 +318,14 @@ def test_B083_kill_9_keeps_the_partial_reply(default_model: Path, tmp_path: Path
 async def test_B083_a_model_error_in_mid_stream_keeps_the_text_and_the_next_turn_works(
     stage: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, broken = ScriptedRunner.run, False
+    launch, broken = ScriptedRunner.launch, False
 
     def breaking(*args: Any, **named: Any) -> Any:
         if broken:
             raise RuntimeError("the [device] is gone")
-        return run(*args, **named)
+        return launch(*args, **named)
 
-    monkeypatch.setattr(ScriptedRunner, "run", breaking)
+    monkeypatch.setattr(ScriptedRunner, "launch", breaking)
     async with stage(script(LONG, "Other.", step=0.003)) as s:
         chat, other = s.conversations.new(), None
         s.turns.submit(chat, "count")
