@@ -271,7 +271,7 @@ def test_light_commands_import_no_heavy_library(arguments, home):
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -304,7 +304,7 @@ def test_the_shell_completes(words, expected, home):
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert f"plain,{expected}" in done.stdout.split()
@@ -321,7 +321,7 @@ def test_what_cannot_be_completed_leaves_the_line_that_is_typed_alone(home):
             "COMP_CWORD": "3",
         },
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")

@@ -68,7 +68,7 @@ class Shell:
         kept = {name: value for name, value in os.environ.items() if name not in ("VISUAL", "NO_COLOR")}
         kept |= {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
         kept |= {"TERM": "xterm-256color", **environment}
-        self.child = pexpect.spawn(command[0], command[1:], env=kept, dimensions=(30, 100), timeout=60)
+        self.child = pexpect.spawn(command[0], command[1:], env=kept, dimensions=(30, 100), timeout=300)
         self.before = termios.tcgetattr(self.child.child_fd)
         self.written = b""
 
