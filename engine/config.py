@@ -69,6 +69,8 @@ class EngineConfig:
     faster, by measured times.
     tensor_parallel: processes, each on a GPU of its own where there are any, that share each layer;
     pipeline_parallel: stages of layers, one behind the other. Both together: their product.
+    exact: a reply does not depend on what else is in the batch; false: products with plain weights are those
+    of the GPU's vendor, which may be faster and promise nothing of the kind.
     findings: folder for what is found out about a GPU's kernels, so that it is not looked for at each start.
     """
 
@@ -95,6 +97,7 @@ class EngineConfig:
     draft_tokens: int | Literal["auto"] = "auto"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    exact: bool = True
     findings: str | Path | None = None
 
     def __post_init__(self) -> None:
@@ -134,8 +137,9 @@ class EngineConfig:
         _range("pipeline_parallel", self.pipeline_parallel, 1, 64, "stages")
         if self.ranks > 1:
             self._check_ranks(kind, colon)
-        if not isinstance(self.prefix_cache, bool):
-            raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        for name in ("prefix_cache", "exact"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, not {shown(getattr(self, name))}")
         if not isinstance(self.findings, (str, Path, type(None))):
             raise ValueError(f"findings must be the path of a folder, not {shown(self.findings)}")
         if self.template is not None:

@@ -163,11 +163,14 @@ class EngineCore:
             self._publish("ready")
         self._outbox.send()
 
-    def _watch_loading(self, share: float) -> None:
-        """Publish how much has been loaded; end the load if nobody waits for it any more."""
+    def _watch_loading(self, progress: float | str) -> None:
+        """Publish how far loading is; end it if nobody waits for it any more."""
         if self._stopping or not self._listening():
             raise _LoadStoppedError
-        self.snapshot = replace(self.snapshot, loaded=share)
+        if isinstance(progress, str):
+            self.snapshot = replace(self.snapshot, loading=progress)
+        else:
+            self.snapshot = replace(self.snapshot, loaded=progress, loading="")
 
     def _drain(self, service: Service) -> bool:
         """Carry out queued commands; waits for one when there is nothing to compute. False: stop."""

@@ -58,6 +58,7 @@ class Runner(Protocol):
     """What the engine thread needs of a model."""
 
     backend: str
+    device: str
     exact: bool
     traffic: Traffic
     weight_bytes: int
@@ -87,6 +88,7 @@ class Owner(Protocol):
     """What a runner needs of who owns weights and KV memory: a backend, or the ranks of a parallel model."""
 
     name: str
+    device: str
     exact: bool
     weight_bytes: int
 
@@ -141,6 +143,7 @@ class ModelRunner:
     ) -> None:
         """files: where the weights come from. rotations: of the program, made as positions come."""
         self.backend = backend.name
+        self.device = backend.device
         self.exact = backend.exact
         self.traffic = traffic
         self.weight_bytes = backend.weight_bytes

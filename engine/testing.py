@@ -112,6 +112,7 @@ class ScriptedRunner:
     """Gives each sample row logits that point at the script's next token, and samples them as always."""
 
     backend = "scripted"
+    device = "cpu"
     exact = True
     replaced = ()
     weight_bytes = 0

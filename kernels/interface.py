@@ -324,6 +324,7 @@ class BackendSettings:
 
     cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
     findings_folder: where a backend may keep what it has found out about this machine; None: nowhere.
+    exact: whether the numerics contract has to hold; else a backend may take products that break it.
     """
 
     device: str = "auto"
@@ -331,3 +332,4 @@ class BackendSettings:
     threads: int | None = None
     cpu_isa: str = "auto"
     findings_folder: str | None = None
+    exact: bool = True

@@ -70,6 +70,8 @@ ENGINE: Mapping[str, str] = {
     "max_batch_tokens": "tokens computed in a step",
     "prefill_chunk": "tokens of prompts in a step while others are answered; auto follows the measured time",
     "prefix_cache": "whether equal beginnings of conversations share their blocks",
+    "exact": "whether replies are the same in any batch; false: a CUDA GPU's vendor computes the products "
+    "with plain weights (bf16, f16, f32), which may be faster",
     "max_sequences": "conversations answered at once; by default 64",
     "max_waiting": "requests that may wait",
     "template": "chat template instead of the model's own: a name, or a file with a Jinja template",
