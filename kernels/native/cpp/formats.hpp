@@ -36,6 +36,12 @@ static inline uint32_t bits_of_float(float value) {
 
 static inline float float_of_bf16(uint16_t bits) { return float_of_bits((uint32_t)bits << 16); }
 
+static inline uint16_t bf16_of_float(float value) {
+    uint32_t bits = bits_of_float(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
 static inline float float_of_half(uint16_t half) {
     uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
     if (exponent == 31) return float_of_bits(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0));
@@ -202,29 +208,6 @@ struct PackedTile {
         }
     }
 
-    // bits: as they are kept; a tile is zero before.
-    void set_half(int which, int lane, uint16_t half) { memcpy(numbers + which * kHalfBytes + 2 * lane, &half, 2); }
-    void set_scale(int which, int run, int lane, uint32_t bits) {
-        uint8_t* p = const_cast<uint8_t*>(scales(which));
-        int at = run * kLanes + lane;
-        if constexpr (kKind.bits >= 8) {
-            memcpy(p + kKind.bits / 8 * at, &bits, kKind.bits / 8);
-        } else {
-            p[run / 2 * kLanes + lane] |= (uint8_t)((bits & 15) << run % 2 * 4);
-            if constexpr (kKind.bits == 6)
-                p[kRuns * kLanes / 2 + run / 4 * kLanes + lane] |= (uint8_t)((bits >> 4) << run % 4 * 2);
-        }
-    }
-
-    // The 32 codes of a lane's group.
-    void set_codes(int group, int lane, const uint8_t* values) {
-        put<kLowBits>(codes[group] + 4 * lane, values, 0);
-        if constexpr (kHighBits > 0) put<kHighBits>(codes[group] + 64 * kLowBits + 4 * lane, values, kLowBits);
-    }
-
-    // The same from bytes that are already those of the plane.
-    void set_packed(int group, int lane, const uint8_t* bytes) { put_units<kLowBits>(codes[group] + 4 * lane, bytes); }
-
 private:
     template <class Number>
     static Number number_at(const uint8_t* p, int index) {
@@ -235,26 +218,6 @@ private:
     template <int B>
     static int field(const uint8_t* plane, int number) {
         return plane[number % (64 * B)] >> number / (64 * B) * B & ((1 << B) - 1);
-    }
-    // Byte k of the plane's 4 B has the fields of the values k, k + 4 B, ... from its lowest bit on: a word at a time.
-    template <int B>
-    static void put(uint8_t* plane, const uint8_t* values, int shift) {
-        using Word = std::conditional_t<B == 1, uint32_t, uint64_t>;
-        constexpr Word mask = (Word)0x0101010101010101 * ((1 << B) - 1);
-        uint8_t bytes[4 * B];
-        for (int at = 0; at < 4 * B; at += (int)sizeof(Word)) {
-            Word all = 0, word;
-            for (int s = 0; s < 8 / B; s++) {
-                memcpy(&word, values + 4 * B * s + at, sizeof word);
-                all |= (word >> shift & mask) << B * s;
-            }
-            memcpy(bytes + at, &all, sizeof all);
-        }
-        put_units<B>(plane, bytes);
-    }
-    template <int B>
-    static void put_units(uint8_t* plane, const uint8_t* bytes) {
-        for (int unit = 0; unit < B; unit++) memcpy(plane + 64 * unit, bytes + 4 * unit, 4);
     }
 };
 

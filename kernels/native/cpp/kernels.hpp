@@ -5,6 +5,7 @@
 #include "cache_format.hpp"
 #include "formats.hpp"
 #include "quantize.hpp"
+#include "source.hpp"
 #include "step.hpp"
 
 namespace native {
@@ -124,6 +125,9 @@ struct Kernels {
     void (*pack_q8)(const float* values, int groups, const PackedArrays& out);
     void (*pack_q4)(const float* values, int groups, const PackedArrays& out);
     float (*pack_nf4)(const float* values, int groups, uint8_t* codes, float* scales);
+    // Up to sixteen rows of a source from `first` on as a tile and those beside it. False: a row can't be held, as a scale,
+    // or a value that must be, is not finite.
+    bool (*repack)(const Source& source, int64_t first, int columns, void* tiles);
 };
 
 const Kernels* amx_kernels();     // null where the compiler cannot build them
