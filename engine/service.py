@@ -163,8 +163,7 @@ class Service:
         try:
             if self.speculation is not None:
                 self.speculation.guess(plan)
-            prepared = {} if step is None else {"step": step}
-            flight = self.model.runner.launch(plan, logits=wants_logits, **prepared)
+            flight = self.model.runner.launch(plan, logits=wants_logits, step=step)
         except MemoryError as error:
             self._no_room(plan, error)
             return None
