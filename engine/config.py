@@ -159,8 +159,8 @@ class EngineConfig:
     def _check_ranks(self, kind: str, colon: str) -> None:
         """What several processes can't do."""
         asked = f"tensor_parallel {self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}"
-        if self.backend not in ("auto", "reference"):
-            raise ValueError(f"backend must be auto or reference with {asked}, not {self.backend}")
+        if self.backend == "native":
+            raise ValueError(f"backend must be auto, triton or reference with {asked}, not native")
         if kind == "mps" or colon:
             raise ValueError(
                 f"device must be auto, cpu or cuda with {asked}, not {self.device}: that is a single one"
