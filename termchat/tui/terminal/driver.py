@@ -6,6 +6,7 @@ and for the ways out: by the job control's keys, by a fault, and by the last sig
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -126,6 +127,7 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal."""
+        _wait_for_foreground(self.fileno)
         self._input = Input(charset())
         self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -307,6 +309,20 @@ def _opened_anew(fileno: int) -> int:
         return os.open(os.ttyname(fileno), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return fileno
+
+
+def _wait_for_foreground(fileno: int) -> None:
+    """Be stopped as often as the shell lets the program go on while another one has the terminal (`&`, `bg`).
+
+    A program in the background that sets a terminal's modes, here to what they are, is stopped by the system.
+    """
+    while True:
+        try:
+            termios.tcsetattr(fileno, termios.TCSANOW, termios.tcgetattr(fileno))
+        except termios.error as error:
+            if error.args[0] == errno.EINTR:
+                continue
+        return
 
 
 def _modes(fileno: int) -> list[Any] | None:

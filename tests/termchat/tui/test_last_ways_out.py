@@ -333,3 +333,27 @@ def test_a_slow_terminal_gets_what_there_is_and_not_what_there_was(shell: Any) -
     screen.child.send("\x11")
     assert screen.end() == 0
     screen.is_restored()
+
+
+def test_started_in_the_background_it_waits_for_the_terminal(shell: Any) -> None:
+    """`termchat &`: the shell says that it is stopped, and `fg` shows it; `bg` only stops it again."""
+    screen = shell("bash", "--norc", "--noprofile", "-i", PS1="ready> ")
+    screen.shows(b"ready> ")
+    screen.child.send(f"{sys.executable} -m termchat --no-save &\r")
+
+    def is_stopped(after: int) -> bool:
+        screen.child.send("jobs\r")
+        screen.read(0.3)
+        return b"Stopped" in screen.written[after:]
+
+    screen.until(lambda: is_stopped(0))
+    before = len(screen.written)
+    screen.child.send("bg\r")
+    screen.until(lambda: is_stopped(before))
+    assert b"\x1b[?1049h" not in screen.written
+    screen.child.send("fg\r")
+    screen.shows(b"Type a message")
+    screen.child.send("\x11")
+    screen.until(lambda: b"\x1b[?1049l" in screen.written)
+    screen.child.send("echo code=$?\r")
+    screen.shows(b"code=0")
