@@ -74,6 +74,13 @@ def expanded(name: str) -> Path:
         return Path(name)
 
 
+def lost_link(path: Path) -> str:
+    """What a link to nothing leads to, as a sentence goes on from its name; "" for anything else."""
+    if not os.path.islink(path) or os.path.exists(path):
+        return ""
+    return f"is a link to {os.readlink(path)}, which is not there"
+
+
 def private_folder(path: Path) -> Path:
     """Create `path` and its missing parents, all with mode 0700. Folders that exist keep their mode."""
     missing = []
