@@ -20,6 +20,7 @@ from termchat.files import (
     decode,
     locked,
     lost_link,
+    open_private,
     parse_toml,
     read_text,
     try_lock,
@@ -242,3 +243,17 @@ def test_a_link_to_nothing_is_told_from_no_file(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone" / "config.toml").write_text("")
     assert lost_link(link) == ""
+
+
+def test_a_pipe_in_place_of_a_file_of_ours_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Nobody reads it, so opening it to write would not come back."""
+    pipe = tmp_path / "termchat.log"
+    os.mkfifo(pipe)
+    for flags in (os.O_WRONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR):
+        with pytest.raises(OSError, match=r"no regular file|No such device"):
+            open_private(pipe, flags)
+    with pytest.raises(OSError, match="no regular file"), locked(pipe):
+        pass
+    fd = open_private(tmp_path / "file", os.O_RDWR)
+    assert os.get_blocking(fd)
+    os.close(fd)
