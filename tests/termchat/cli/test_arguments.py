@@ -347,3 +347,9 @@ def test_the_librarys_own_switches_do_not_count():
     )
     given = {**os.environ, "TEXTUAL_COLOR_SYSTEM": "nonsense", "TEXTUAL_LOG": "/nosuch/x"}
     assert subprocess.run([sys.executable, "-c", code], env=given, capture_output=True).stdout == b"[]\n"
+
+
+def test_a_prompt_without_quotes_is_told_how(termchat):
+    refused = termchat("Why", "is", "the", "sky", "blue?")
+    assert (refused.code, refused.out) == (2, "")
+    assert "a text of several words is one argument, in quotes: termchat 'TWO WORDS'" in refused.err

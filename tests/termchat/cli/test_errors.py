@@ -506,6 +506,7 @@ PRODUCERS = {
         "batch", s.file("x"), "-o", s.file("x")
     ),
     ("usage", "there is nothing on standard input; pipe the lines in, or name a file"): no_stdin,
+    ("usage", "standard input is no text but {kind}"): lambda s: s.termchat(stdin=b"%PDF-1.7\n"),
     ("usage", "{folder} is a folder; name a file"): lambda s: s.termchat(
         "history", "export", "-o", str(s.home)
     ),
@@ -686,6 +687,10 @@ PRODUCERS = {
         "batch", s.file("in.jsonl"), "-o", "/no/out.jsonl"
     ),
     ("output", "another batch is writing to {file}"): busy_result_file,
+    (
+        "output",
+        "{file} ends in what is no result of a batch, and stays as it is; name another output",
+    ): lambda s: s.termchat("batch", s.file("in.jsonl"), "-o", s.file("notes.md", b"mine")),
     ("input", "cannot read {file}: {reason}"): input_breaks,
     ("stdin", "cannot read standard input: {reason}"): stdin_breaks,
     (
