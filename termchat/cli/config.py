@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -10,6 +11,9 @@ from ..settings import ENGINE, OPTIONS, SAMPLING
 from .console import Console, to_json
 from .errors import CliError
 from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, Text, json_option
+
+_PLACES = ("model", "engine.draft_model", "engine.template")
+"""Settings that may be names or paths."""
 
 
 @click.group("config", cls=CommandGroup)
@@ -78,7 +82,8 @@ def set_setting(console: Console, key: str, values: tuple[str, ...], as_json: bo
 
     KEY is one of `termchat config show`, or keys.ACTION. Several values become a list (sampling.stop).
     """
-    _write(console, key, _value(key, values), as_json)
+    value = _value(key, values)
+    _write(console, key, _from_anywhere(console, key, value) if key in _PLACES else value, as_json)
 
 
 @config.command("unset")
@@ -122,6 +127,17 @@ def _value(key: str, values: tuple[str, ...]) -> Any:
         except click.UsageError as error:
             raise CliError("usage", f"{key}: {error.message}") from error
     return _plain(values[0])
+
+
+def _from_anywhere(console: Console, key: str, value: str) -> str:
+    """A path that is relative to the current folder as one that holds in all; a name as it is."""
+    from engine import template_names
+
+    from .download import load_registry
+
+    known = template_names() if key == "engine.template" else load_registry(console).entries
+    path = os.path.expanduser(value)
+    return os.path.abspath(path) if value not in known and os.path.exists(path) else value
 
 
 def _plain(value: str) -> Any:
