@@ -39,19 +39,21 @@ class NgramIndex:
     nothing else. 96 bytes a token at most.
     """
 
-    __slots__ = ("_bits", "_broken", "_indexed", "_left", "_long", "_matched", "_short", "_source")
+    __slots__ = ("_bits", "_broken", "_ends", "_indexed", "_left", "_long", "_matched", "_short", "_source")
 
     def __init__(self) -> None:
         self._bits = 0
         self._long, self._short = array("i"), array("i")  # the position after an n-gram; 0 is none
         self._indexed = 0  # n-grams that end before this position are in the tables
+        self._ends = 0, 0  # the places in the tables of the n-grams that end there
         self._source = 0  # the text's end goes on as the text does from here; 0: nobody knows
         self._matched = 0  # so many tokens before both are equal; what is over SURE may not be counted
         self._broken = self._left = 0  # where the reply left what it followed, and its place in the reply
 
     def propose(self, tokens: array[int], most: int) -> Proposal:
         """How the text may go on, by at most so many tokens. It must begin with the text of the last call."""
-        self._follow(tokens)
+        if self._source:
+            self._follow(tokens)
         self._add(tokens)
         if self._matched < SURE:
             self._search(tokens)
@@ -67,8 +69,6 @@ class NgramIndex:
     def _follow(self, tokens: array[int]) -> None:
         """Go along with the new tokens where the match foresaw them."""
         source = self._source
-        if not source:
-            return
         for place in range(self._indexed, len(tokens)):
             if tokens[source] != tokens[place]:
                 if self._matched >= LONG:
@@ -81,44 +81,47 @@ class NgramIndex:
 
     def _add(self, tokens: array[int]) -> None:
         """Index the n-grams that a token has come after."""
-        count, start = len(tokens), max(self._indexed, SHORT)
+        count, start = len(tokens), self._indexed
         if 4 * count > 1 << self._bits:
             self._bits = max(_LEAST_BITS, (6 * count).bit_length())
             self._long = array("i", [0]) * (1 << self._bits)
             self._short = array("i", [0]) * (1 << self._bits)
-            start = SHORT
-        if count - start > _BULK:
-            ids = np.frombuffer(tokens, np.int32).astype(np.uint64)
-            for table, length in ((self._long, LONG), (self._short, SHORT)):
-                first = max(start, length)
-                keys = np.zeros(count - first, np.uint64)
-                for back, factor in zip(range(length, 0, -1), _FACTORS, strict=False):
-                    keys += ids[first - back : count - back] * np.uint64(factor)
-                places = keys >> np.uint64(64 - self._bits)
-                np.frombuffer(table, np.int32)[places] = np.arange(first, count, dtype=np.int32)
+            start = 0
+        if count - start > _BULK or not start:
+            self._add_many(tokens, start)
+            self._ends = _places(tokens, count, 64 - self._bits)
         else:
             for place in range(start, count):
-                self._short[self._place(tokens, place, SHORT)] = place
-                if place >= LONG:
-                    self._long[self._place(tokens, place, LONG)] = place
+                short, long = self._ends
+                self._short[short] = self._long[long] = place
+                self._ends = _places(tokens, place + 1, 64 - self._bits)
         self._indexed = count
 
-    def _place(self, tokens: array[int], end: int, length: int) -> int:
-        """Where the tables have the n-gram that ends before `end`."""
-        key = 0
-        for token, factor in zip(tokens[end - length : end], _FACTORS, strict=False):
-            key += token * factor
-        return (key & _MASK) >> (64 - self._bits)
+    def _add_many(self, tokens: array[int], start: int) -> None:
+        """Index the n-grams that end before the positions from `start` on."""
+        ids = np.frombuffer(tokens, np.int32).astype(np.uint64)
+        for table, length in ((self._short, SHORT), (self._long, LONG)):
+            first = max(start, length)
+            if first >= len(ids):
+                continue
+            keys = np.zeros(len(ids) - first, np.uint64)
+            for back in range(length, 0, -1):
+                keys += ids[first - back : len(ids) - back] * np.uint64(_FACTORS[-back])
+            places = keys >> np.uint64(64 - self._bits)
+            np.frombuffer(table, np.int32)[places] = np.arange(first, len(ids), dtype=np.int32)
 
     def _search(self, tokens: array[int]) -> None:
         """Look for a longer match than the one that is followed, if any is."""
-        count = len(tokens)
-        for table, length in ((self._long, LONG), (self._short, SHORT)):
-            if count > length > self._matched:
-                found = table[self._place(tokens, count, length)]
-                if found and tokens[found - length : found] == tokens[count - length :]:
-                    self._source, self._matched = found, length + _equal(tokens, found, length)
-                    return
+        count, (short, long) = len(tokens), self._ends
+        found = self._short[short]
+        if found >= SHORT:  # else nothing longer is found either
+            longer, matched = self._long[long], self._matched
+            if longer >= LONG > matched and tokens[longer - LONG : longer] == tokens[count - LONG :]:
+                self._source, self._matched = longer, LONG + _equal(tokens, longer, LONG)
+                return
+            if matched < SHORT and tokens[found - SHORT : found] == tokens[count - SHORT :]:
+                self._source, self._matched = found, SHORT + _equal(tokens, found, SHORT)
+                return
         if self._source == 0 and self._broken and count - self._left <= REACH:
             # Something was put in place of something else: the reply may go on behind that.
             try:
@@ -127,6 +130,15 @@ class NgramIndex:
             except ValueError:
                 return
             self._matched = 1
+
+
+def _places(tokens: array[int], end: int, shift: int) -> tuple[int, int]:
+    """Where the tables have the short and the long n-gram before `end`. Written out: each token needs it."""
+    window = tokens[end - LONG : end] if end >= LONG else (*[0] * (LONG - end), *tokens[:end])
+    first, second, third, fourth = window
+    short = third * _FACTORS[2] + fourth * _FACTORS[3]
+    long = first * _FACTORS[0] + second * _FACTORS[1] + short
+    return (short & _MASK) >> shift, (long & _MASK) >> shift
 
 
 def _equal(tokens: Tokens[int], end: int, known: int) -> int:

@@ -29,8 +29,10 @@ LEAST = 0.1
 LARGEST = 512
 """Rows of a step at most that has drafts then."""
 
-GAIN = 1.04
-"""Tokens a second must be expected to rise by so much: estimates are a few percent off."""
+GAIN, DOUBT = 1.04, 0.001
+"""Tokens a second must be expected to rise by so much, and by so much more for each draft: estimates are a
+few percent off, and of many numbers of rows the one that looks best is likely estimated too well.
+"""
 
 PATIENCE, LONGEST_PATIENCE = 32, 512
 """After so many steps without drafts that cost time, one reply gets some: else nobody would know whether they
@@ -39,6 +41,11 @@ pay by now. Each time in vain it takes twice as long to the next try.
 
 TRIED = 2
 """So many drafts it gets then."""
+
+ATTENTION, REST = 16, 4
+"""After so many steps without drafts, in a batch that stays as large, one of so many is looked at: what is
+found each time and pays at no time costs more than to come some tokens late.
+"""
 
 SUPPOSED = 0.6
 """That a guess of a model is right, before one has been compared with what came."""
@@ -104,6 +111,8 @@ class Speculation:
         self._off = _NONE_FOUND
         self._in_a_row = 0  # steps with drafts
         self._waited = 0  # steps without
+        self._rows, self._idle = 0, 0  # sequences of the latest step; steps of so many without drafts
+        self._resting = False
         self._patience = PATIENCE
         self._trying = False
         self._tries = 0
@@ -131,7 +140,10 @@ class Speculation:
         room: tokens a reply can still get.
         """
         self._proposals, self._passes = {}, []
-        if not sequences:
+        if len(sequences) != self._rows:
+            self._rows, self._idle = len(sequences), 0
+        self._resting = self._window is None and self._idle > ATTENTION and self._idle % REST != 0
+        if not sequences or self._resting:
             return
         # The model's own token comes after the drafts: one fewer than there is room for can be of use.
         if self._free is not None:
@@ -197,6 +209,10 @@ class Speculation:
 
     def observe(self, plan: StepPlan, accepted: list[list[int]], seconds: float) -> None:
         """Take in a committed step. accepted: for each run the tokens its sequence went on with."""
+        self._idle += 1
+        self._waited += 1
+        if self._resting:
+            return
         drafted = 0
         for run, tokens in zip(plan.runs, accepted, strict=True):
             proposal = self._proposals.get(run.sequence.id)
@@ -210,8 +226,8 @@ class Speculation:
             self._tried.add(run.count - 1)
             self._kept.add(len(tokens) - 1)
         self._in_a_row = self._in_a_row + 1 if drafted else 0
-        self._waited = 0 if drafted else self._waited + 1
         if drafted:
+            self._idle = self._waited = 0
             self._off = ""
             if self._trying:
                 self._trying = False
@@ -259,7 +275,8 @@ class Speculation:
                 place = places[index]
                 guessing += self._pass(passes[place] + 1) - self._pass(passes[place])
                 places[index], passes[place] = place + 1, passes[place] + 1
-            if (speed := expected / (costs.of(rows + number) + guessing)) > best:
+            cost = (1 + DOUBT * number) * costs.of(rows + number) + guessing
+            if (speed := expected / cost) > best:
                 best, taken = speed, number
         if best == plain:
             self._off = _UNLIKELY if not likely or likely[0][0] < 0.5 else _COSTLY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from array import array
 
@@ -48,6 +49,19 @@ def test_a_guess_is_how_the_text_went_on_after_the_same_tokens(alphabet: int, wh
             possible += bool(ends)
             found += bool(ends) and proposal.grade >= grade
     assert found >= 0.8 * possible, "what stands in the text is found, but for collisions of hashes"
+
+
+def test_a_guess_for_a_text_of_few_tokens_is_how_it_went_on() -> None:
+    for text in itertools.product([0, 1], repeat=8):  # id 0, too, which stands for nothing in the tables
+        index, tokens = NgramIndex(), array("i")
+        for token in text:
+            tokens.append(token)
+            proposal, count = index.propose(tokens, 2), len(tokens)
+            for length, grade in ((SHORT, 1), (LONG, 2)):
+                ends = [end for end in range(length, count) if tokens[end - length : end] == tokens[-length:]]
+                if proposal.grade >= grade:
+                    assert list(proposal.tokens) in [continued(tokens, end, 2) for end in ends]
+                assert not ends or proposal.grade >= 1
 
 
 def test_a_text_that_is_copied_is_guessed_from_its_second_token_to_its_last() -> None:

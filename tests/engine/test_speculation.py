@@ -21,6 +21,7 @@ from engine.speculative.drafter import Pass, Proposal
 from engine.speculative.speculation import (
     LONGEST_PATIENCE,
     MOST_DRAFTS,
+    REST,
     WIDEST,
     Speculation,
     most_drafts,
@@ -192,14 +193,14 @@ def test_what_did_not_pay_is_tried_again() -> None:
     simulation = Simulation(guesser, 1, cheap)
     simulation.run(300)
     assert simulation.rows == 1
-    guesser.right = lambda sequence: 1.0  # seen at once: guesses are compared though they are not computed
-    simulation.run(60)
-    assert simulation.rows == 1 + WIDEST
+    guesser.right = lambda sequence: 1.0  # seen soon: guesses are compared though they are not computed
+    simulation.run(30 * REST)
+    assert simulation.rows >= WIDEST
     simulation.cost = lambda rows: 0.003 * rows * rows
     simulation.run(300)
     assert simulation.rows == 1
     simulation.cost = cheap
-    simulation.run(STALE + 300)
+    simulation.run(REST * STALE + 300)
     assert simulation.rows > 4
 
 
