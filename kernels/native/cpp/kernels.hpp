@@ -104,8 +104,9 @@ struct Kernels {
     void (*gated)(Gate kind, const float* gate, const float* up, int columns, float* out);
     void (*add)(const float* a, const float* b, int columns, float* out);
     void (*add_scaled)(const float* x, float factor, int columns, float* out);  // out += x * factor
-    // chosen, weights: [used], from the largest logit down.
-    void (*route)(const float* logits, int experts, int used, bool over_all, int32_t* chosen, float* weights);
+    // preference: [experts], or null. chosen, weights: [used], from the first choice on.
+    void (*route)(const float* logits, const float* preference, int experts, int used, bool sigmoid, bool over_all,
+                  int32_t* chosen, float* weights);
     void (*scale)(const float* x, float factor, int columns, float* out);
     void (*cap)(const float* x, float limit, int columns, float* out);
     // cos, sin: [turning / 2], for the first `turning` columns of each head.
