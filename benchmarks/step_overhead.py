@@ -45,12 +45,13 @@ async def measure(tokenizer: str, params: SamplingParams) -> tuple[float, dict[s
         service.step = timed("step", service.step)  # type: ignore[method-assign]
         service.scheduler.plan = timed("plan", service.scheduler.plan)  # type: ignore[method-assign]
         service.scheduler.commit = timed("commit", service.scheduler.commit)  # type: ignore[method-assign]
-        service.model.runner.run = timed("sampling", service.model.runner.run)  # type: ignore[method-assign]
+        launch = service.model.runner.launch
+        service.model.runner.launch = timed("sampling", launch)  # type: ignore[method-assign]
         outbox.send = timed("deliver", outbox.send)  # type: ignore[method-assign]
         streams = [engine.generate([5 + i], params) for i in range(CONVERSATIONS)]
         await asyncio.gather(*(stream.result() for stream in streams))
     medians = {name: statistics.median(values) for name, values in parts.items()}
-    return medians["step"] + medians["deliver"], medians
+    return medians["step"], medians
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ Backend = Literal["auto", "reference", "native", "triton"]
 CpuIsa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4", "nf4"]
-KVDtype = Literal["auto", "float32", "float16", "int8"]
-KV_SHORT = {"f32": "float32", "f16": "float16"}
+KVDtype = Literal["auto", "float32", "float16", "bfloat16", "int8"]
+KV_SHORT = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """Other names of such formats, which are taken for them."""
 
 DRAFT_WORDS = ("auto", "ngram", "none")
@@ -50,15 +50,16 @@ class EngineConfig:
     dtype: arithmetic of the reference and triton backends.
     quantization: format of the weights: auto as stored if they fit into the free memory, else int8 or int4;
     none as floats; int8, int4 or nf4 packs wider ones.
-    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic;
-    f16 and f32 are short for float16 and float32.
+    kv_dtype: how keys and values are stored; auto is float16, int8 takes about half the memory and traffic,
+    bfloat16 holds values of any size; f32, f16 and bf16 are short for the long names.
     block_size: tokens a KV block, 16 or 32.
     kv_memory: bytes for the KV cache. kv_blocks: number of blocks instead, overrides kv_memory.
     max_batch_tokens: token rows a step. prefill_chunk: prompt tokens a step while others decode; auto follows
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
     max_sequences: conversations in the batch; by default 64, or max_batch_tokens if that is less.
     max_waiting: requests in the queue before a submit is refused.
-    template: chat template instead of the model's own: a name (`named_templates`), the path of a file, or its text.
+    template: chat template instead of the model's own: a name (`named_templates`), the path of a file, or the
+    text itself.
     context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     draft_model: what guesses how replies go on, so that a step can bring several tokens; the tokens are the
@@ -69,6 +70,8 @@ class EngineConfig:
     faster, by measured times.
     tensor_parallel: processes, each on a GPU of its own where there are any, that share each layer;
     pipeline_parallel: stages of layers, one behind the other. Both together: their product.
+    exact: a reply does not depend on what else is in the batch; false: products with plain weights are those
+    of the GPU's vendor, which may be faster and promise nothing of the kind.
     findings: folder for what is found out about a GPU's kernels, so that it is not looked for at each start.
     """
 
@@ -95,6 +98,7 @@ class EngineConfig:
     draft_tokens: int | Literal["auto"] = "auto"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    exact: bool = True
     findings: str | Path | None = None
 
     def __post_init__(self) -> None:
@@ -134,8 +138,9 @@ class EngineConfig:
         _range("pipeline_parallel", self.pipeline_parallel, 1, 64, "stages")
         if self.ranks > 1:
             self._check_ranks(kind, colon)
-        if not isinstance(self.prefix_cache, bool):
-            raise ValueError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        for name in ("prefix_cache", "exact"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, not {shown(getattr(self, name))}")
         if not isinstance(self.findings, (str, Path, type(None))):
             raise ValueError(f"findings must be the path of a folder, not {shown(self.findings)}")
         if self.template is not None:

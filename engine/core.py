@@ -148,23 +148,29 @@ class EngineCore:
         except _LoadStoppedError:
             return
         self._loaded = True
-        self._service = service = Service(self.config, model, self._outbox.emit, self.peak)
+        self._service = service = Service(self.config, model, self._outbox.emit, self._send, self.peak)
         self._preparation.start(model)
         self._publish("ready")
         self._outbox.emit(OPENED, Answer(_info(model)))
         self._outbox.send()
         while self._listening() and self._drain(service):
             service.step()
-            if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
-                service.metrics.look_around()
-                self._publish("ready")
-            self._outbox.send()
 
-    def _watch_loading(self, share: float) -> None:
-        """Publish how much has been loaded; end the load if nobody waits for it any more."""
+    def _send(self, service: Service) -> None:
+        """Pass on what a step brought, with a picture of the engine if there is news for it."""
+        if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+            service.metrics.look_around()
+            self._publish("ready")
+        self._outbox.send()
+
+    def _watch_loading(self, progress: float | str) -> None:
+        """Publish how far loading is; end it if nobody waits for it any more."""
         if self._stopping or not self._listening():
             raise _LoadStoppedError
-        self.snapshot = replace(self.snapshot, loaded=share)
+        if isinstance(progress, str):
+            self.snapshot = replace(self.snapshot, loading=progress)
+        else:
+            self.snapshot = replace(self.snapshot, loaded=progress, loading="")
 
     def _drain(self, service: Service) -> bool:
         """Carry out queued commands; waits for one when there is nothing to compute. False: stop."""

@@ -67,14 +67,15 @@ class LoadedModel:
 def load_model(
     config: EngineConfig,
     chat: bool = False,
-    watch: Callable[[float], None] | None = None,
+    watch: Callable[[float | str], None] | None = None,
     *,
     constrained: bool = False,
 ) -> LoadedModel:
     """Open the files, place the weights, make the KV cache and capture the decoder.
 
     chat: it is to be given messages, so a model without a chat template is refused before its weights are
-    read. watch: told how much of the files has been used, 0 to 1; what it raises ends the load. constrained:
+    read. watch: told how much of the files has been used, 0 to 1, or in words what takes long before that;
+    what it raises ends the load. constrained:
     replies are to keep to grammars, so what these take is made ready beside the weights.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
@@ -112,7 +113,7 @@ def load_model(
     files = MappedFiles(checkpoint.tensors.mappings())
     try:
         selection = select_backend(config)
-        backend = open_backend(selection.name, selection.settings)
+        backend = open_backend(selection.name, selection.settings, watch or (lambda words: None))
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
     except MemoryError as error:
@@ -245,7 +246,7 @@ def loaded_model(
 
 
 def _watched(
-    checkpoint: Checkpoint, threads: int | None, watch: Callable[[float], None] | None
+    checkpoint: Checkpoint, threads: int | None, watch: Callable[[float | str], None] | None
 ) -> CheckpointTensors:
     """The tensors, which tell how far they have been used, and are quantized on so many threads."""
     tensors = checkpoint.tensors

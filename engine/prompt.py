@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .commands import Source
+from .commands import ScoreKind, Source
+from .logprobs import MOST_SCORES, scores_bytes
 from .model import LoadedModel
+from .sampler import check_params
+from .sampling_params import SamplingParams
 from .tokenization import chat_text
 from .types import EngineError, Message, shown
 
@@ -108,3 +111,37 @@ def too_long(model: LoadedModel, count: str) -> EngineError:
         f"the prompt has {count} tokens, but the context of {model.name} holds "
         f"{model.context_length} tokens, prompt and reply together",
     )
+
+
+def refusal(
+    model: LoadedModel, prompt: Sequence[int], params: SamplingParams, score: ScoreKind | None
+) -> EngineError | None:
+    """Why a prompt can't be served, with the numbers; None: it can. score: see `Request`."""
+    room = 0 if score is not None else 1
+    if not prompt:
+        return EngineError("empty_prompt", "the prompt is empty: there is nothing to answer")
+    if len(prompt) + room > model.context_length:
+        return too_long(model, str(len(prompt)))
+    capacity = model.blocks * model.block_size
+    if len(prompt) > capacity:
+        return EngineError(
+            "never_fits",
+            f"the prompt has {len(prompt)} tokens, but the whole KV cache holds {capacity} tokens "
+            f"({model.blocks} blocks of {model.block_size}); give it more with kv_memory",
+        )
+    if score is not None:
+        size = scores_bytes(len(prompt), model.vocabulary, score)
+        if size > MOST_SCORES:
+            return EngineError(
+                "never_fits",
+                f"scores of {len(prompt)} tokens for {model.vocabulary} ids take {size} bytes, and "
+                f"{MOST_SCORES} are allowed; ask for those of the text's own tokens (chosen=True)",
+            )
+    bad = next((token for token in prompt if not 0 <= token < model.vocabulary), None)
+    if bad is not None:
+        return EngineError("invalid_request", f"token id {bad} is outside 0 to {model.vocabulary - 1}")
+    try:
+        check_params(params, model.vocabulary)
+    except ValueError as error:
+        return EngineError("invalid_request", str(error))
+    return None

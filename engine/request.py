@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from kernels.interface import Float32
@@ -26,6 +27,9 @@ class Request:
 
     emit: takes the request's events in order, the last one a Finished (an Answer with the scores, if those
     are wanted). sequence: there is one from `start` on.
+
+    What comes is taken in step by step, and told later: which tokens a reply has, and whether they end it,
+    decides what is computed next; their text does not, but for a stop string. done: why the tokens end it.
     """
 
     def __init__(self, submit: Submit, model: LoadedModel, emit: Callable[[Outcome], None]) -> None:
@@ -39,7 +43,10 @@ class Request:
         self.scheduled: float | None = None
         self.token_times: list[float] = []
         self.decode_mark = (0, 0.0)  # engine's decode traffic and seconds when the first token came
+        self.done: FinishReason | None = None
         self._scores: Scores | None = None
+        self._untold: deque[tuple[int, Float32 | None]] = deque()
+        self._told = 0
         self._text: list[str] = []
         self._decoded = 0  # characters of all tokens so far
         self._new_text: list[str] = []
@@ -80,28 +87,62 @@ class Request:
             most = min(most, self.params.max_tokens)
         return most - len(self.token_times)
 
-    def deliver(self, run: Run, tokens: list[int], logits: Float32 | None, now: float) -> FinishReason | None:
-        """Take in what a committed step brought; returns why the request is done, if it is.
+    def take(self, run: Run, tokens: list[int], logits: Float32 | None, now: float) -> None:
+        """Take in what a committed step brought.
 
-        logits: a row for each of the run's sample rows, needed for scores and logprobs only. What comes
-        behind a stop string is not taken. Raises EngineError, MemoryError or anything else that ends this
-        request alone.
+        logits: a row for each of the run's sample rows, needed for scores and logprobs only. Raises
+        EngineError, MemoryError or anything else that ends this request alone.
         """
         if self._scores is not None:
             assert logits is not None, "a scored row asks for logits"
             self._scores.add(run.start, logits)
-            return "stop" if self.live.remaining == 0 else None
+            self.done = "stop" if self.live.remaining == 0 else None
+            return
         if run.samples and not tokens:
             raise self._stuck()
         complete = self.live.constraint is not None and bool(tokens) and self.live.constraint.complete
         for index, token in enumerate(tokens):
-            reason = self._deliver(token, now, None if logits is None else logits[index])
-            if complete and index == len(tokens) - 1:
-                return "stop"
-            if reason is not None:
-                return reason
-        self._emit_delta()
-        return None
+            self.token_times.append(now)
+            self._untold.append((token, None if logits is None else logits[index]))
+            if token in self.live.ends:
+                self.done = "stop"
+            elif self.room <= 0:
+                self.done = "length" if len(self.token_times) == self.params.max_tokens else "context"
+            if self.done is not None:
+                break
+        if complete:
+            self.done = "stop"
+
+    def follow(self, tokens: list[int]) -> None:
+        """Tell what the reply keeps to which tokens came; add those that have to follow: that takes no step.
+
+        Unless logits are wanted, which are those of each token.
+        """
+        sequence = self.live
+        assert sequence.constraint is not None, "only a reply that keeps to something is asked"
+        if not tokens:
+            return
+        sequence.constraint.advance(tokens)
+        if self.wants_logits:
+            return
+        for token in sequence.constraint.forced(self.room - len(tokens)):
+            sequence.append(token)
+            tokens.append(token)
+
+    def tell(self) -> FinishReason | None:
+        """Make text of what was taken in, and emit it; returns why the request is done, if it is.
+
+        Tokens behind a stop string are not told. The logits that came with them have to hold still. Raises
+        what ends this request alone.
+        """
+        try:
+            reason = self._tell()
+        except BaseException:
+            self._untold.clear()
+            raise
+        if reason is None:
+            self._emit_delta()
+        return reason
 
     def _stuck(self) -> EngineError:
         """Why no token could be drawn."""
@@ -114,23 +155,24 @@ class Request:
         message = "the model produced NaN, or every token is forbidden by the sampling settings"
         return EngineError("bad_logits", message)
 
-    def _deliver(self, token: int, now: float, logits: Float32 | None) -> FinishReason | None:
-        if self.params.logprobs is not None:
-            assert logits is not None, "a row with log-probabilities asks for logits"
-            self._new_logprobs.append(self._logprob(logits, token, self.params.logprobs))
-        self.token_times.append(now)
-        self._new_tokens.append(token)
-        if token in self.live.ends:
-            self._stop_match = token
-            return "stop"
-        text = self._decoder.push([token])
-        self._decoded += len(text)
-        self._show(text)
-        if self._stop_match is not None:
-            return "stop"
-        if self.room > 0:
-            return None
-        return "length" if len(self.token_times) == self.params.max_tokens else "context"
+    def _tell(self) -> FinishReason | None:
+        while self._untold:
+            token, logits = self._untold.popleft()
+            if self.params.logprobs is not None:
+                assert logits is not None, "a row with log-probabilities asks for logits"
+                self._new_logprobs.append(self._logprob(logits, token, self.params.logprobs))
+            self._told += 1
+            self._new_tokens.append(token)
+            if token in self.live.ends:
+                self._stop_match = token
+                break
+            text = self._decoder.push([token])
+            self._decoded += len(text)
+            self._show(text)
+            if self._stop_match is not None:
+                self._untold.clear()
+                return "stop"
+        return self.done
 
     def _logprob(self, logits: Float32, token: int, alternatives: int) -> TokenLogprob:
         text = self._model.tokenizer.token_text
@@ -175,12 +217,15 @@ class Request:
             self.emit(Finished(reason, "", (), Usage(), timings, error, self.seed))
             return
         try:
+            told = self._tell()
+            if told is not None and reason != "error":
+                reason = told
             self._release()
         except Exception as fault:  # then it stays held back; the end comes all the same
             log.exception("the end of a reply could not be decoded")
             reason, error = "error", error or own_fault(fault)
         self._emit_delta(everything=True)
-        output = tuple(sequence.tokens[sequence.prompt_length :][: len(self.token_times)])
+        output = tuple(sequence.tokens[sequence.prompt_length :][: self._told])
         tried = sequence.drafts_tried.counts()
         usage = Usage(
             sequence.prompt_length,
@@ -194,7 +239,7 @@ class Request:
         traffic, seconds = decode_total[0] - self.decode_mark[0], decode_total[1] - self.decode_mark[1]
         bandwidth = traffic / seconds / 1e9 if len(output) > 1 and seconds > 0 else None
         timings = metrics.from_times(
-            self.submitted, self.scheduled, self.token_times, bandwidth_gbs=bandwidth
+            self.submitted, self.scheduled, self.token_times[: self._told], bandwidth_gbs=bandwidth
         )
         self.emit(
             Finished(reason, "".join(self._text), output, usage, timings, error, self.seed, self._stop_match)

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Float32, Int32, Program
+from kernels.interface import Float32, Int32, Pending, Program
 from kernels.native.mapped import MappedFiles
 
 from .models.rope import Rotations
@@ -29,11 +29,36 @@ class StepResult(NamedTuple):
     logits: Float32 | None = None
     expert_bytes: int = 0
 
+    @property
+    def computed(self) -> bool:
+        """See `Flight`: a runner that computes at once returns this."""
+        return True
+
+    def result(self) -> StepResult:
+        """Itself."""
+        return self
+
+
+class Flight(Protocol):
+    """A planned step that was launched."""
+
+    @property
+    def computed(self) -> bool:
+        """See `kernels.interface.Pending`."""
+
+    def result(self) -> StepResult:
+        """Wait for it.
+
+        Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
+        MemoryError: there is none for this step.
+        """
+
 
 class Runner(Protocol):
     """What the engine thread needs of a model."""
 
     backend: str
+    device: str
     exact: bool
     traffic: Traffic
     weight_bytes: int
@@ -49,8 +74,8 @@ class Runner(Protocol):
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy whole blocks, (source, target) each, all read before the first is written."""
 
-    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
-        """Compute one step."""
+    def launch(self, plan: StepPlan, *, logits: bool) -> Flight:
+        """Begin one step: see `ModelRunner`."""
 
     def read_bandwidth(self) -> float | None:
         """Measured peak of reading the weights, bytes a second; None where there is nothing to measure."""
@@ -63,6 +88,7 @@ class Owner(Protocol):
     """What a runner needs of who owns weights and KV memory: a backend, or the ranks of a parallel model."""
 
     name: str
+    device: str
     exact: bool
     weight_bytes: int
 
@@ -84,6 +110,25 @@ class Owner(Protocol):
         """Free threads and memory."""
 
 
+class Launched(NamedTuple):
+    """A step that a backend computes. files: where the weights come from."""
+
+    pending: Pending
+    files: MappedFiles | None
+
+    @property
+    def computed(self) -> bool:
+        """See `Flight`."""
+        return self.pending.computed
+
+    def result(self) -> StepResult:
+        """See `Flight`."""
+        output = self.pending.result()
+        if self.files is not None and self.files.lost:
+            raise EngineError("engine_failed", LOST)
+        return StepResult(output.tokens.tolist(), output.logits, output.expert_bytes)
+
+
 class ModelRunner:
     """Runs a captured program on a backend."""
 
@@ -98,6 +143,7 @@ class ModelRunner:
     ) -> None:
         """files: where the weights come from. rotations: of the program, made as positions come."""
         self.backend = backend.name
+        self.device = backend.device
         self.exact = backend.exact
         self.traffic = traffic
         self.weight_bytes = backend.weight_bytes
@@ -122,21 +168,17 @@ class ModelRunner:
         pairs = np.array(copies, np.int32)
         self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
 
-    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
-        """Copy shared blocks that are about to be written, then compute the plan's runs.
+    def launch(self, plan: StepPlan, *, logits: bool) -> Launched:
+        """Copy shared blocks that are about to be written, then begin to compute the plan's runs.
 
-        Raises EngineError(engine_failed): the file was cut short, so what came out means nothing.
-        MemoryError: there is none for this step; copies that were made are no longer in the plan.
+        Raises MemoryError: there is none for this step; copies that were made are no longer in the plan.
         """
         if plan.copies:
             self.copy_blocks(plan.copies)
             plan.copies.clear()
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
-        output = self._program.launch(self._steps.build(plan), logits=logits).result()
-        if self._files is not None and self._files.lost:
-            raise EngineError("engine_failed", LOST)
-        return StepResult(output.tokens.tolist(), output.logits, output.expert_bytes)
+        return Launched(self._program.launch(self._steps.build(plan), logits=logits), self._files)
 
     def read_bandwidth(self) -> float | None:
         """Peak over a buffer of the weights' size, so that caches help as much as they help the weights."""

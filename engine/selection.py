@@ -35,6 +35,7 @@ def select_backend(config: EngineConfig) -> Selection:
         config.threads,
         config.cpu_isa,
         findings_folder=None if config.findings is None else str(config.findings),
+        exact=config.exact,
     )
     notes = []
     if config.backend == "auto":
@@ -49,6 +50,10 @@ def select_backend(config: EngineConfig) -> Selection:
         notes.append(f"{why}; the {choice.name} one, in a single process, computes a step faster")
         choice = Choice("reference", choice.device, why, mend)
     settings = replace(settings, device=choice.device)
+    if not config.exact and choice.name != "triton":
+        notes.append(
+            f"exact = false changes nothing: the {choice.name} backend has one way to compute products"
+        )
     most = most_cpus()
     if settings.threads is not None and settings.threads > most:
         # More would take turns on the same processors, and wait for each other.

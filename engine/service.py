@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 from kernels.interface import Float32
 
@@ -15,13 +16,13 @@ from .blocks import BlockPool
 from .chunking import ChunkBudget
 from .commands import Outcome, Prepared, Submit
 from .config import EngineConfig
-from .logprobs import MOST_SCORES, scores_bytes
 from .metrics import EngineMetrics
 from .model import LoadedModel
-from .prompt import too_long
+from .prompt import refusal
 from .request import Request, own_fault
-from .sampler import check_params
+from .runner import Flight
 from .scheduler import Scheduler
+from .sequence import Sequence
 from .snapshot import State, take_snapshot
 from .speculative.acceptance import accept
 from .speculative.speculation import DraftFigures, Speculation
@@ -31,11 +32,24 @@ from .types import EngineError, EngineSnapshot, FinishReason
 log = logging.getLogger(__name__)
 
 
+class Flying(NamedTuple):
+    """A step that was launched. requests: of the plan's runs. started: when it was planned."""
+
+    plan: StepPlan
+    requests: list[Request]
+    flight: Flight
+    started: float
+
+
 class Service:
     """A loaded model with everything that serving it needs; made once, whole.
 
-    emit: takes each request's events, with its number. changed: a request began or ended since the last
-    snapshot.
+    emit: takes each request's events, with its number; send: passes on what was emitted. changed: a request
+    began or ended since the last snapshot.
+
+    Where a device computes beside this thread, the next step comes before the news of the last one: what was
+    sampled is made text, and sent, while the next step runs. So a reply that a stop string ends may be in one
+    more step; what that brings is not told.
 
     What a request does by itself, from its prompt to its text, is guarded: if it fails, that request ends.
     Anything else that fails leaves blocks and queues in an unknown state; it is raised, and `end` then
@@ -47,6 +61,7 @@ class Service:
         config: EngineConfig,
         model: LoadedModel,
         emit: Callable[[int, Outcome], None],
+        send: Callable[[Service], None],
         peak: PeakBandwidth,
     ) -> None:
         self.model = model
@@ -65,6 +80,10 @@ class Service:
         self.requests: dict[int, Request] = {}
         self.changed = False
         self._emit = emit
+        self._send = send
+        self._news: dict[int, Request] = {}  # they have taken in what is still to be told
+        self._flying = False
+        self._leaving: list[Sequence] = []  # they ended while a step runs that they are in
         self._most = config.sequences + config.max_waiting
         self._max_waiting = config.max_waiting
         self._peak = peak
@@ -92,7 +111,7 @@ class Service:
         if request is None or request.sequence is not None:
             return
         try:
-            error = error or self._refusal(request, prompt)
+            error = error or refusal(self.model, prompt, request.params, request.score)
             if error is None:
                 request.start(prompt, constraint)
         except Exception as fault:
@@ -110,16 +129,24 @@ class Service:
             self._finish(self.requests[id], "aborted")
 
     def step(self) -> None:
-        """One step: draft, plan, run, accept, commit, deliver, and end what is done."""
-        if not self.busy:
-            return
+        """One step: draft, plan, launch; accept, commit, tell, and end what is done."""
+        flying = self._launch() if self.busy else None
+        if flying is None or not flying.flight.computed:
+            self._tell_all()
+        if flying is not None:
+            self._land(flying)
+            if flying.flight.computed or not self.busy:
+                self._tell_all()
+
+    def _launch(self) -> Flying | None:
+        """Begin the next step; None: there is none."""
         started = time.perf_counter()
         self._draft()
         plan = self.scheduler.plan()
         for sequence in plan.exhausted:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
-            return
+            return None
         requests = [self.requests[run.sequence.id] for run in plan.runs]
         for request in requests:
             if request.scheduled is None:
@@ -130,21 +157,38 @@ class Service:
         try:
             if self.speculation is not None:
                 self.speculation.guess(plan)
-            result = self.model.runner.run(plan, logits=wants_logits)
+            flight = self.model.runner.launch(plan, logits=wants_logits)
         except MemoryError as error:
             self._no_room(plan, error)
+            return None
+        self._flying = True
+        return Flying(plan, requests, flight, started)
+
+    def _land(self, flying: Flying) -> None:
+        """Wait for a step, and have its requests take in what it brought."""
+        plan, requests, flight, started = flying
+        try:
+            result = flight.result()
+        except MemoryError as error:
+            self._no_room(plan, error)
+            self._let_go()
             return
+        finally:
+            self._flying = False
         accepted = accept(plan, result.tokens)
         self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
         if self.speculation is not None:
             self.speculation.observe(plan, accepted, now - started)
-        self._keep_to(plan, accepted)
+        for run, request, tokens in zip(plan.runs, requests, accepted, strict=True):
+            if run.sequence.constraint is not None:
+                request.follow(tokens)
         self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
             # Tokens without a choice have none: a request that does not want logits must not see its rows.
-            self._deliver(request, run, tokens, share if request.wants_logits else None, now)
+            self._take(request, run, tokens, share if request.wants_logits else None, now)
+        self._let_go()
 
     def end(self, reason: FinishReason, error: EngineError | None) -> None:
         """The thread ends, whatever state things are in: every request gets its final event, nothing else."""
@@ -167,7 +211,8 @@ class Service:
         tables = self.scheduler.tables
         self.pool.audit(tables)
         assert bool(self.pool.used) == any(table.blocks for table in tables), "a block is used by nobody"
-        started = {id for id, request in self.requests.items() if request.sequence is not None}
+        live = [request for request in self.requests.values() if request.done is None]
+        started = {request.id for request in live if request.sequence is not None}
         queued = {sequence.id for sequence in (*self.scheduler.running, *self.scheduler.waiting)}
         assert started == queued, "a request is not in the scheduler's queues, or is there without being live"
 
@@ -182,56 +227,11 @@ class Service:
     def _decoded(self) -> tuple[int, float]:
         return self.metrics.decode_bytes, self.metrics.decode_seconds
 
-    def _refusal(self, request: Request, prompt: list[int]) -> EngineError | None:
-        """Why a prompt can't be served, with the numbers."""
-        model, room = self.model, 0 if request.score is not None else 1
-        if not prompt:
-            return EngineError("empty_prompt", "the prompt is empty: there is nothing to answer")
-        if len(prompt) + room > model.context_length:
-            return too_long(model, str(len(prompt)))
-        capacity = model.blocks * model.block_size
-        if len(prompt) > capacity:
-            return EngineError(
-                "never_fits",
-                f"the prompt has {len(prompt)} tokens, but the whole KV cache holds {capacity} tokens "
-                f"({model.blocks} blocks of {model.block_size}); give it more with kv_memory",
-            )
-        if request.score is not None:
-            size = scores_bytes(len(prompt), model.vocabulary, request.score)
-            if size > MOST_SCORES:
-                return EngineError(
-                    "never_fits",
-                    f"scores of {len(prompt)} tokens for {model.vocabulary} ids take {size} bytes, and "
-                    f"{MOST_SCORES} are allowed; ask for those of the text's own tokens (chosen=True)",
-                )
-        bad = next((token for token in prompt if not 0 <= token < model.vocabulary), None)
-        if bad is not None:
-            return EngineError("invalid_request", f"token id {bad} is outside 0 to {model.vocabulary - 1}")
-        try:
-            check_params(request.params, model.vocabulary)
-        except ValueError as error:
-            return EngineError("invalid_request", str(error))
-        return None
-
     def _draft(self) -> None:
         """Guess, if that is wanted, how the replies that are being decoded go on."""
         if self.speculation is not None:
             decoding = [sequence for sequence in self.scheduler.running if sequence.decoding]
             self.speculation.draft(decoding, lambda sequence: self.requests[sequence.id].room)
-
-    def _keep_to(self, plan: StepPlan, accepted: list[list[int]]) -> None:
-        """Tell the replies' constraints what came, and go on with what has to follow: that takes no step."""
-        for run, tokens in zip(plan.runs, accepted, strict=True):
-            sequence = run.sequence
-            if sequence.constraint is None or not tokens:
-                continue
-            sequence.constraint.advance(tokens)
-            request = self.requests[sequence.id]
-            if request.wants_logits:
-                continue  # those of each token
-            for token in sequence.constraint.forced(request.room - len(tokens)):
-                sequence.append(token)
-                tokens.append(token)
 
     def _account(
         self, plan: StepPlan, accepted: list[list[int]], expert_bytes: int, now: float, seconds: float
@@ -250,34 +250,67 @@ class Service:
         level = logging.DEBUG if self.scheduler.is_narrow else logging.WARNING  # once for each time of need
         log.log(level, "a step of %d tokens did not fit: %s", plan.tokens, error)
         self.scheduler.withdraw(plan, max(1, plan.tokens // 2))
-        if plan.tokens == 1:
+        request = self.requests.get(plan.runs[0].sequence.id)
+        if plan.tokens == 1 and request is not None:
             message = f"{error}; close other programs, or start with a smaller kv_memory"
-            self._finish(
-                self.requests[plan.runs[0].sequence.id], "error", EngineError("out_of_memory", message)
-            )
+            self._finish(request, "error", EngineError("out_of_memory", message))
 
-    def _deliver(
+    def _take(
         self, request: Request, run: Run, tokens: list[int], logits: Float32 | None, now: float
     ) -> None:
-        """Give a request what its run brought, and end it if that was all."""
+        """Give a request what its run brought. Of one that has ended meanwhile nobody wants to know."""
+        if request.id not in self.requests:
+            return
         first = not request.token_times
-        error: EngineError | None = None
         try:
-            reason = request.deliver(run, tokens, logits, now)
+            request.take(run, tokens, logits, now)
         except Exception as fault:
-            if not isinstance(fault, EngineError):
-                log.exception("request %d failed", request.id)
-            reason, error = "error", own_fault(fault)
+            self._fail(request, fault)
+            return
         if first and request.token_times:
             request.decode_mark = self._decoded
             self.metrics.first_token(request.submitted, request.scheduled, now)
+        if request.done is not None:
+            self._leaving.append(request.live)
+        if request.wants_logits:
+            self._tell(request)  # they hold until the next launch
+        else:
+            self._news[request.id] = request
+
+    def _tell_all(self) -> None:
+        """Make text of what was taken in, and send it, whatever else there is to be sent."""
+        news, self._news = self._news, {}
+        for request in news.values():
+            if request.id in self.requests:
+                self._tell(request)
+        self._send(self)
+
+    def _tell(self, request: Request) -> None:
+        """Have a request tell its news, and end it if that was all."""
+        try:
+            reason = request.tell()
+        except Exception as fault:
+            self._fail(request, fault)
+            return
         if reason is not None:
-            self._finish(request, reason, error)
+            self._finish(request, reason)
+
+    def _fail(self, request: Request, fault: Exception) -> None:
+        if not isinstance(fault, EngineError):
+            log.exception("request %d failed", request.id)
+        self._finish(request, "error", own_fault(fault))
 
     def _finish(self, request: Request, reason: FinishReason, error: EngineError | None = None) -> None:
         """End a live request: one final event, blocks back. It stays live until all of that has worked."""
         request.finish(reason, error, self._decoded)
-        if request.sequence is not None:
-            self.scheduler.remove(request.sequence)
+        if request.sequence is not None and request.done is None:
+            self._leaving.append(request.sequence)
+        if not self._flying:
+            self._let_go()
         del self.requests[request.id]
         self.changed = True
+
+    def _let_go(self) -> None:
+        """Give back what sequences that have ended hold; the step that they were in is done."""
+        while self._leaving:
+            self.scheduler.remove(self._leaving.pop())

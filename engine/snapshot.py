@@ -43,6 +43,7 @@ def take_snapshot(
     return EngineSnapshot(
         state=state,
         backend=model.runner.backend,
+        device=model.runner.device,
         exact=model.runner.exact,
         replaced=model.runner.replaced,
         model=model.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from .grammar.grammars import Grammars
 from .model import LoadedModel
 from .named_templates import read_template
 from .roofline import Traffic
-from .runner import StepResult
+from .runner import Flight, StepResult
 from .speculative.pairing import Target, draft_beside
 from .step_builder import StepBuilder
 from .step_plan import StepPlan
@@ -35,7 +36,8 @@ class ScriptedModel:
 
     tokenizer: path of a GGUF file or a tokenizer folder. eos: ids that end a turn; by default the
     tokenizer's.
-    step_seconds: duration of every step, for tests of timing. fails: set it, and the next step raises it.
+    step_seconds: duration of every step, for tests of timing. beside: steps are computed beside the engine's
+    thread, as on a GPU. fails: set it, and the next step raises it.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class ScriptedModel:
         *,
         context_length: int = 8192,
         step_seconds: float = 0.0,
+        beside: bool = False,
     ) -> None:
         self.outputs = [list(output) for output in outputs]
         self.tokenizer = tokenizer
         self.eos = None if eos is None else list(eos)
         self.context_length = context_length
         self.step_seconds = step_seconds
+        self.beside = beside
         self.fails: BaseException | None = None
 
     def __str__(self) -> str:
@@ -87,10 +91,28 @@ class ScriptedModel:
         )
 
 
+class ScriptedFlight(NamedTuple):
+    """A step that is done at a time of the monotonic clock."""
+
+    output: StepResult
+    done: float
+
+    @property
+    def computed(self) -> bool:
+        """See `Flight`."""
+        return False
+
+    def result(self) -> StepResult:
+        """Wait for it."""
+        time.sleep(max(0.0, self.done - time.monotonic()))
+        return self.output
+
+
 class ScriptedRunner:
     """Gives each sample row logits that point at the script's next token, and samples them as always."""
 
     backend = "scripted"
+    device = "cpu"
     exact = True
     replaced = ()
     weight_bytes = 0
@@ -108,9 +130,15 @@ class ScriptedRunner:
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """There is no cache."""
 
-    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
+    def launch(self, plan: StepPlan, *, logits: bool) -> Flight:
         """One step of the script."""
+        started = time.monotonic()
+        if self._script.beside:
+            return ScriptedFlight(self._compute(plan, logits), started + self._script.step_seconds)
         time.sleep(self._script.step_seconds)
+        return self._compute(plan, logits)
+
+    def _compute(self, plan: StepPlan, logits: bool) -> StepResult:
         if self._script.fails is not None:
             raise self._script.fails
         samples = plan.samples()

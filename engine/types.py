@@ -174,7 +174,7 @@ class ConversationRow:
 class EngineSnapshot:
     """What the engine is doing now: immutable, published once a step, readable from any thread.
 
-    loaded: how much of the model's files has been loaded, 0 to 1.
+    loaded: how much of the model's files has been loaded, 0 to 1; loading: what takes long before that.
     time: when it was taken, in seconds of `time.perf_counter`. The rates are those of the 2 s before.
     exact: tokens do not depend on batch, chunking, prefix hits or preemption on this backend (design 8).
     replaced: GPU kernels that fail on this machine, so plain torch computes in their place.
@@ -196,6 +196,7 @@ class EngineSnapshot:
     also the buffers and graphs of steps.
     bytes_per_token: weights plus KV one token reads at batch 1, in bytes; peak / bytes_per_token is the
     ceiling.
+    device: where the model is computed, for people: "cpu", or a GPU with its name.
     ranks: how several processes share the model ("tensor 2 x pipeline 2"); "": one computes it.
     """
 
@@ -205,6 +206,7 @@ class EngineSnapshot:
     model: str
     replaced: tuple[str, ...] = ()
     loaded: float = 0.0
+    loading: str = ""
     time: float = 0.0
     running: int = 0
     waiting: int = 0
@@ -243,6 +245,7 @@ class EngineSnapshot:
     bandwidth_peak_quiet: bool = True
     bytes_per_token: int | None = None
     memory_bytes: int | None = None
+    device: str = ""
     ranks: str = ""
     conversations: tuple[ConversationRow, ...] = ()
 

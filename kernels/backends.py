@@ -10,6 +10,9 @@ from . import cuda
 from .interface import Backend, BackendSettings
 from .machine import free_memory
 
+Told = Callable[[str], None]
+"""Told in words what takes long; what it raises ends that."""
+
 
 class Choice(NamedTuple):
     """What `auto` is here.
@@ -68,7 +71,7 @@ def _on_gpu(device: str) -> Choice:
     return Choice("triton", device)
 
 
-def _reference(settings: BackendSettings) -> Backend:
+def _reference(settings: BackendSettings, told: Told) -> Backend:
     try:
         from .reference import ReferenceBackend
     except ImportError as error:
@@ -76,23 +79,23 @@ def _reference(settings: BackendSettings) -> Backend:
     return ReferenceBackend(settings)
 
 
-def _native(settings: BackendSettings) -> Backend:
+def _native(settings: BackendSettings, told: Told) -> Backend:
     from .native.backend import NativeBackend
 
     return NativeBackend(settings)
 
 
-def _triton(settings: BackendSettings) -> Backend:
+def _triton(settings: BackendSettings, told: Told) -> Backend:
     from .triton import unavailable_reason
 
     if reason := unavailable_reason():
         raise ValueError(f"backend triton: {reason}; use backend auto, native or reference")
     from .triton.backend import TritonBackend
 
-    return TritonBackend(settings)
+    return TritonBackend(settings, told)
 
 
-_BACKENDS: dict[str, Callable[[BackendSettings], Backend]] = {
+_BACKENDS: dict[str, Callable[[BackendSettings, Told], Backend]] = {
     "reference": _reference,
     "native": _native,
     "triton": _triton,
@@ -111,14 +114,14 @@ def resolve(name: str, settings: BackendSettings) -> tuple[str, BackendSettings]
     return name, replace(settings, device="cpu") if settings.device == "auto" else settings
 
 
-def open_backend(name: str, settings: BackendSettings) -> Backend:
-    """The backend of this name; `auto` is the fastest that runs here.
+def open_backend(name: str, settings: BackendSettings, told: Told = lambda words: None) -> Backend:
+    """The backend of this name; `auto` is the fastest that runs here. told: of a GPU's first check.
 
     ValueError: no such backend, its libraries are missing, or it can't serve the settings. MemoryError: the
     device has no room for it at all.
     """
     name, settings = resolve(name, settings)
-    return _BACKENDS[name](settings)
+    return _BACKENDS[name](settings, told)
 
 
 def free_bytes(name: str, settings: BackendSettings) -> int:

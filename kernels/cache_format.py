@@ -10,8 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class CacheFormat:
-    """How keys and values are held. scale_bytes: of the float32 factor that a token's keys of a head share,
-    and its values; 0 if there is none.
+    """How keys and values are held. name: that of torch's type, too. dtype: numpy's, which has bfloat16 as 16
+    bits. scale_bytes: of the float32 factor that a token's keys of a head share, and its values; 0 if there
+    is none.
     """
 
     name: str
@@ -29,6 +30,7 @@ CACHE_FORMATS = {
     for format in (
         CacheFormat("float32", np.float32),
         CacheFormat("float16", np.float16),
+        CacheFormat("bfloat16", np.uint16),
         CacheFormat("int8", np.int8, scale_bytes=4),
     )
 }

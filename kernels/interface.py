@@ -127,6 +127,11 @@ class StepOutput:
     logits: Float32 | None
     expert_bytes: int = 0
 
+    @property
+    def computed(self) -> bool:
+        """See `Pending`."""
+        return True
+
     def result(self) -> StepOutput:
         """Itself: where a launch computes at once, this is what is pending."""
         return self
@@ -229,6 +234,10 @@ returned.
 class Pending(Protocol):
     """A step that was launched."""
 
+    @property
+    def computed(self) -> bool:
+        """Whether it was computed at once. Else whoever launched it has something to do meanwhile."""
+
     def result(self) -> StepOutput:
         """Wait until it is computed. The heavy part runs without the GIL.
 
@@ -315,6 +324,7 @@ class BackendSettings:
 
     cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
     findings_folder: where a backend may keep what it has found out about this machine; None: nowhere.
+    exact: whether the numerics contract has to hold; else a backend may take products that break it.
     """
 
     device: str = "auto"
@@ -322,3 +332,4 @@ class BackendSettings:
     threads: int | None = None
     cpu_isa: str = "auto"
     findings_folder: str | None = None
+    exact: bool = True

@@ -309,4 +309,4 @@ def _answer(loaded: LoadedModel) -> None:
     for _ in range(min(3, loaded.context_length - len(prompt))):
         plan = scheduler.plan()
         if plan.runs:
-            scheduler.commit(plan, accept(plan, loaded.runner.run(plan, logits=False).tokens))
+            scheduler.commit(plan, accept(plan, loaded.runner.launch(plan, logits=False).result().tokens))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from .charset import shows_signs
 from .errors import UserError, did_you_mean, shown
 from .files import (
     Text,
@@ -84,6 +85,11 @@ class Config:
             engine=reader.fields(tables["engine"], "engine", ENGINE, check_engine),
             warnings=tuple(warnings),
         )
+
+    @property
+    def ascii(self) -> bool:
+        """Whether to draw with ASCII characters only: as the user wants, else as the terminal needs."""
+        return bool(self.options["ui.ascii"]) if "ui.ascii" in self.given else not shows_signs()
 
     def show(self) -> list[Setting]:
         """Every option with its value and source, then what the user set in the tables."""

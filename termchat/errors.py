@@ -24,15 +24,26 @@ def fault(error: BaseException, log: object = "the log") -> str:
     return f"termchat has a fault: {type(error).__name__}: {text}; {log} has the details"
 
 
+_LIKE = 0.55  # less is no likeness
+_LISTED = 20
+
+
 def did_you_mean(
     name: str, known: Iterable[str], form: str = "{!r}", *, most: int = 1, like: float = 0.0
 ) -> str:
-    """The question that follows a name nobody knows: `did you mean 'x'?`, with what is most like it.
+    """What follows a name nobody knows: `did you mean 'x'?`, with what is most like it, or which are known.
 
     form: how a known name is written. most: how many are named at most. like: how much like it one has to be,
-    0 to 1; "" if none is.
+    0 to 1, or nothing is said. Of names with dots the last part alone will do.
     """
     import difflib  # only mistakes need it
 
-    near = difflib.get_close_matches(name[:100], known, n=most, cutoff=like)
-    return f"did you mean {' or '.join(map(form.format, near))}?" if near else ""
+    known = list(known)
+    near = [each for each in known if each.rpartition(".")[2] == name.rpartition(".")[2]][:most]
+    near = near or difflib.get_close_matches(name[:100], known, n=most, cutoff=like or _LIKE)
+    if near:
+        return f"did you mean {' or '.join(map(form.format, near))}?"
+    if like:
+        return ""
+    more = ", ..." if len(known) > _LISTED else ""
+    return f"known are {', '.join(map(form.format, known[:_LISTED]))}{more}"

@@ -17,9 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .errors import UserError
+
+if TYPE_CHECKING:
+    from engine.loading.recognized import Kind
 
 LARGEST_TEXT = 1 << 20
 """Bytes of a file that a person writes by hand, such as the settings."""
@@ -175,6 +178,13 @@ def decode(data: bytes) -> Text:
         line = body[: error.start].decode(encoding, "replace").count("\n") + 1
         wrong = f"wrong byte 0x{body[error.start]:02x} in line {line}"
         raise TextError(f"is not {name_of(encoding)}: {wrong}") from error
+
+
+def binary_kind(data: bytes) -> Kind | None:
+    """What data are that are given as a text and are none: a picture, an archive; None if nobody knows."""
+    from engine.loading import recognized  # only what reads people's texts needs it
+
+    return recognized.binary_kind(data[: recognized.HEAD])
 
 
 def encoding_of(data: bytes) -> tuple[str, bytes]:

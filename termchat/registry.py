@@ -138,7 +138,8 @@ class Registry:
             from engine import model_name  # who names a file is about to open it
 
             return ResolvedModel(model_name(path), path, None)
-        if os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors"):
+        as_path = os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors")
+        if as_path or os.path.islink(path):
             page = _page_hint(name)
             reason = f": {absent}" if absent else f"; {page}" if page else ""
             raise UnknownModelError(f"there is no model file or folder {name}{reason}")
@@ -268,6 +269,8 @@ def _absent(path: Path) -> str | None:
         os.path.abspath(path)  # where the current folder was removed, even `.` is nowhere
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
+        if os.path.islink(path):
+            return f"it is a link to {os.readlink(path)}, which is not there"
         return ""
     except OSError as error:
         return error.strerror

@@ -26,6 +26,7 @@ _FLAG = "\U0001f3f4[\U000e0020-\U000e007f]+"
 
 _UNSAFE = re.compile(f"({_FLAG})|[{_CONTROLS}{_FORMATS}{_TAGS}]")
 _CONTROL = re.compile(f"[{_CONTROLS}]")
+_OTHER = re.compile("[^\x00-\x7f]")
 _BLANK = re.compile(r"\s")
 _BLANK_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _LONGEST_FLAG = 64
@@ -81,14 +82,17 @@ def show_controls(text: str) -> str:
     return _CONTROL.sub(lambda match: _sign(match[0]), line_ends(text))
 
 
-def escape_json(text: str) -> str:
-    """Return a JSON text with the same value that a terminal may get: unsafe characters as escapes."""
+def escape_json(text: str, codec: str = "utf-8") -> str:
+    """Return a JSON text with the same value that a terminal may get: unsafe characters as escapes, and those
+    that its charset may lack.
+    """
 
     def escaped(char: str) -> str:
         units = char.encode("utf-16-be", "surrogatepass").hex()
         return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
-    return _written(text, escaped)
+    text = _written(text, escaped)
+    return text if codec == "utf-8" else _OTHER.sub(lambda match: escaped(match[0]), text)
 
 
 def escape(text: str) -> str:

@@ -34,7 +34,11 @@ OPTIONS: Mapping[str, Option] = {
     "log_level": Option("warning", "what the log file holds", ("debug", "info", "warning", "error")),
     "ui.theme": Option(None, "the colour theme, by its name"),
     "ui.panel": Option("full", "the engine panel", ("full", "mini", "off")),
-    "ui.ascii": Option(False, "draw with ASCII characters only"),
+    "ui.ascii": Option(
+        False,
+        "draw with ASCII characters only; so it is by default on the Linux console, and where the locale "
+        "is not one of UTF-8",
+    ),
     "ui.reduced_motion": Option(False, "no animations"),
 }
 
@@ -57,7 +61,8 @@ ENGINE: Mapping[str, str] = {
     "backend": "how to compute: auto, native (C++, for the CPU), triton (CUDA GPUs) or reference (torch)",
     "dtype": "arithmetic of the reference backend",
     "quantization": "weights in memory: auto (as stored, fewer if memory is short), none, int8, int4 or nf4",
-    "kv_dtype": "how keys and values are kept: auto is float16; int8 takes half its memory and traffic",
+    "kv_dtype": "how keys and values are kept: auto is float16; int8 takes half its memory and traffic, "
+    "bfloat16 holds values of any size",
     "block_size": "tokens of a block of the KV cache",
     "kv_memory": "bytes for the KV cache (options: 512MB, 2GiB); by default a quarter of the free memory, "
     "or most of a GPU's",
@@ -65,6 +70,8 @@ ENGINE: Mapping[str, str] = {
     "max_batch_tokens": "tokens computed in a step",
     "prefill_chunk": "tokens of prompts in a step while others are answered; auto follows the measured time",
     "prefix_cache": "whether equal beginnings of conversations share their blocks",
+    "exact": "whether replies are the same in any batch; false: a CUDA GPU's vendor computes the products "
+    "with plain weights (bf16, f16, f32), which may be faster",
     "max_sequences": "conversations answered at once; by default 64",
     "max_waiting": "requests that may wait",
     "template": "chat template instead of the model's own: a name, or a file with a Jinja template",

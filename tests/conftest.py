@@ -31,11 +31,30 @@ PROGRAMS = {"open_app", "terminal", "shell"}
 """Fixtures that start the whole application, in the process or on a terminal."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts the application is slow."""
+TESTS = Path(__file__).parent
+REAL = ("termchat", "engine/parallel")
+"""Folders whose tests have real processes, terminals and clocks: the others have no second try."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What starts the application is slow. A test of what is real may be tried once more, see `REAL`."""
+    again = config.pluginmanager.hasplugin("rerunfailures")
     for item in items:
         if item.path.parent.name == "tui" and PROGRAMS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        if again and any(item.path.is_relative_to(TESTS / folder) for folder in REAL):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A second try is told, by name and with the reason of the first."""
+    reports = terminalreporter.stats.get("rerun", [])
+    if reports:
+        terminalreporter.section("needed a second try: each is a bug of the test or of the product")
+    for report in reports:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(crash.message if crash is not None else report.longrepr).partition("\n")[0]
+        terminalreporter.line(f"{report.nodeid}: {said[:200]}")
 
 
 @pytest.fixture(scope="session")

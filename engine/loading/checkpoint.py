@@ -13,14 +13,14 @@ from ..models.spec import ModelSpec
 from ..types import EngineError
 from .declared import Declared
 from .fields import cut, invalid, printable
+from .files import read_head
 from .folder import Folder
 from .generation import Generation, read_generation
 from .gguf import GGUFFile, first_part, read_gguf_model
 from .gguf_spec import read_metadata
+from .no_model import PICKLES, why_no_model
+from .recognized import HEAD, NO_PICKLES, kind_of
 from .tensors import CheckpointTensors, Tensor, bind
-
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_NO_PICKLES = "pickle files are not loaded, they can run code; convert the model to safetensors or GGUF"
 
 
 class Checkpoint(NamedTuple):
@@ -77,8 +77,8 @@ def open_checkpoint(path: str | Path, quantization: Quantization = "auto") -> Ch
     if os.path.isdir(path):
         return _of_folder(Folder(path), quantization)
     suffix = path.suffix.lower()
-    if suffix in _PICKLES:
-        raise invalid(path, _NO_PICKLES)
+    if suffix in PICKLES and kind_of(read_head(path, HEAD)) is None:
+        raise invalid(path, NO_PICKLES)
     if suffix == ".safetensors":
         raise invalid(path, "is one file of a model; give the folder it lies in", colon=False)
     return _of_gguf(path, quantization)
@@ -140,16 +140,4 @@ def only_gguf(folder: Folder, others: str) -> Path:
             folder.path,
             f"holds {len(files)} GGUF files; name one of them: {listed}",
         )
-    if any(name.lower().endswith(_PICKLES) for name in names):
-        raise invalid(folder.path, _NO_PICKLES)
-    raise invalid(folder.path, f"holds no {others} or GGUF file{_snapshot(folder.path)}", colon=False)
-
-
-def _snapshot(folder: Path) -> str:
-    """Where the model is, for the folder of a repository in the hub's cache."""
-    snapshots = folder / "snapshots"
-    try:
-        revisions = sorted(os.listdir(snapshots))
-    except OSError:
-        return ""
-    return f"; name its snapshot: {printable(str(snapshots / revisions[0]))}" if revisions else ""
+    raise invalid(folder.path, why_no_model(folder.path, names, others), colon=False)

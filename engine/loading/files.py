@@ -75,6 +75,12 @@ def parse_json_object(
     return value
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """The first bytes of a file. Raises EngineError(model_invalid), as `map_file` does."""
+    buffer = map_file(path)
+    return b"" if buffer is None else buffer[:size]
+
+
 def read_bytes(path: Path, limit: int = MAX_JSON) -> bytes | None:
     """The content of a file; None if there is none."""
     if not os.path.exists(path):

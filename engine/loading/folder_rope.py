@@ -14,7 +14,7 @@ from ..models.spec import RopeSpec
 from . import declared
 from .fields import Fields, shown
 
-_KINDS = ("linear", "llama3", "yarn", "longrope", "proportional")
+_KINDS = ("dynamic", "linear", "llama3", "yarn", "longrope", "proportional")
 _STILL = float(np.float32(1e30))
 """What GGUF files divide the frequencies of pairs by that do not turn."""
 
@@ -78,6 +78,8 @@ def _rope(
     columns = None if kind == "proportional" else _columns(rope, config, family, head_dim)
     if rope.get("mrope_section") is not None and not family.sections:
         rope.fail("mrope_section", "is not supported")
+    if kind == family.stretched:
+        kind, base = "default", base * _stretch(rope, columns or head_dim)
     if kind != "default" and kind not in _KINDS:
         rope.fail("rope_type", f"{shown(kind)} is not supported (default, {', '.join(_KINDS)} are)")
     if original is None:
@@ -87,7 +89,7 @@ def _rope(
         spec = replace(spec, **_proportional(rope, head_dim // 2))
     elif kind == "longrope":
         spec = replace(spec, **_longrope(rope, (columns or head_dim) // 2, original, context))
-    elif kind != "default":
+    elif kind not in ("default", "dynamic"):  # dynamic: stretched beyond the model's context alone
         spec = replace(spec, scaling=kind, factor=rope.number("factor", *declared.ROPE_FACTOR))
     if kind == "llama3":
         spec = replace(spec, **_llama3(rope, original))
@@ -97,6 +99,12 @@ def _rope(
         return spec
     beta = rope.number(family.temperature[0], *declared.TEMPERATURE)
     return replace(spec, temperature=beta, original_context=original) if beta else spec
+
+
+def _stretch(rope: Fields, columns: int) -> float:
+    """What a base is multiplied by so that the slowest pair turns so many times as slowly (NTK-aware)."""
+    alpha: float = rope.number("alpha", 0.0, declared.ROPE_FACTOR[1], default=0.0)
+    return alpha ** (columns / (columns - 2)) if alpha and columns > 2 else 1.0
 
 
 def _proportional(rope: Fields, pairs: int) -> dict[str, Any]:

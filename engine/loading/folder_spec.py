@@ -58,8 +58,11 @@ def _refuse_other_layers(config: Fields) -> None:
             config.fail("layer_types", f"holds {shown(entry)}, which is not supported")
 
 
-def _rotating(config: Fields, family: Family, layers: int) -> list[bool]:
+def _rotating(config: Fields, family: Family, windows: list[int | None]) -> list[bool]:
     """Which layers rotate."""
+    layers = len(windows)
+    if family.windows_rotate and config.get("sliding_window") is not None:
+        return [window is not None for window in windows]
     if family.rotates is not None and config.get(family.rotates[0]) != family.rotates[1]:
         return [False] * layers
     still = family.still
@@ -112,7 +115,7 @@ def read_config(config: Fields) -> Declared:
     context = config.integer("max_position_embeddings", *declared.CONTEXT)
     head_dim = _head_dim(config, width, heads)
     windows = _windows(config, family.windows, layers)
-    rotating = _rotating(config, family, layers)
+    rotating = _rotating(config, family, windows)
     experts = folder_experts(config, family.mixture, layers)
     sizes = Sizes(
         heads,
@@ -138,6 +141,7 @@ def read_config(config: Fields) -> Declared:
         context_length=declared.usable_context(context, full),
         norm_eps=config.number("rms_norm_eps", *declared.NORM_EPS, default=1e-6),
         gate=gate,
+        rotated_norm=family.rotated_norm,
         value_norm=family.value_norm,
         input_columns=_input_columns(config, family),
     )

@@ -24,6 +24,7 @@ from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
+from .recognized import HEAD, no
 from .stored import StoredTensor
 
 MAX_ALIGNMENT = 1 << 16
@@ -80,7 +81,7 @@ def open_header(path: Path) -> tuple[Cursor, int, int, int]:
     """
     buffer = map_file(path)
     if buffer is None or buffer[:4] != b"GGUF":
-        raise invalid(path, "is not a GGUF file", colon=False)
+        raise invalid(path, no("GGUF", buffer[:HEAD] if buffer is not None else b""), colon=False)
     cursor = Cursor(path, buffer)
     cursor.position = 4
     version = cursor.number("<I", "the version")

@@ -112,6 +112,8 @@ def _layers(model: Fields, family: Family, full: RopeSpec, local: RopeSpec) -> t
     sees_all = _sees_all(model, family, count)
     still = declared.last_of(model, "", family.still[2], count) if family.still else [False] * count
     seen = [None if every else window for every in sees_all]
+    if family.windows_rotate and window is not None:
+        still = sees_all
     experts = gguf_experts(model, family.mixture, count)
     return tuple(
         LayerSpec(keys, None if stays else full if keys is None else local, own)
@@ -190,6 +192,7 @@ def read_metadata(file: GGUFFile) -> Declared:
         context_length=declared.usable_context(context, full),
         norm_eps=model.number("attention.layer_norm_rms_epsilon", *declared.NORM_EPS),
         gate=next(iter(family.gates.values())),
+        rotated_norm=family.rotated_norm,
         value_norm=family.value_norm,
         input_columns=model.integer(family.inputs[1], 0, declared.WIDTH[1], default=0)
         if family.inputs

@@ -46,8 +46,14 @@ def text_config(config: Fields) -> tuple[Family, Fields]:
 
 
 def _with_defaults(config: Fields, family: Family) -> Fields:
+    """With what the file leaves out or calls otherwise, by its usual name."""
     defaults = {config.prefix + name: value for name, value in family.defaults.items()}
-    return config._replace(values={**defaults, **config.values})
+    renamed = {
+        config.prefix + usual: config.values[config.prefix + alias]
+        for alias, usual in family.aliases.items()
+        if config.has(alias)
+    }
+    return config._replace(values={**defaults, **renamed, **config.values})
 
 
 def text_tensors(

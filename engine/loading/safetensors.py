@@ -16,6 +16,7 @@ import numpy as np
 from .fields import cut, invalid, printable, shown
 from .files import map_file, parse_json_object
 from .folder import Folder
+from .recognized import HEAD, no
 from .stored import StoredTensor
 
 SINGLE = "model.safetensors"
@@ -80,10 +81,15 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
 
     buffer = map_file(path)
     if buffer is None or len(buffer) < 10 or buffer[8:9] != b"{":
-        raise invalid(path, "is not a safetensors file", colon=False)
+        raise invalid(path, no("safetensors", buffer[:HEAD] if buffer is not None else b""), colon=False)
     header_size = int.from_bytes(buffer[:8], "little")
-    if header_size > min(MAX_HEADER, len(buffer) - 8):
-        fail(f"the header claims {header_size} bytes of a file of {len(buffer)}; {MAX_HEADER} is the limit")
+    if header_size > MAX_HEADER:
+        fail(f"the header claims {header_size} bytes; {MAX_HEADER} is the limit")
+    if header_size > len(buffer) - 8:
+        fail(
+            f"the file is incomplete: its header alone has {header_size} bytes, "
+            f"and {len(buffer)} are present. Download it again"
+        )
     header = parse_json_object(buffer[8 : 8 + header_size], path, "the header", unique_keys=True)
     header.pop("__metadata__", None)
     available = len(buffer) - 8 - header_size

@@ -32,6 +32,9 @@ Bound = Mapping[str, tuple[TensorSpec, Tensor]]
 ASKED = {"int8": "q8", "int4": "q4", "nf4": "nf4"}
 """Formats by the words that ask for them."""
 
+_NOT_ALL_CAME = (
+    "the file has its full size, but not all of it has come, as in a download that was cut; download it again"
+)
 _SENSITIVE = ("embedding", "head")
 _TABLES = (*_SENSITIVE, "inputs_embedding")
 # Tables of frequencies that old files carry besides the numbers they follow from.
@@ -90,7 +93,11 @@ class CheckpointTensors(NamedTuple):
                 return tensor.to_weight(format, self.threads, self.after)
             assert isinstance(tensor, StoredTensor), "only matrices are grouped"
             vector = to_vector(tensor)
-            return Plain(vector.values + np.float32(spec.offset), "f32") if spec.offset else vector
+            if spec.offset:
+                vector = Plain(vector.values + np.float32(spec.offset), "f32")
+            if spec.role.endswith("norm") and not vector.values.any():
+                raise ValueError(f"tensor {shown(tensor.name)} is all zeros: {_NOT_ALL_CAME}")
+            return vector
         except ValueError as error:
             raise invalid(self.path, str(error)) from None
 

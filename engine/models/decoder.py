@@ -18,17 +18,33 @@ def attention(
     # A layer that shares has queries alone; where keys are values, those come once.
     kinds = 1 if own.shares is not None else 2 if own.keys_are_values else 3
     q, *kv = ops.split(qkv, (sizes.q_columns, *[sizes.kv_columns] * (kinds - 1)))
-    q = _rotated(ops, weights, own.rope, sizes, _norm(ops, spec, q, layer.q_norm), batch)
+    q = _turned(ops, spec, weights, own.rope, sizes, q, layer.q_norm, batch)
     if kv:
-        k, v = kv[0], _norm(ops, spec, kv[-1], layer.v_norm)
+        v = _norm(ops, spec, kv[-1], layer.v_norm)
         rope = None if own.rope is None else own.rope.of_keys
-        k = _rotated(ops, weights, rope, sizes, _norm(ops, spec, k, layer.k_norm), batch)
+        k = _turned(ops, spec, weights, rope, sizes, kv[0], layer.k_norm, batch)
         ops.kv_write(at, k, v, batch.slots)
     scale = sizes.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
     mixed = ops.paged_attention(
         at, q, batch, scale=scale, window=own.window, cap=spec.score_cap, sinks=layer.sinks
     )
     return ops.linear(mixed, layer.output.matrix, layer.output.bias)
+
+
+def _turned(
+    ops: Operations,
+    spec: ModelSpec,
+    weights: Weights,
+    rope: RopeSpec | None,
+    sizes: Sizes,
+    x: Value,
+    norm: Handle | None,
+    batch: Batch,
+) -> Value:
+    """Queries or keys normed and rotated, in the model's order."""
+    if spec.rotated_norm:
+        return _norm(ops, spec, _rotated(ops, weights, rope, sizes, x, batch), norm)
+    return _rotated(ops, weights, rope, sizes, _norm(ops, spec, x, norm), batch)
 
 
 def _rotated(

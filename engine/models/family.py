@@ -109,49 +109,56 @@ class Family:
 
     model_types: in config.json; multimodal: of models whose text part it is. architectures: in GGUF files;
     none if there are none of its own. defaults: of keys that config.json lacks, where they are not what most
-    families have.
+    families have. aliases: keys of config.json that stand for the usual ones.
     layout, gguf_layout: order of query and key rows in safetensors and in GGUF files.
-    names: role -> names in GGUF and safetensors, those of a layer without its prefix. Roles with the same
-    name are blocks of rows of one tensor, in this order. Roles that end in _bias may be missing, but for
-    those in `biases`; bias_options: option of config.json -> roles it makes necessary.
-    norm_of_rows: norms of queries and keys are of all heads together, not of each. norm_offset: what
-    safetensors leave out of the weights of norms.
+    names: role -> names in GGUF and safetensors, those of a layer without its prefix, which is `layer_prefix`
+    in safetensors. Roles with the same name are blocks of rows of one tensor, in this order. Roles that end
+    in _bias may be missing, but for those in `biases`; bias_options: option of config.json -> roles it makes
+    necessary.
+    norm_of_rows: norms of queries and keys are of all heads together, not of each. rotated_norm: they come
+    behind the rotation. norm_offset: what safetensors leave out of the weights of norms.
     windows: None if it has none. local_base: where the base of the rotation of layers with a window comes
     from, which nothing stretches (default None: the other layers' base); None: they rotate like the others.
     temperature: keys of the factor on queries that grows with their position (see `RopeSpec`), in the
     rotation's part of config.json, where it must be, and in GGUF files. sections: tokens of images rotate by
-    several positions, which are one position in text. rope_kinds: scalings by other names than usual. still:
-    option that lists which layers rotate (0 or 1 each), option that says that the last of so many does not,
-    and its default; None: all do. rotates: option of config.json and what it must be, or no layer rotates.
-    turning: part of a head that rotates where config.json does not say; None: all of it, and a file that says
-    otherwise is refused. feed_forward: option of config.json that says how wide the feed-forward network is
-    inside. gates: kinds by their names in config.json's `gate_key`; the first is that
-    of GGUF files. rope_base: of the rotation, where config.json does not say. yarn_truncated: whether YaRN's
-    ramp ends on whole dimensions where the file does not say. options: field of the specification -> where
-    its value comes from. refused: options of config.json that must not be true. fixed: options that must
-    have this value, where they are there and not null. mixture: None if no layer has experts.
-    varied: None if the layers of a model have the same sizes. inputs: keys, of config.json and of GGUF files,
-    of `ModelSpec.input_columns`. value_norm: as there.
+    several positions, which are one position in text. rope_kinds: scalings by other names than usual.
+    stretched: the scaling that stretches the base by its `alpha`. still: option that lists which layers
+    rotate (0 or 1 each), option that says that the last of so many does not, and its default; None: all do.
+    rotates: option of config.json and what it must be, or no layer rotates.
+    windows_rotate: in a model with windows only the layers that have one rotate. turning: part of a head that
+    rotates where config.json does not say; None: all of it, and a file that says otherwise is refused.
+    feed_forward: option of config.json that says how wide the feed-forward network is inside. gates: kinds by
+    their names in config.json's `gate_key`; the first is that of GGUF files. rope_base: of the rotation,
+    where config.json does not say. yarn_truncated: whether YaRN's ramp ends on whole dimensions where the
+    file does not say. options: field of the specification -> where its value comes from. refused: options of
+    config.json that must not be true. fixed: options that must have this value, where they are there and not
+    null. mixture: None if no layer has experts. varied: None if the layers of a model have the same sizes.
+    inputs: keys, of config.json and of GGUF files, of `ModelSpec.input_columns`. value_norm: as there.
     """
 
     model_types: tuple[str, ...]
     architectures: tuple[str, ...] = ()
     multimodal: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     layout: RopeLayout = "half"
     gguf_layout: RopeLayout = "half"
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)
+    layer_prefix: str = "model.layers"
     biases: tuple[str, ...] = ()
     bias_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     norm_of_rows: bool = False
+    rotated_norm: bool = False
     norm_offset: float = 0.0
     windows: Windows | None = None
     local_base: Option | None = None
     temperature: tuple[str, str] | None = None
     sections: bool = False
     rope_kinds: Mapping[str, str] = field(default_factory=dict)
+    stretched: str = ""
     still: tuple[str, str, int] | None = None
     rotates: tuple[str, str] | None = None
+    windows_rotate: bool = False
     turning: float | None = None
     feed_forward: str = "intermediate_size"
     gate_key: str = "hidden_act"

@@ -13,7 +13,6 @@ from .spec import ExpertsSpec, LayerSpec, ModelSpec
 _DENSE_ROLES = ("gate", "up", "down", *MLP_BIASES)
 _INPUT_ROLES = ("inputs_embedding", "inputs_projection", "inputs_norm")
 _MODEL_ROLES = ("embedding", "norm", "head", *_INPUT_ROLES)
-_LAYER_PREFIX = ("blk", "model.layers")
 
 
 class TensorSpec(NamedTuple):
@@ -174,10 +173,11 @@ def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[Te
         role: names for role, names in family.names.items() if role in _MODEL_ROLES and role not in without
     }
     of_layer = {role: names for role, names in family.names.items() if role not in _MODEL_ROLES}
+    prefix = ("blk", family.layer_prefix)[column]
     yield from _Tensors("", "", _model_shapes(spec), column, offset).named(of_model)
     for index, layer in enumerate(spec.layers):
         shapes = _layer_shapes(family, spec, index)
-        place = f"{_LAYER_PREFIX[column]}.{index}."
+        place = f"{prefix}.{index}."
         tensors = _Tensors(f"{index}.", place, shapes, column, offset, _unused(layer))
         left_out = _left_out(spec, layer)
         yield from tensors.named({role: names for role, names in of_layer.items() if role not in left_out})

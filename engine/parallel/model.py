@@ -33,7 +33,7 @@ def load_parallel(
     config: EngineConfig,
     checkpoint: Checkpoint,
     context: int,
-    watch: Callable[[float], None] | None = None,
+    watch: Callable[[float | str], None] | None = None,
     constrained: bool = False,
 ) -> LoadedModel:
     """As `engine.model.load_model`: in processes that each load their part and get as many KV blocks.
@@ -92,7 +92,8 @@ def load_parallel(
         streamed, experts, weights = (
             sum(rank[name] for rank in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
         )
-        program = ParallelProgram(team, limits, opened[0]["backend"], exact, weights)
+        device = f"{opened[0]['device']} x {split.ranks}"
+        program = ParallelProgram(team, limits, opened[0]["backend"], device, exact, weights)
         if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
             program.launch(largest_step(limits, shape, positions)).result()
         texts = texts_made()
@@ -100,7 +101,6 @@ def load_parallel(
         traffic = Traffic.of(spec, streamed, shape.layer_bytes, experts)
         runner = ModelRunner(program, program, traffic, config.block_size)
         notes = (*checkpoint.notes, *selection.notes, *drafting.notes)
-        device = f"{opened[0]['device']} x {split.ranks}"
         model = loaded_model(
             config, checkpoint, runner, texts, context, shape, notes, device, drafter, split.words()
         )

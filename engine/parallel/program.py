@@ -19,8 +19,11 @@ class ParallelProgram:
     replaced = ()
     working_bytes = 0
 
-    def __init__(self, team: Team, limits: Limits, name: str, exact: bool, weight_bytes: int) -> None:
+    def __init__(
+        self, team: Team, limits: Limits, name: str, device: str, exact: bool, weight_bytes: int
+    ) -> None:
         self.name = name
+        self.device = device
         self.exact = exact
         self.weight_bytes = weight_bytes
         self._team = team
@@ -57,6 +60,11 @@ class PendingStep(NamedTuple):
 
     team: Team
     samples: int
+
+    @property
+    def computed(self) -> bool:
+        """See `Pending`: other processes do it."""
+        return False
 
     def result(self) -> StepOutput:
         """Wait for all ranks. EngineError(engine_failed): one has ended, or hangs."""

@@ -31,7 +31,7 @@ from .group import Group
 from .shares import Split, share_of
 from .tensors import RankTensors
 
-Progress = Callable[[float], None]
+Progress = Callable[[float | str], None]
 Connect = Callable[[Split, int, torch.device], Group]
 
 _PROGRESS_SECONDS = 0.1

@@ -46,13 +46,13 @@ _LINE = 1000
 class Team:
     """The ranks of one model. Used by one thread, which must live as long as they do: with it they end."""
 
-    def __init__(self, split: Split, watch: Callable[[float], None] | None = None) -> None:
+    def __init__(self, split: Split, watch: Callable[[float | str], None] | None = None) -> None:
         """EngineError(engine_failed): they can't be started. watch: see `ask`."""
         self.split = split
         self._failed: EngineError | None = None
         self._said: deque[str] = deque(maxlen=20)
         self._stall = Stall()
-        self._progress = 0.0
+        self._progress: float | str = 0.0
         pairs: list[tuple[socket.socket, socket.socket]] = []
         try:
             pairs += (socket.socketpair() for _ in range(split.ranks))
@@ -85,7 +85,7 @@ class Team:
         self,
         question: str,
         bodies: Sequence[dict[str, Any]] | None = None,
-        watch: Callable[[float], None] | None = None,
+        watch: Callable[[float | str], None] | None = None,
     ) -> list[dict[str, Any]]:
         """Ask all ranks something, each with a body of its own; their answers. EngineError: they can't.
 
@@ -107,7 +107,7 @@ class Team:
         for rank in range(self.split.ranks):
             self._send(rank)
 
-    def answers(self, watch: Callable[[float], None] | None = None) -> list[Message]:
+    def answers(self, watch: Callable[[float | str], None] | None = None) -> list[Message]:
         """Send what was queued, and wait for a message of each rank. EngineError: one has failed."""
         if self._failed is not None:
             raise self._failed

@@ -146,7 +146,7 @@ class ModelDrafter:
         """A pass of these runs; what it draws is added to the drafts."""
         started = time.perf_counter()
         plan = StepPlan(runs)
-        result = self._runner.run(plan, logits=False)
+        result = self._runner.launch(plan, logits=False).result()
         for run, drawn in zip(runs, plan.by_run(result.tokens), strict=True):
             run.sequence.table.drafted = run.end
             # Bad logits, and ids that the model does not have, are no guesses.

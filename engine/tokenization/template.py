@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import lru_cache
@@ -22,9 +22,13 @@ DEFAULT_TEMPLATE = named_template("chatml")
 """For a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
 
 NO_TEMPLATE = "the model has no chat template; as it is, it only goes on with raw text"
+Form = list[dict[str, Any]]
+"""A conversation as a template gets it: role and content of each turn."""
+
 _MARK = re.compile(r"<[|｜][\w▁]{1,50}[|｜]>|<\w{1,20}_of_turn>")
 _MAX_REASON = 200
 _MAX_DEPTH = 64
+_SURE = 8  # characters that do not stand in a template's own text by chance
 
 
 def alternate(messages: Sequence[Message]) -> list[Message]:
@@ -79,10 +83,10 @@ def render_chat(
     content of the last message, an assistant's, instead. variables: plain values the template may read, such
     as bos_token or enable_thinking.
 
-    A template that refuses the messages (by `raise_exception`) gets them again with alternating roles, and
-    then without system turns; its first refusal is raised if that doesn't help. The messages are never
-    changed. Raises EngineError(template): there is no template, or it is not allowed, fails, refuses, or is
-    too costly.
+    A template that refuses the messages (by `raise_exception`), or leaves out what the system or the user
+    says, gets them again in other forms: with alternating roles, without system turns, with their contents in
+    parts. Its first refusal is raised if none helps. The messages are never changed. Raises
+    EngineError(template): there is no template, or it is not allowed, fails, refuses, or is too costly.
     """
     if template is None:
         raise EngineError("template", NO_TEMPLATE)
@@ -214,22 +218,77 @@ def _render_somehow(template: str, turns: list[Message], values: dict[str, Any])
     from .sandbox import RaisedError
 
     alternating = alternate(turns)
-    attempts: list[list[Message]] = []
-    for attempt in (turns, alternating, alternate(without_system(alternating))):
-        if attempt not in attempts:
-            attempts.append(attempt)
-    forms = [[{"role": turn.role, "content": turn.content} for turn in attempt] for attempt in attempts]
-    current.set(Budget({**values, "messages": forms[0]}, len(turns)))
+    current.set(Budget({**values, "messages": _plain_form(turns)}, len(turns)))
     first: RaisedError | None = None
-    for messages in forms:
+    tried: list[list[Message]] = []
+    for attempt in (turns, alternating, alternate(without_system(alternating))):
+        if attempt in tried:
+            continue
+        tried.append(attempt)
         try:
-            return _render(template, messages, values)
+            text = _render(template, _plain_form(attempt), values)
         except RaisedError as error:
             first = first or error
+            continue
+        except EngineError:
+            form = _form_that_keeps(template, attempt, values)
+            if form is None or form is _plain_form:
+                raise
+            return _render(template, form(attempt), values)
+        if all(_stands_in(text, turn.content.strip()) for turn in _spoken(attempt)):
+            return text
+        form = _form_that_keeps(template, attempt, values)
+        return text if form in (None, _plain_form) else _render(template, form(attempt), values)
     raise EngineError("template", f"the chat template refuses the conversation: {_one_line(first)}") from None
 
 
-def _render(template: str, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
+def _plain_form(turns: Sequence[Message]) -> Form:
+    return [{"role": turn.role, "content": turn.content} for turn in turns]
+
+
+def _in_parts(turns: Sequence[Message]) -> Form:
+    """Contents in parts, as templates want them that were made for pictures besides."""
+    return [{"role": turn.role, "content": [{"type": "text", "text": turn.content}]} for turn in turns]
+
+
+_FORMS: tuple[Callable[[Sequence[Message]], Form], ...] = (
+    _plain_form,
+    lambda turns: _plain_form(alternate(without_system(turns))),
+    _in_parts,
+    lambda turns: _in_parts(alternate(without_system(turns))),
+)
+
+
+def _form_that_keeps(
+    template: str, turns: Sequence[Message], values: dict[str, Any]
+) -> Callable[[Sequence[Message]], Form] | None:
+    """The first form in which a template leaves out nothing that system and user say; None if there is none.
+
+    Words that are not found as they were said may only have been changed, so marks that no template changes
+    are tried in their place.
+    """
+    roles = {turn.role for turn in _spoken(turns)}
+    marks = unused_characters([template], len(roles))
+    trial = [Message(role, mark) for role, mark in zip(sorted(roles), marks, strict=True)]  # the system first
+    for form in _FORMS:
+        with suppress(Exception):  # another form may do
+            text = _render(template, form(trial), values)
+            if all(mark in text for mark in marks):
+                return form
+    return None
+
+
+def _stands_in(text: str, words: str) -> bool:
+    """Whether words are surely in a text because they were said: a few characters may be there anyway."""
+    return len(words) >= _SURE and words in text
+
+
+def _spoken(turns: Sequence[Message]) -> list[Message]:
+    """What has to stand in the text: what the system and the user say, the last of each."""
+    return list({turn.role: turn for turn in turns if turn.role in ("system", "user")}.values())
+
+
+def _render(template: str, messages: Form, values: dict[str, Any]) -> str:
     from jinja2.exceptions import SecurityError, TemplateError
 
     from .budget import LimitError

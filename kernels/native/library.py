@@ -44,7 +44,7 @@ CACHE_FORMAT_NUMBERS = {name: number for number, name in enumerate(CACHE_FORMATS
 """`Format` and `CacheFormat` of formats.hpp."""
 _REPACKED = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 NVFP4"
 STORED_NUMBERS = {type: number for number, type in enumerate(_REPACKED.split())}
-"""`Stored` of stored.hpp: the types of blocks that the library repacks."""
+"""`Stored` of source.hpp: the types of blocks that the library repacks."""
 
 
 TILE_OUTPUTS = 16

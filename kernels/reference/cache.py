@@ -9,16 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..cache_format import CACHE_FORMATS, CacheShape
+from ..cache_format import CACHE_FORMATS, CacheFormat, CacheShape
 from ..interface import Int32
 from ..machine import total_memory
 
 
-def _zeros(dims: tuple[int, ...], dtype: type[np.generic], device: torch.device) -> Tensor:
+def _zeros(dims: tuple[int, ...], form: CacheFormat, device: torch.device) -> Tensor:
+    dtype = getattr(torch, form.name)
     if device.type != "cpu":
-        return torch.zeros(dims, dtype=getattr(torch, dtype.__name__), device=device)
+        return torch.zeros(dims, dtype=dtype, device=device)
     # numpy gets zeroed pages that the system provides as they are touched; torch would write them all now.
-    return torch.from_numpy(np.zeros(dims, dtype))
+    return torch.from_numpy(np.zeros(dims, form.dtype)).view(dtype)
 
 
 class PagedCache:
@@ -37,10 +38,11 @@ class PagedCache:
             if device.type == "cpu" and shape.nbytes > total_memory():
                 raise MemoryError  # a system that overcommits would only fail once the pages are written
             self._values = [
-                _zeros((*line, layer.head_dim), form.dtype, device)
+                _zeros((*line, layer.head_dim), form, device)
                 for line, layer in zip(lines, shape.layers, strict=True)
             ]
-            self._scales = [_zeros((*line, 1), np.float32, device) for line in lines] if scaled else None
+            scales = CACHE_FORMATS["float32"]
+            self._scales = [_zeros((*line, 1), scales, device) for line in lines] if scaled else None
         except (MemoryError, torch.OutOfMemoryError):
             raise MemoryError(
                 f"KV cache: {shape.blocks} blocks of {shape.block_size} tokens need {shape.nbytes} bytes, "

@@ -6,9 +6,14 @@ A BLAS picks its kernel by the shape, and another kernel sums in another order. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+Product = Callable[[Tensor, Tensor], Tensor]
+"""Of rows [rows, inputs] and a weight [outputs, inputs] -> float32 [rows, outputs]."""
 
 TILE = 16
 """Rows of a tile of activations."""
@@ -18,18 +23,20 @@ IN_RANGE = 256.0
 """The largest value of a row that goes into float16 as it is: its products have room to add up to 65,504."""
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
+def linear(x: Tensor, weight: Tensor, multiply: Product | None = None) -> Tensor:
     """Float32 [rows, outputs]: x [rows, inputs] @ weight [outputs, inputs].T in the weight's arithmetic.
 
     In float16, rows with values beyond what it can hold are divided by a power of two, and multiplied again.
+    multiply: computes the product itself; None: in tiles.
     """
+    multiply = multiply or _in_tiles
     if weight.dtype is torch.float16:
         peaks = x.abs().amax(dim=1, keepdim=True)
         factors = torch.where(
             peaks > IN_RANGE, (peaks / IN_RANGE).log2().ceil().exp2(), torch.ones_like(peaks)
         )
-        return _in_tiles(x / factors, weight) * factors
-    return _in_tiles(x, weight)
+        return multiply(x / factors, weight) * factors
+    return multiply(x, weight)
 
 
 def _in_tiles(x: Tensor, weight: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ class QuantizedCache:
         form = CACHE_FORMATS[shape.format]
         slots = shape.blocks * shape.block_size
         self.shape = shape
+        self._bf16 = shape.format == "bfloat16"
         self._numbers: list[NDArray[Any]] = [
             np.zeros((2, slots, *layer), form.dtype) for layer in shape.layers
         ]
@@ -40,7 +41,7 @@ class QuantizedCache:
             heads = values.reshape(len(slots), *self.shape.layers[layer])
             if self._scales is None:
                 with np.errstate(over="ignore"):
-                    self._numbers[layer][side, slots] = heads
+                    self._numbers[layer][side, slots] = _bf16(heads) if self._bf16 else heads
             else:
                 integers, scales = integers_of(heads, 127)
                 self._numbers[layer][side, slots] = integers
@@ -48,7 +49,10 @@ class QuantizedCache:
 
     def read(self, side: int, layer: int, head: int, slots: Int32) -> Held:
         """Keys (0) or values (1) of a head at these slots."""
-        numbers = self._numbers[layer][side, slots, head].astype(np.float32)
+        numbers = self._numbers[layer][side, slots, head]
+        numbers = (
+            (numbers.astype(np.uint32) << 16).view(np.float32) if self._bf16 else numbers.astype(np.float32)
+        )
         if self._scales is None:
             return Held(numbers, np.ones(len(slots), np.float32))
         return Held(numbers, self._scales[layer][side, slots, head])
@@ -59,3 +63,10 @@ class QuantizedCache:
         source, target = ((ids[:, None] * len(offsets) + offsets).ravel() for ids in (sources, targets))
         for part in (*self._numbers, *(self._scales or ())):
             part[:, target] = part[:, source]
+
+
+def _bf16(values: Float32) -> NDArray[np.uint16]:
+    """Float32 values as bfloat16, to nearest even; NaN as the one that torch makes of all."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)

@@ -112,3 +112,12 @@ def gated(gate, up, KIND: tl.constexpr):
         u = tl.where(u < -_LIMIT, -_LIMIT, u)
         y = (u + 1.0) * tl.div_rn(g, exp32(-(g * _SLOPE)) + 1.0)
     return y
+
+
+@triton.jit
+def rounded(x, DROP: tl.constexpr):
+    """Float32 without its last DROP bits, to nearest even; NaN stays NaN."""
+    bits = x.to(tl.int32, bitcast=True)
+    bits += ((1 << (DROP - 1)) - 1) + ((bits >> DROP) & 1)
+    short = (bits & -(1 << DROP)).to(tl.float32, bitcast=True)
+    return tl.where(x == x, short, x)

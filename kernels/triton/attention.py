@@ -268,6 +268,7 @@ def _trials(draw: Draw) -> Iterator[Trial]:
     for format, heads, kv_heads, dim, block_size, window, cap, sinks in (
         ("float16", 4, 1, 64, 16, None, None, False),
         ("int8", 6, 2, 80, 32, 100, None, True),
+        ("bfloat16", 8, 2, 64, 32, None, None, False),
         ("float32", 3, 3, 128, 16, None, 4.0, False),
     ):
         runs = ((70, 0), (3, 520), (1, 1100), (1, 0))  # rows, first position
@@ -287,6 +288,8 @@ def _trials(draw: Draw) -> Iterator[Trial]:
             block_tables=tables,
         )
         q = draw.normal(step.counts.rows, heads * dim)
+        if format == "bfloat16":  # as the kernel rounds them: else that would be what is compared
+            q = q.bfloat16().float()
         shares = draw.normal(heads) if sinks else None
 
         def trial(

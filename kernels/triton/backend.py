@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from .matrix import Matrix, place
 from .program import TritonProgram
 from .self_check import CheckFault, Finding, Record, check
 from .table import KERNELS
+from .vendor import with_vendor
 
 READ_BYTES = 1 << 30
 """The largest buffer read for the bandwidth: no cache of a GPU holds much of it."""
@@ -44,8 +46,11 @@ class TritonBackend:
 
     name = "triton"
 
-    def __init__(self, settings: BackendSettings) -> None:
-        """ValueError: the device is not there, or no CUDA GPU. The kernels are checked, if need be."""
+    def __init__(self, settings: BackendSettings, told: Callable[[str], None] = lambda words: None) -> None:
+        """ValueError: the device is not there, or no CUDA GPU. The kernels are checked, if need be; told: how
+        far that is, in words.
+        """
+        self._told = told
         self.torch_device = find_device(settings.device)
         if self.torch_device.type != "cuda" and not interpreted():
             raise ValueError(
@@ -69,9 +74,9 @@ class TritonBackend:
         failed = finding.failed
         if finding.fault:
             failed = {kernel.name: f"the GPU failed earlier: {finding.fault}" for kernel in KERNELS}
-        self.exact = finding.exact
+        self.exact = finding.exact and settings.exact
         self._finding = finding
-        self._use = Functions(KERNELS, failed)
+        self._use = Functions(KERNELS if settings.exact else with_vendor(KERNELS), failed)
 
     @property
     def replaced(self) -> tuple[str, ...]:
@@ -87,7 +92,7 @@ class TritonBackend:
         """Check every kernel of which nothing is known, and keep what is found, whatever comes of it."""
         try:
             with torch.inference_mode():
-                failed, lasting = check(KERNELS, self.torch_device, known.failed)
+                failed, lasting = check(KERNELS, self.torch_device, known.failed, self._told)
         except CheckFault as error:
             self._record.write(Finding(error.failed, exact=False, complete=False))
             raise

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..cache_format import CacheShape
 from ..interface import Rotation
 from ..reference.cache import PagedCache
-from .arithmetic import EXACT
+from .arithmetic import EXACT, rounded
 from .kernel import PLAIN, Draw, Function, Kernel, Trial
 from .rope import Turn, turned
 
@@ -95,6 +95,8 @@ def _kv_write(
         tl.store(v_scales + line, scale)
     else:
         kind = k_cache.dtype.element_ty
+        if kind == tl.bfloat16:  # not left to a compiler or an interpreter
+            key, value = rounded(key, 16), rounded(value, 16)
         tl.store(k_cache + line * DIM + columns, key.to(kind), mask=held)
         tl.store(v_cache + line * DIM + columns, value.to(kind), mask=held)
 
@@ -124,6 +126,7 @@ def _trials(draw: Draw) -> Iterator[Trial]:
         ("float16", 1, 64, 1, 16),
         ("int8", 3, 80, 5, 16),
         ("float32", 2, 24, 3, 32),
+        ("bfloat16", 2, 64, 9, 16),
         ("int8", 1, 128, 17, 32),
     ):
         k, v = (draw.normal(rows, kv_heads * dim) for _ in range(2))

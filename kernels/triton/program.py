@@ -50,6 +50,11 @@ class Launched:
         self._done = done
         self._fault = fault
 
+    @property
+    def computed(self) -> bool:
+        """On a CPU, where kernels are interpreted."""
+        return self._done is None
+
     def result(self) -> StepOutput:
         """Wait, without the GIL. MemoryError, DeviceFault: see `watched`."""
         with watched(self._small.device, "a step", self._fault):

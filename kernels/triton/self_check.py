@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
@@ -99,16 +99,21 @@ class Checked(NamedTuple):
 
 
 def check(
-    kernels: Iterable[Kernel], device: torch.device, known: Mapping[str, str] = MappingProxyType({})
+    kernels: Sequence[Kernel],
+    device: torch.device,
+    known: Mapping[str, str] = MappingProxyType({}),
+    told: Callable[[str], None] = lambda words: None,
 ) -> Checked:
-    """Of the kernels that are not to be used: why. known: those of which that is clear already.
+    """Of the kernels that are not to be used: why. known: those of which that is clear already. told: which
+    one is checked.
 
     CheckFault: the device failed, so this process can compute nothing there any more.
     """
     failed, lasting = dict(known), dict(known)
-    for kernel in kernels:
+    for number, kernel in enumerate(kernels, 1):
         if kernel.name in failed:
             continue
+        told(f"checking the GPU's kernels, once for each driver: {kernel.name}, {number} of {len(kernels)}")
         found = complaint(kernel, device)
         if found.why:
             failed[kernel.name] = found.why

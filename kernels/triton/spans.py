@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .arithmetic import rounded
 from .decode import integers, scale
 
 
@@ -93,15 +94,6 @@ def packed_span(
 
 
 @triton.jit
-def _rounded(x, DROP: tl.constexpr):
-    """Float32 without its last DROP bits, to nearest even; NaN stays NaN."""
-    bits = x.to(tl.int32, bitcast=True)
-    bits += ((1 << (DROP - 1)) - 1) + ((bits >> DROP) & 1)
-    short = (bits & -(1 << DROP)).to(tl.float32, bitcast=True)
-    return tl.where(x == x, short, x)
-
-
-@triton.jit
 def plain_span(
     x, stride, x_row, inside, data, n, there, inputs, first, last,
     STORED: tl.constexpr, DOT: tl.constexpr, DROP: tl.constexpr, PLANES: tl.constexpr,
@@ -118,9 +110,9 @@ def plain_span(
         if DROP == 0:
             acc = tl.dot(w, value, acc, input_precision="ieee")
         else:
-            high = _rounded(value, DROP)
+            high = rounded(value, DROP)
             acc = tl.dot(w, high.to(DOT), acc, input_precision="tf32")
             if PLANES == 2:
-                rest = _rounded(value - high, DROP)
+                rest = rounded(value - high, DROP)
                 acc = tl.dot(w, rest.to(DOT), acc, input_precision="tf32")
     return acc

@@ -184,8 +184,9 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
     if not report.facts["exact"]:
         report.problem(
             "tokens can depend on what else is in the batch",
-            f"the backend {report.facts['backend']} computes a row differently in batches of other sizes",
-            "use --backend reference where that matters",
+            f"the backend {report.facts['backend']} computes a row differently in batches of other sizes"
+            + ("" if choice.config.exact else ", as --no-exact or engine.exact asks for"),
+            "use --backend reference where that matters" if choice.config.exact else "leave that out",
         )
 
 

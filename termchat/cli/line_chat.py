@@ -8,6 +8,7 @@ import io
 import signal
 import sys
 
+from ..charset import charset
 from ..constraints import constrains
 from ..errors import UserError
 from ..messages import StoredConversation
@@ -39,7 +40,7 @@ def chat(console: Console, request: Request) -> int:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives `input` line editing and a history
     if isinstance(sys.stdin, io.TextIOWrapper):  # by most locales it would refuse bytes that are no text
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        sys.stdin.reconfigure(encoding=charset(), errors="surrogateescape")
     check_flags(request.sampling)
     setup = load_setup(console)
     recording, past = open_recording(console, setup.paths.database, request)

@@ -248,8 +248,9 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "device": {"metavar": "NAME"},
     "threads": {"type": int, "metavar": "N"},
     "context_length": {"type": int, "metavar": "N"},
-    "kv_dtype": {"metavar": "f16|int8", "shell_complete": complete_engine},
+    "kv_dtype": {"metavar": "f16|bf16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
+    "exact": {"flags": ("--exact/--no-exact",), "default": None},
     "tensor_parallel": {"type": int, "metavar": "N"},
     "pipeline_parallel": {"type": int, "metavar": "N"},
 }

@@ -1,8 +1,8 @@
 """Standard output and standard error, written without the interpreter's buffers.
 
 Nothing waits in a buffer when the program ends, so a closed pipe or a full disk is noticed where it happens
-and never again at shutdown. Text is UTF-8 whatever the locale says. A terminal gets it made safe, here and
-nowhere else; a pipe or a file gets it as it is.
+and never again at shutdown. Text is UTF-8 whatever the locale says; a terminal gets it in the locale's
+charset and made safe, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from ..charset import UTF_8, charset, encoded
 from ..errors import UserError
 from ..sanitize import Sanitizer, escape_json, one_line
 
@@ -56,6 +57,8 @@ class _Descriptor:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self.is_terminal = os.isatty(fd)
+        self._charset = charset() if self.is_terminal else UTF_8
         self._turn: asyncio.Lock | None = None
         self._blocked: asyncio.Future[None] | None = None
         self._hurry: BaseException | None = None
@@ -123,7 +126,7 @@ class Output(_Descriptor):
     def __init__(self, fd: int = 1, *, closed: bool = False, name: str = "to standard output") -> None:
         super().__init__(fd)
         self.closed = closed
-        self.is_terminal = not closed and os.isatty(fd)
+        self.is_terminal = self.is_terminal and not closed
         self._name = name
         self._sanitizer = Sanitizer()
 
@@ -152,8 +155,8 @@ class Output(_Descriptor):
 
     def _bytes(self, text: str, json: bool) -> memoryview:
         if self.is_terminal:
-            text = escape_json(text) if json else self._sanitizer.push(text)
-        return memoryview(text.encode("utf-8", "replace"))
+            text = escape_json(text, self._charset) if json else self._sanitizer.push(text)
+        return memoryview(encoded(text, self._charset))
 
     def _sent(self, data: memoryview) -> int:
         try:
@@ -210,7 +213,6 @@ class Messages(_Descriptor):
 
     def __init__(self, fd: int = 2) -> None:
         super().__init__(fd)
-        self.is_terminal = os.isatty(fd)
         self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
         self._sanitizer = Sanitizer()
 
@@ -237,7 +239,7 @@ class Messages(_Descriptor):
 
     def raw(self, text: str) -> None:
         """What is known to be safe, as it is."""
-        data = memoryview(text.encode("utf-8", "replace"))
+        data = memoryview(encoded(text, self._charset))
         with suppress(OSError):
             while data:
                 data = data[self._write(data) :]
@@ -247,7 +249,7 @@ class Messages(_Descriptor):
     async def send(self, text: str, *, begin: str = "") -> None:
         """Like `text`, but a slow reader does not stop the event loop."""
         async with self._alone():
-            data = memoryview((begin + self._safe(text)).encode("utf-8", "replace"))
+            data = memoryview(encoded(begin + self._safe(text), self._charset))
             with suppress(OSError):
                 while data:
                     await self._room()

@@ -119,8 +119,8 @@ def _one(planned: Planned, machine: Machine, width: int) -> list[str]:
     gains = [f"{words.get(what, what)}: {number(times)} x" for what, times in planned.faster(machine).items()]
     lines.append(f"faster than one conversation alone by {'; '.join(gains)}")
     marks = [Mark(point.what, point.intensity) for point in found.points]
-    ascii = bool(planned.config.options["ui.ascii"])
     assert machine.bandwidth, "points need one"
+    ascii = planned.config.ascii
     plot = roofline(machine.bandwidth, speed, marks, min(width, WIDEST_PLOT), PLOT_ROWS, ascii=ascii)
     return [*lines, "", *plot] if plot else lines
 

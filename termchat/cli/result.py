@@ -28,8 +28,8 @@ class Result(NamedTuple):
     """A finished reply and what is known of it.
 
     peak: measured bandwidth in GB/s, None if not asked for; quiet: not only while other programs ran.
-    backend, ranks, exact, replaced, draft, draft_off: see EngineSnapshot. logprobs: of every token of the
-    reply; None if not asked for. schema: the reply was to keep to one.
+    backend, device, ranks, exact, replaced, draft, draft_off: see EngineSnapshot. logprobs: of every token of
+    the reply; None if not asked for. schema: the reply was to keep to one.
     """
 
     id: str
@@ -47,6 +47,7 @@ class Result(NamedTuple):
     draft_off: str = ""
     ranks: str = ""
     replaced: Sequence[str] = ()
+    device: str = ""
     logprobs: Sequence[TokenLogprob] | None = None
     schema: bool = False
 
@@ -86,6 +87,7 @@ class Result(NamedTuple):
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
         replaced = f", but plain torch for {', '.join(self.replaced)}" if self.replaced else ""
         slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
+        device = "" if self.device in ("", "cpu") else f" on {self.device}"
         parallel = f" in parallel ({self.ranks})" if self.ranks else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "
@@ -96,7 +98,7 @@ class Result(NamedTuple):
             f"{rate(times.tokens_per_second)} tokens/s",
             *filter(None, [str(self.drafts)]),
             f"memory traffic {number(times.bandwidth_gbs)} GB/s, {self._share()}; "
-            f"{self.backend} backend{slow}{parallel}, {exact}{replaced}; "
+            f"{self.backend} backend{slow}{device}{parallel}, {exact}{replaced}; "
             f"model loaded in {milliseconds(self.load_ms)}; seed {self.finished.seed}",
         ]
         return "".join(f"{line}\n" for line in lines)

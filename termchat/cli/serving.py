@@ -132,7 +132,9 @@ def warn_if_slow(console: Console, served: Serving) -> None:
 
 @asynccontextmanager
 async def _showing_progress(console: Console, engine: Engine, name: str) -> AsyncIterator[None]:
-    """On a terminal, a line that says how much of the model is loaded, if that takes long."""
+    """On a terminal, a line that says how much of the model is loaded, if that takes long; elsewhere a note
+    where it takes minutes.
+    """
     import asyncio  # by now the engine has it
 
     line = ProgressLine(console.messages, every=None)
@@ -140,12 +142,14 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
     async def show() -> None:
         await asyncio.sleep(PATIENCE_SECONDS)
         while True:
-            line.show(f"loading {name}: {engine.snapshot().loaded:.0%}", at_once=True)
+            snapshot = engine.snapshot()
+            if console.messages.is_terminal:
+                line.show(f"loading {name}: {snapshot.loading or f'{snapshot.loaded:.0%}'}", at_once=True)
+            elif snapshot.loading:
+                console.messages.note(snapshot.loading)
+                return
             await asyncio.sleep(REDRAW_SECONDS)
 
-    if not console.messages.is_terminal:
-        yield
-        return
     task = asyncio.create_task(show())
     try:
         yield

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable
 from typing import Literal
 
-from ..files import MARKS, encoding_of, name_of
+from ..files import MARKS, binary_kind, encoding_of, name_of
 from ..given_file import read_some
 from .errors import CliError
 
@@ -109,9 +109,11 @@ def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
 def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
     """The text without byte order marks at its head; what is no text becomes U+FFFD, and a note says where.
 
-    UTF-8, unless a mark says that it is UTF-16 or UTF-32.
+    UTF-8, unless a mark says that it is UTF-16 or UTF-32. CliError: it is no text at all, but a picture, say.
     """
     encoding, mark = encoding_of(data)
+    if not mark and (kind := binary_kind(data)) is not None:
+        raise CliError("usage", f"{name} is no text but {kind}")
     body = data[len(mark) :]
     try:
         text = body.decode(encoding)

@@ -110,6 +110,7 @@ async def take_turn(
             quiet=served.engine.peak is None or served.engine.peak.quiet,
             exact=snapshot.exact,
             backend=snapshot.backend,
+            device=snapshot.device,
             draft=snapshot.draft,
             draft_off=snapshot.draft_off,
             ranks=snapshot.ranks,

@@ -17,6 +17,8 @@ from ..files import write_private
 from .answer import StatusError, without_secrets
 from .progress import Meter
 
+_KINDS = {".gguf": "GGUF", ".safetensors": "safetensors"}
+
 
 @dataclass(frozen=True, slots=True)
 class Remote:
@@ -86,11 +88,29 @@ def verify(path: Path, remote: Remote, meter: Meter) -> str | None:
             None if found == remote.blob else f"{without_secrets(remote.url)} is not the file that is listed"
         )
     if remote.sha256 is None:
-        return None
+        return _other_kind(path, without_secrets(remote.url))
     found = sha256_of(path, meter)
     if found == remote.sha256:
         return None
     return f"{without_secrets(remote.url)} has sha256 {found}, not {remote.sha256}"
+
+
+def _other_kind(path: Path, shown: str) -> str | None:
+    """That a file is of another kind than its name says, where nothing else tells what it has to be.
+
+    Servers send pages, messages and pointers with status 200, too.
+    """
+    from engine.loading.recognized import HEAD, kind_of
+
+    expected = _KINDS.get(Path(path.name.removesuffix(".part")).suffix.lower())
+    if expected is None:
+        return None
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    kind = kind_of(head)
+    if kind is None or kind.noun == f"a {expected} file":
+        return None
+    return f"{shown} gives no {expected} file but what is {kind.noun}"
 
 
 def git_blob_of(path: Path) -> str:

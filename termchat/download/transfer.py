@@ -100,7 +100,8 @@ def unopened(shown: str, error: TransferError) -> DownloadError | CutError:
         return CutError(f"cannot reach {host} through {error.by_proxy}: {error}", unreached=True)
     if isinstance(error.cause, _LASTING):
         return DownloadError(f"cannot open {shown}: {error}")
-    return CutError(f"cannot reach {shown}: {error}", unreached=isinstance(error.cause, OSError))
+    place = shown if host in (urlsplit(shown).hostname, shown) else f"{host}, to which {shown} leads"
+    return CutError(f"cannot reach {place}: {error}", unreached=isinstance(error.cause, OSError))
 
 
 def _completed(remote: Remote, body: Body, shown: str) -> Remote:

@@ -13,7 +13,13 @@ from .database import Database
 from .errors import ConversationIdError, NotFoundError, StoreError
 from .values import clean, conversation_of, title_of
 
+# Of a database that was damaged and repaired the last message may be gone: then the newest one is the last.
 _SELECT = """SELECT conversation.*,
+    CASE WHEN leaf_id IS NULL
+            OR EXISTS (SELECT 1 FROM message WHERE id = leaf_id AND conversation_id = conversation.id)
+        THEN leaf_id
+        ELSE (SELECT max(id) FROM message WHERE conversation_id = conversation.id)
+    END AS last,
     (SELECT role || ' ' || status FROM message WHERE message.id = leaf_id) AS leaf,
     (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS messages FROM conversation"""
 

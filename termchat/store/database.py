@@ -26,7 +26,7 @@ from .errors import (
     error_of,
     is_busy,
 )
-from .schema import APPLICATION_ID, MIGRATIONS, Migrations, migrate
+from .schema import APPLICATION_ID, MIGRATIONS, Migrations, adopt, migrate, version_by_tables
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,12 @@ class Database:
         self.path = Path(os.path.realpath(path))
         _guard(self.path)
         self._vfs = ""
+        self._restored: int | None = None
         if not locks.offered(self.path.parent):
             locks.remove_stale(self.path)
             self._vfs = f"&vfs={locks.DOTFILE}"
         with self._plain_errors():
-            version = self._look(len(migrations))
+            version = self._look(migrations)
             if self.notice is None and not _writable(self.path):
                 self.notice = f"{self.path} cannot be written, so nothing is saved"
             self._db = self._connect_readable()
@@ -71,6 +72,8 @@ class Database:
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten, too
+                if self._restored is not None:
+                    adopt(self._db, self._restored)
                 migrate(self._db, migrations)
             except BaseException:
                 self._db.close()
@@ -159,20 +162,26 @@ class Database:
             db = self._connect("ro&immutable=1")
         return db
 
-    def _look(self, known: int) -> int:
-        """The schema's version, read without changing anything; sets `notice` if it is newer than ours."""
+    def _look(self, migrations: Migrations) -> int:
+        """The schema's version, read without changing anything; sets `notice` if it is newer than ours, and
+        `_restored` if it can be told by the tables alone.
+        """
         db = self._connect_readable()
         try:
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             application = int(db.execute("PRAGMA application_id").fetchone()[0])
             tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+            if tables and (application != APPLICATION_ID or version == 0):
+                self._restored = version_by_tables(db, migrations)
         finally:
             db.close()
+        if self._restored is not None:
+            return self._restored
         if tables and application != APPLICATION_ID:
             raise StoreError(
                 f"{self.path} is the database of another program; move it away to use termchat's own"
             )
-        if version > known:
+        if version > (known := len(migrations)):
             self.notice = (
                 f"{self.path} was written by a newer termchat (schema {version}, this one knows {known}), "
                 "so nothing is saved; update termchat"

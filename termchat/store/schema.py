@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 
 Migrations = Sequence[Sequence[str]]
 
@@ -82,6 +83,35 @@ _V2 = (
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)
+
+
+def version_by_tables(db: sqlite3.Connection, migrations: Migrations) -> int | None:
+    """Which version's tables these are, where the numbers in the file's head do not tell: a database that was
+    written from its dump has them no more. None: they are no version's.
+    """
+    found = _columns(db)
+    for version in range(len(migrations), 0, -1):
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as other:
+            migrate(other, migrations[:version])
+            if _columns(other) == found:
+                return version
+    return None
+
+
+def _columns(db: sqlite3.Connection) -> set[tuple[str, str]]:
+    tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    ours = [name for name in tables if not name.startswith(("message_fts", "sqlite_"))]
+    return {(name, str(row[1])) for name in ours for row in db.execute(f"PRAGMA table_info({_quoted(name)})")}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def adopt(db: sqlite3.Connection, version: int) -> None:
+    """Write the numbers that a dump has lost into the file's head."""
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {version}")
 
 
 def migrate(db: sqlite3.Connection, migrations: Migrations) -> None:

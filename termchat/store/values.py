@@ -22,7 +22,7 @@ def conversation_of(row: sqlite3.Row) -> StoredConversation:
         model=_text(row["model"]),
         system=_text(row["system"]),
         params=_mapping(row["params"]),
-        leaf_id=_integer(row["leaf_id"]),
+        leaf_id=_integer(row["last"]),
         forked_from=_text(row["forked_from"]) or None,
         created=_seconds(row["created"]),
         updated=_seconds(row["updated"]),

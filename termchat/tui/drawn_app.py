@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..config import Config
 from ..themes import load_themes, marks, variable_defaults
 from .glyphs import ASCII, UNICODE
 from .terminal.ascii import Ascii
+from .terminal.clipboard import Clipboard, request
 from .terminal.driver import DrivenApp, TerminalDriver
 from .terminal.frame import Frame
 from .terminal.safe_text import SafeText
@@ -52,10 +54,21 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
         if no_color is not None:  # Textual takes it away; it is for the programs started from here, too
             os.environ["NO_COLOR"] = no_color
         self.config = config
-        self.glyphs = ASCII if config.options["ui.ascii"] else UNICODE
+        self.glyphs = ASCII if config.ascii else UNICODE
         self._themes, self.theme_warnings = load_themes(theme_folders)
         if config.options["ui.reduced_motion"]:
             self.animation_level = "none"
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Put a text where this program and others find it."""
+        self._clipboard = text
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.write(request(text, os.environ))
+            self._keepers.keep(text)
+
+    @cached_property
+    def _keepers(self) -> Clipboard:
+        return Clipboard(os.environ)
 
     def choose_theme(self) -> list[str]:
         """Take the user's theme, else the default; a sentence if there is no such theme."""

@@ -440,7 +440,7 @@ class Recorder:
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         self.calls.append(copies)
 
-    def run(self, plan: StepPlan, *, logits: bool) -> Any:
+    def launch(self, plan: StepPlan, *, logits: bool) -> Any:
         from engine.runner import StepResult
 
         self.calls.append([(run.start, list(run.tokens), run.samples) for run in plan.runs])

@@ -26,6 +26,7 @@ from tiny_models import MODELS, SIZES, text_of
 NO_ACCOUNT = {
     "attention_dropout": "for training",
     "resid_pdrop": "for training",
+    "residual_dropout": "for training",
     "embd_pdrop": "for training",
     "initializer_range": "for training",
     "pretraining_tp": "how training was spread",
@@ -36,6 +37,7 @@ NO_ACCOUNT = {
     "pad_token_id": "of batches of equal length",
     "bos_token_id": "for the tokenizer",
     "eos_token_id": "for the tokenizer",
+    "eod_token_id": "for the tokenizer",
 }
 OF_OTHER_LAYERS = ("mamba_", "time_step_limit", "num_experts_per_tok", "intermediate_size")
 """Where there may be other layers, which are refused."""
@@ -43,6 +45,7 @@ SETTLED = {
     "max_window_layers": ("layer_types", "use_sliding_window"),
     "layer_types": ("use_sliding_window",),
     "sliding_window": ("use_sliding_window",),
+    "sliding_window_pattern": ("layer_types",),
     "no_rope_layer_interval": ("no_rope_layers",),
     "num_experts": ("num_local_experts",),
     "num_local_experts": ("num_experts",),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from itertools import cycle
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -33,6 +34,9 @@ THREADS = ("engine", "prompt", "outbox")
 REQUESTS = 64
 KINDS = 1
 """Of faults at each place and run, drawn anew each time; 2 for both, which takes twice as long."""
+
+BESIDE = cycle((False, True))
+"""Whether a session's steps are computed beside the engine's thread."""
 
 HANG = 30.0
 """Seconds after which something hangs; the time that it takes is printed."""
@@ -150,7 +154,7 @@ class Session:
         rng = random.Random(3)
         scripts = [[rng.randrange(256) for _ in range(rng.choice([1, 4]))] for _ in range(REQUESTS)]
         scripts[56:64] = [[65] * 4000] * 8  # these run until the engine is closed
-        self.model = ScriptedModel(scripts, tokenizer, [257], context_length=2000)
+        self.model = ScriptedModel(scripts, tokenizer, [257], context_length=2000, beside=next(BESIDE))
         self.fails = fails
         self.finals: list[list[Any]] = []
         self.answers: list[Any] = []

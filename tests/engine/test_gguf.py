@@ -254,7 +254,7 @@ def test_B019_more_entries_than_any_model_has_are_refused(tmp_path: Path) -> Non
 def test_B021_files_that_are_no_gguf(tmp_path: Path) -> None:
     page = b"<!DOCTYPE html><html><body>404</body></html>" * 30
     for data in (b"", b"GGU", page):
-        assert refuse(tmp_path / "m.gguf", data).endswith("is not a GGUF file")
+        assert "is not a GGUF file" in refuse(tmp_path / "m.gguf", data)
     for path in (tmp_path / "absent.gguf", tmp_path, tmp_path / ("x" * 300)):
         with pytest.raises(EngineError, match=str(path)):
             read_gguf(path)

@@ -97,7 +97,7 @@ class Machine:
         self.copies += len(plan.copies)
         decodes = sum(run.decoding and run.sequence.output_length > 0 for run in plan.runs)
         self.mixed += 0 < decodes < len(plan.runs)
-        accepted = accept(plan, self.runner.run(plan, logits=False).tokens)
+        accepted = accept(plan, self.runner.launch(plan, logits=False).result().tokens)
         self.scheduler.commit(plan, accepted)
         self.pool.audit(self.scheduler.tables)
         return [run.sequence for run, tokens in zip(plan.runs, accepted, strict=True) if tokens]

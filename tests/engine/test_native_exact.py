@@ -55,12 +55,12 @@ class Recorder:
 
     def load(self, config: EngineConfig) -> LoadedModel:
         model = load_model(replace(config, model=self.path))
-        self._run = model.runner.run
-        model.runner.run = self.run  # type: ignore[method-assign]
+        self._launch = model.runner.launch
+        model.runner.launch = self.launch  # type: ignore[method-assign]
         return model
 
-    def run(self, plan: StepPlan, *, logits: bool) -> StepResult:
-        result = self._run(plan, logits=True)
+    def launch(self, plan: StepPlan, *, logits: bool) -> StepResult:
+        result = self._launch(plan, logits=True).result()
         assert result.logits is not None
         self.steps.append(plan)
         rows = zip(plan.samples(), result.logits, strict=True)

@@ -50,7 +50,7 @@ def random_plan(rng):
 def test_the_arrays_of_a_step_say_what_the_plan_says(seed):
     recorder = Recorder()
     plan = random_plan(random.Random(seed))
-    ModelRunner(recorder, recorder, Traffic(0, 0), BLOCK).run(plan, logits=False)
+    ModelRunner(recorder, recorder, Traffic(0, 0), BLOCK).launch(plan, logits=False)
     (step,) = recorder.steps
     at = 0
     for line, run in enumerate(plan.runs):

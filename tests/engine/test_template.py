@@ -131,6 +131,38 @@ def test_system_turn_for_a_template_without_one():
     assert render_chat(STRICT, [Message(SYSTEM, "s"), Message(USER, "a")]) == "[user:s\n\na]"
 
 
+DROPS = "{% for m in messages if m.role != 'system' %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+PARTS = (
+    "{% for m in messages %}[{{ m.role }}:"
+    "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}]"
+    "{% endfor %}"
+)
+FIRST_PART = "{% for m in messages %}[{{ m.content[0].text + '!' }}]{% endfor %}"
+
+
+def test_system_turn_that_a_template_leaves_out_goes_with_the_user():
+    """Its words may look otherwise in the text, so only what never comes is put elsewhere."""
+    talk = [Message(SYSTEM, "s"), Message(USER, "a"), Message(ASSISTANT, "b"), Message(USER, "c")]
+    assert render_chat(DROPS, talk) == "[user:s\n\na][assistant:b][user:c]"
+    assert render_chat(DROPS, talk[1:]) == "[user:a][assistant:b][user:c]"
+    upper = "{% for m in messages %}[{{ m.content|upper }}]{% endfor %}"
+    assert render_chat(upper, talk) == "[S][A][B][C]"
+
+
+def test_template_that_wants_contents_in_parts_gets_them():
+    """Those of models that see pictures go through the parts of a content, and find none in a text."""
+    talk = [Message(SYSTEM, "be"), Message(USER, "hi"), Message(ASSISTANT, "ho"), Message(USER, "ha")]
+    assert render_chat(PARTS, talk) == "[system:be][user:hi][assistant:ho][user:ha]"
+    assert render_chat(PARTS, talk[:3], continue_final=True) == "[system:be][user:hi][assistant:ho"
+    assert render_chat(FIRST_PART, talk) == "[be!][hi!][ho!][ha!]"
+    both = "{% if m is string %}{% endif %}" + PARTS.replace("messages", "messages if m.role != 'system'")
+    assert render_chat(both, talk[:2]) == "[user:be\n\nhi]"
+
+
+def test_template_that_leaves_out_all_is_rendered_as_it_is():
+    assert render_chat("{{ messages|length }}", TALK) == "3"
+
+
 def test_messages_a_template_accepts_stay_as_they_are():
     twice = [Message(USER, "a"), Message(USER, "b")]
     assert render_chat("{% for m in messages %}[{{ m.content }}]{% endfor %}", twice) == "[a][b]"

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import tiny_mixtures
+import tiny_relatives
 from engine.models.rope import frequencies
 from engine.models.spec import RopeSpec
 from tiny_models import CONVERTED, text_of
@@ -91,7 +92,8 @@ def metadata(config: Any, architecture: str, whole: Any) -> Values:
         "glm4": lambda: {"rope.dimension_count": int(turning)},
         "qwen3vl": lambda: {"n_deepstack_layers": len(whole.vision_config.deepstack_visual_indexes)},
     }
-    return found | of_architecture.get(architecture, dict)() | tiny_mixtures.metadata(config)
+    found |= of_architecture.get(architecture, dict)()
+    return found | tiny_relatives.metadata(config) | tiny_mixtures.metadata(config)
 
 
 def _mistral3(config: Any, rope: Values) -> Values:
@@ -211,7 +213,7 @@ def tensors(
         for projection, count in heads.items():
             if turned and projection in key:
                 values = interleaved(values, count)
-        if architecture in ("gemma2", "gemma3") and key.endswith("norm.weight"):
+        if architecture in ("gemma", "gemma2", "gemma3") and key.endswith("norm.weight"):
             values = values + np.float32(1)
         if (scale := tiny_mixtures.scale_name(key)) is not None:
             yield scale, values

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import tiny_mixtures
+import tiny_relatives
 
 SIZES = {
     "vocab_size": 160,
@@ -274,6 +275,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Glm4Config",
         {**MHA, **TIED, "head_dim": 24, "pad_token_id": 0, "eos_token_id": [1], "attention_bias": False},
     ),
+    **tiny_relatives.RELATIVES,
     **tiny_mixtures.MIXTURES,
 }
 """What is made by a name: the class of its configuration and what is special of it. The name begins with that
@@ -310,13 +312,17 @@ CONVERTED = {
     "olmo3": Converted("olmo2"),
     "smollm3": Converted("smollm3", True),
     "glm4": Converted("glm4"),
-    **{name: Converted(*converted) for name, converted in tiny_mixtures.CONVERTED.items()},
+    **{
+        name: Converted(*converted)
+        for name, converted in {**tiny_relatives.CONVERTED, **tiny_mixtures.CONVERTED}.items()
+    },
 }
 """By the first word of a model's name: those that have GGUF files."""
 
 
 NOT_IN_GGUF = {
     **tiny_mixtures.NOT_IN_GGUF,
+    **tiny_relatives.NOT_IN_GGUF,
     "mistral": "the converter drops the window",
     "qwen2-some-windows": "the converter drops the windows",
     "smollm3-untied": "which layers rotate is not in the file",

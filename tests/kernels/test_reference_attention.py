@@ -136,7 +136,7 @@ def assert_same_bits(found: torch.Tensor, want: torch.Tensor, about: str = "") -
 @pytest.mark.parametrize(
     ("window", "cap"), [(None, None), (1, None), (5, 2.0), (130, None), (130, 0.5), (2**31 - 1, None)]
 )
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (5, 1), (9, 3)])
 def test_attention_is_that_of_the_dense_formulation(heads, kv_heads, dtype, window, cap):
     lengths = [1, 7, 16, 140, 260]

@@ -9,6 +9,13 @@ from typing import Any
 
 import pytest
 
+# What is drawn and where copies go depends on these; tests of that set their own.
+os.environ["LC_ALL"] = "C.UTF-8"
+if os.environ.get("TERM") == "linux":
+    os.environ["TERM"] = "xterm-256color"
+for name in ("TMUX", "STY", "DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"):
+    os.environ.pop(name, None)
+
 
 @pytest.fixture
 def usual_umask() -> Iterator[None]:

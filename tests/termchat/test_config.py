@@ -74,7 +74,7 @@ def test_what_the_user_set_is_taken_and_shown_with_its_source(file: Path) -> Non
     ("text", "said"),
     [
         ("modle = 'x'", "unknown setting 'modle' is ignored; did you mean 'model'"),
-        ("[uu]\na = 1", "unknown setting 'uu' is ignored; did you mean 'ui'"),
+        ("[uu]\na = 1", "unknown setting 'uu' is ignored; known are '"),
         ("[ui]\nasci = true", "unknown setting 'ui.asci' is ignored; did you mean 'ui.ascii'"),
         ("[ui]\nascii = 1", "ui.ascii must be true or false, not 1; the default is used"),
         ("[ui]\npanel = 'big'", "ui.panel must be one of full, mini, off, not 'big'"),

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -529,3 +530,36 @@ def test_broken_notes_beside_a_part_are_not_believed(server: Server, tmp_path: P
 
 def test_addresses_are_shown_without_secrets() -> None:
     assert without_secrets("https://user:pw@host:8080/a/b?token=x#y") == "https://host:8080/a/b"
+
+
+OTHERS = {
+    "empty": (b"", "empty (0 bytes)"),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n",
+        "a Git LFS pointer",
+    ),
+    "message": (b'{"error": "Repository not found"}', "a JSON text"),
+    "archive": (b"PK\x03\x04" + bytes(100), "a ZIP archive"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_came_is_no_model_where_nothing_else_tells(server: Server, tmp_path: Path, name: str) -> None:
+    """A server that says 200 and sends something else, and no sha256 or size to see it by."""
+    data, said = OTHERS[name]
+    for file, format in (("m.gguf", "GGUF"), ("model.safetensors", "safetensors")):
+        server.acts = [serve(data=data)]
+        with pytest.raises(DownloadError, match=f"gives no {format} file but what is {re.escape(said)}"):
+            download_file(Remote(server.url), tmp_path / file, Meter(None))
+        assert list(tmp_path.iterdir()) == []
+    for file, head in (("m.gguf", b"GGUF\3\0\0\0"), ("m.bin", data), ("n.gguf", b"\xf0\xf1")):
+        server.acts = [serve(data=head)]
+        download_file(Remote(server.url), tmp_path / file, Meter(None))
+        assert (tmp_path / file).read_bytes() == head
+
+
+def test_who_cannot_be_reached_is_named_where_a_redirect_leads_to_it(server: Server, tmp_path: Path) -> None:
+    """A firewall that lets the Hub through and not the host that keeps its files."""
+    server.acts = [answer(302, Location="http://storage.invalid/f?secret=1")]
+    with pytest.raises(DownloadError, match=f"cannot reach storage.invalid, to which {server.url} leads: "):
+        download_file(Remote(server.url), tmp_path / "f", Meter(None), Retries(attempts=1))

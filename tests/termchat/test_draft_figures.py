@@ -17,6 +17,13 @@ def result(usage: Usage) -> Result:
     return Result("1", None, "m", "text", "", Finished("stop", "text", (), usage, Timings()), 1.0)
 
 
+def test_stats_name_a_gpu() -> None:
+    usage = Usage(9, 0, 30)
+    on_gpu = result(usage)._replace(backend="triton", device="cuda:0 (NVIDIA H200)")
+    assert "triton backend on cuda:0 (NVIDIA H200), " in on_gpu.stats()
+    assert "native backend, " in result(usage)._replace(backend="native", device="cpu").stats()
+
+
 def test_stats_say_how_many_drafts_were_right_and_what_that_brought() -> None:
     usage = Usage(9, 0, 30, 25, 20, (15, 10), (12, 8))
     said = "25 tokens, 20 of them right (80 %, 80 80 % by place), 3.00 tokens a step\n"

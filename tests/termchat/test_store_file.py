@@ -16,6 +16,7 @@ from folders import digests, powerless
 from programs import end, line, start
 from termchat.files import PathError
 from termchat.store import Store, StoreError, StoreReadOnlyError
+from termchat.store.schema import MIGRATIONS, migrate
 
 pytestmark = pytest.mark.usefixtures("usual_umask")
 
@@ -127,6 +128,57 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+def test_a_database_written_from_its_dump_is_known_by_its_tables(tmp_path: Path, version: int) -> None:
+    """A dump has neither the application's number nor the schema's."""
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    with closing(sqlite3.connect(old, isolation_level=None)) as db:
+        migrate(db, MIGRATIONS[:version])
+        db.execute(
+            "INSERT INTO conversation(id, title, leaf_id, created, updated) VALUES ('c', 't', 1, 1, 1)"
+        )
+        db.execute(
+            "INSERT INTO message(conversation_id, role, status, text, created) "
+            "VALUES ('c', 'user', 'complete', 'hello world', 1)"
+        )
+    with closing(sqlite3.connect(old)) as source, closing(sqlite3.connect(new)) as target:
+        source.backup(target)
+        target.execute("PRAGMA application_id = 0")
+        target.execute("PRAGMA user_version = 0")
+        target.commit()
+    for _ in range(2):
+        with Store(new) as store:
+            assert [each.title for each in store.list_conversations()] == ["t"]
+            assert [each.text for each in store.path("c")] == ["hello world"]
+            store.begin_reply("c").finish("stop")
+            store.drop_reply(store.path("c")[-1].id)
+    with closing(sqlite3.connect(new)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        db.execute("ALTER TABLE message ADD COLUMN more")
+        db.execute("PRAGMA application_id = 0")
+        db.commit()
+    with pytest.raises(StoreError, match="is the database of another program"):
+        Store(new)
+
+
+def test_a_conversation_whose_last_message_is_gone_goes_on_from_the_newest(tmp_path: Path) -> None:
+    """As a repair of a damaged database may leave it."""
+    path = tmp_path / "t.db"
+    with Store(path) as store:
+        store.create_conversation("c")
+        store.add_message("c", "user", "one")
+        store.add_message("c", "assistant", "two")
+        store.create_conversation("empty")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE conversation SET leaf_id = 999")
+        db.commit()
+    with Store(path) as store:
+        assert [each.text for each in store.path("c")] == ["one", "two"]
+        store.add_message("c", "user", "three")
+        assert [each.text for each in store.path("c")] == ["one", "two", "three"]
+        assert store.path("empty") == []
+
+
 def test_a_database_damaged_in_the_middle_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with Store(path) as store:
@@ -171,7 +223,7 @@ def test_rows_of_a_tampered_database_do_no_harm(tmp_path: Path) -> None:
         with closing(sqlite3.connect(path)) as db:
             db.execute("UPDATE conversation SET leaf_id = 'x'")
             db.commit()
-        assert store.path("c") == []
+        assert [m.text for m in store.path("c")] == ["0", "1", "2", "3"]
     assert path.exists()
 
 

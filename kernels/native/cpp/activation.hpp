@@ -5,9 +5,14 @@
 
 namespace native {
 
+// Bits of 1.5 * 2^23: with an integer below 2^22 added they are those of the sum as a float. So a sum of products that
+// begins here needs no conversion.
+constexpr int32_t kRaised = 0x4b400000;
+constexpr float kRaise = 0x1.8p23f;
+
 // A group of one activation row: value = scale * (256 planes[0] + planes[1]) with two planes, scale * planes[0] with
-// one. sum = scale * (sum of the integers), offset = -128 * (sum of the integers), for integers of weights that begin
-// below 0; sums and offsets are those of the halves.
+// one. sum = scale * (sum of the integers), offset = kRaised - 128 * (sum of the integers), for integers of weights
+// that begin below 0; sums and offsets are those of the halves.
 // In cache lines of its own: threads that write neighbouring rows do not meet, and no plane straddles two lines.
 template <int Planes>
 struct alignas(64) Activation {

@@ -112,7 +112,7 @@ EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int coun
 EXPORT int native_fill(Model* model, int threads, char* message, int size) {
     return guarded(message, size, [&] {
         auto& matrices = model->matrices;
-        Matrix::fill(matrices, threads);
+        Matrix::fill(*model->kernels, matrices, threads);
         auto end = std::remove_if(matrices.begin(), matrices.end(), [](const auto& matrix) { return !matrix->held(); });
         bool all = end == matrices.end();
         matrices.erase(end, matrices.end());

@@ -1,16 +1,16 @@
 // Products of one group of a weight tile with a row, for AVX2: the eight outputs of a half tile at a time.
 #pragma once
 
-constexpr bool kUnrolled = true;  // whether loops over rows are
-constexpr int kParts = 2;
+constexpr int kParts = 2;     // of a tile's outputs, one after the other
 constexpr int kTogether = 1;  // rows whose products are made side by side
+constexpr bool kCanRaise = true;
 using Part = __m256;
-INLINE Part& part_of(Vec& acc, int part) { return part ? acc.hi : acc.lo; }
 INLINE Part splat_part(float x) { return _mm256_set1_ps(x); }
 INLINE Part load_part(const uint16_t* halves, int part) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(halves + 8 * part)));
 }
 INLINE Part load_part(const float* p, int part) { return _mm256_loadu_ps(p + 8 * part); }
+INLINE void store_part(float* p, Part a) { _mm256_storeu_ps(p, a); }
 INLINE Part fma_part(Part a, Part b, Part c) { return _mm256_fmadd_ps(a, b, c); }
 
 INLINE __m256i broadcast4(const int8_t* p) {
@@ -67,11 +67,10 @@ INLINE Codes unpack(const Tile& w, int group, int part) {
 }
 
 // Of the vectors First to First + Count, with integers from 0 to Most and activations up to 127: sums of two products are
-// added up as long as they stay below 2^15.
+// added up as long as they stay below 2^15, then to `total`.
 template <int Most, int First, int Count>
-INLINE __m256i dot_unsigned(const Codes& codes, const int8_t* x) {
+INLINE __m256i dot_unsigned(const Codes& codes, const int8_t* x, __m256i total) {
     constexpr int fitting = 32767 / (2 * 127 * Most), run = fitting < Count ? fitting >= 4 ? 4 : fitting >= 2 ? 2 : 1 : Count;
-    __m256i total = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (int first = First; first < First + Count; first += run) {
         __m256i pairs = _mm256_maddubs_epi16(codes.v[first], broadcast4(x + 4 * first));
@@ -86,8 +85,7 @@ INLINE __m256i dot_unsigned(const Codes& codes, const int8_t* x) {
 // Code + 128 against activations would saturate maddubs; |code| x (sign of the code on the activation) cannot, as
 // activations never reach -128.
 template <int First, int Count>
-INLINE __m256i dot_signed(const Codes& codes, const int8_t* x) {
-    __m256i total = _mm256_setzero_si256();
+INLINE __m256i dot_signed(const Codes& codes, const int8_t* x, __m256i total) {
 #pragma GCC unroll 8
     for (int i = First; i < First + Count; i++) {
         __m256i signed_x = _mm256_sign_epi8(broadcast4(x + 4 * i), codes.v[i]);
@@ -98,21 +96,23 @@ INLINE __m256i dot_signed(const Codes& codes, const int8_t* x) {
 }
 
 template <class Tile, int First, int Count>
-INLINE __m256i dot_plane(const Codes& codes, const int8_t* x) {
-    if constexpr (kSigned<Tile>) return dot_signed<First, Count>(codes, x);
-    else return dot_unsigned<Tile::most(), First, Count>(codes, x);
+INLINE __m256i dot_plane(const Codes& codes, const int8_t* x, __m256i total) {
+    if constexpr (kSigned<Tile>) return dot_signed<First, Count>(codes, x, total);
+    else return dot_unsigned<Tile::most(), First, Count>(codes, x, total);
 }
 
-template <class Tile, int First, int Count, int Planes>
-INLINE void dots(const Codes& codes, const Activation<Planes>* x, int, Part* out) {
-    __m256i dot = dot_plane<Tile, First, Count>(codes, x->planes[0]);
-    if (Planes == 2) {
-        __m256i low = dot_plane<Tile, First, Count>(codes, x->planes[Planes - 1]);
-        dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 8), low);
-    }
-    if constexpr (Tile::kLow != 0 && !kSigned<Tile>) {  // an offset is -128 times the sum of the integers
-        int32_t offset = (Count == 8 ? x->offset : x->offsets[First / 4]) / (-128 / Tile::kLow);
-        dot = _mm256_add_epi32(dot, _mm256_set1_epi32(offset));
-    }
-    *out = _mm256_cvtepi32_ps(dot);
+template <class Tile, int First, int Count, int Planes, int Rows>
+INLINE void dots(const Codes& codes, const Activation<Planes>* x, Part* out) {
+    static_assert(Rows == 1, "rows go one after the other");
+    constexpr bool offset = Tile::kLow != 0 && !kSigned<Tile>;
+    constexpr int shift = offset ? __builtin_ctz(-128 / Tile::kLow) : 0;
+    constexpr int32_t begin = (Planes == 1 ? kRaised : 0) - (offset ? kRaised >> shift : 0);
+    __m256i total = _mm256_setzero_si256();
+    if (Planes == 2) total = _mm256_slli_epi32(dot_plane<Tile, First, Count>(codes, x->planes[0], total), 8);
+    if (begin != 0) total = _mm256_add_epi32(total, _mm256_set1_epi32(begin));
+    if (offset)
+        total = _mm256_add_epi32(
+            total, _mm256_srai_epi32(_mm256_set1_epi32(Count == 8 ? x->offset : x->offsets[First / 4]), shift));
+    total = dot_plane<Tile, First, Count>(codes, x->planes[Planes - 1], total);
+    *out = Planes == 2 ? _mm256_cvtepi32_ps(total) : _mm256_castsi256_ps(total);
 }

@@ -5,14 +5,14 @@
 typedef int16_t Short8 __attribute__((vector_size(16)));
 typedef int32_t Int8 __attribute__((vector_size(32)));
 
-constexpr bool kUnrolled = false;  // whether loops over rows are
-constexpr int kParts = 1;
+constexpr int kParts = 1;     // of a tile's outputs, one after the other
 constexpr int kTogether = 1;  // rows whose products are made side by side
+constexpr bool kCanRaise = false;  // `fma` may be slow
 using Part = Vec;
-INLINE Part& part_of(Vec& acc, int) { return acc; }
 INLINE Part splat_part(float x) { return splat(x); }
 INLINE Part load_part(const uint16_t* halves, int) { return load_f16(halves); }
 INLINE Part load_part(const float* p, int) { return load(p); }
+INLINE void store_part(float* p, Part a) { store(p, a); }
 INLINE Part fma_part(Part a, Part b, Part c) { return fma(a, b, c); }
 
 // What the codes of a group stand for, in their order.
@@ -66,8 +66,9 @@ __attribute__((noinline)) static void dot_group(const Codes& codes, const int8_t
     }
 }
 
-template <class Tile, int First, int Count, int Planes>
-INLINE void dots(const Codes& codes, const Activation<Planes>* x, int, Part* out) {
+template <class Tile, int First, int Count, int Planes, int Rows>
+INLINE void dots(const Codes& codes, const Activation<Planes>* x, Part* out) {
+    static_assert(Rows == 1, "rows go one after the other");
     constexpr int below = -Tile::kLow, above = Tile::most() + Tile::kLow;
     using Sum = std::conditional_t<(below > above ? below : above) * 127 * Count < 32768, Short8, Int8>;
     int32_t dots[kLanes], low[kLanes];

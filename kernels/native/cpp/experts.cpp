@@ -111,7 +111,7 @@ void Experts::arrange(const Op& op) {
 // Tasks that cost about the same, whatever the sizes of the experts and the numbers of their rows.
 int Experts::cut(const Op& op, bool down) {
     auto matrix_of = [&](int e) -> const Matrix& { return down ? down_of(op, e) : gate_up_of(op, e); };
-    auto cost_of = [&](int e, int rows) { return bytes_of(matrix_of(e)) * (size_t)divided(rows, kPassRows); };
+    auto cost_of = [&](int e, int rows) { return bytes_of(matrix_of(e)) * (size_t)divided(rows, kFewRows); };
     size_t total = 0;
     for (int e = 0; e < op.experts; e++)
         if (pairs(e)) total += cost_of(e, pairs(e));

@@ -11,7 +11,6 @@ namespace native {
 constexpr int kLanes = 16;     // lanes of a vector = outputs of a tile = positions of a key strip
 constexpr int kGroup = 32;     // inputs that share a scale; also the keys that attention reads at a time
 constexpr int kBlockRows = 16;  // quantized rows that stand together
-constexpr int kPassRows = 8;    // of them, those that one pass of vector instructions over a tile serves
 
 static constexpr int padded(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
@@ -36,6 +35,12 @@ static inline uint32_t bits_of_float(float value) {
 }
 
 static inline float float_of_bf16(uint16_t bits) { return float_of_bits((uint32_t)bits << 16); }
+
+static inline uint16_t bf16_of_float(float value) {
+    uint32_t bits = bits_of_float(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
 
 static inline float float_of_half(uint16_t half) {
     uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
@@ -154,6 +159,8 @@ struct PackedTile {
     static constexpr int kLowBits = Bits >= 8 ? 8 : Bits >= 4 ? 4 : 2, kHighBits = Bits - kLowBits;
     static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes of a group
     static constexpr int kNumbers = Minima ? 2 : 1;      // scales, then minima
+    // Whether scales times the bits that a float has beside 22 others are exact, and their range as wide.
+    static constexpr bool kShortScales = Kind != Scales::f32 && Kind != Scales::e8m0;
     static constexpr bool kFused = F != Format::q4 && F != Format::q8;  // whether products are added without rounding
     static constexpr int kScaleBytes = kKind.bits * kRuns * kLanes / 8;
     static constexpr int kHalfBytes = kKind.block ? 2 * kLanes : 0;
@@ -201,29 +208,6 @@ struct PackedTile {
         }
     }
 
-    // bits: as they are kept; a tile is zero before.
-    void set_half(int which, int lane, uint16_t half) { memcpy(numbers + which * kHalfBytes + 2 * lane, &half, 2); }
-    void set_scale(int which, int run, int lane, uint32_t bits) {
-        uint8_t* p = const_cast<uint8_t*>(scales(which));
-        int at = run * kLanes + lane;
-        if constexpr (kKind.bits >= 8) {
-            memcpy(p + kKind.bits / 8 * at, &bits, kKind.bits / 8);
-        } else {
-            p[run / 2 * kLanes + lane] |= (uint8_t)((bits & 15) << run % 2 * 4);
-            if constexpr (kKind.bits == 6)
-                p[kRuns * kLanes / 2 + run / 4 * kLanes + lane] |= (uint8_t)((bits >> 4) << run % 4 * 2);
-        }
-    }
-
-    // The 32 codes of a lane's group.
-    void set_codes(int group, int lane, const uint8_t* values) {
-        put<kLowBits>(codes[group] + 4 * lane, values, 0);
-        if constexpr (kHighBits > 0) put<kHighBits>(codes[group] + 64 * kLowBits + 4 * lane, values, kLowBits);
-    }
-
-    // The same from bytes that are already those of the plane.
-    void set_packed(int group, int lane, const uint8_t* bytes) { put_units<kLowBits>(codes[group] + 4 * lane, bytes); }
-
 private:
     template <class Number>
     static Number number_at(const uint8_t* p, int index) {
@@ -234,26 +218,6 @@ private:
     template <int B>
     static int field(const uint8_t* plane, int number) {
         return plane[number % (64 * B)] >> number / (64 * B) * B & ((1 << B) - 1);
-    }
-    // Byte k of the plane's 4 B has the fields of the values k, k + 4 B, ... from its lowest bit on: a word at a time.
-    template <int B>
-    static void put(uint8_t* plane, const uint8_t* values, int shift) {
-        using Word = std::conditional_t<B == 1, uint32_t, uint64_t>;
-        constexpr Word mask = (Word)0x0101010101010101 * ((1 << B) - 1);
-        uint8_t bytes[4 * B];
-        for (int at = 0; at < 4 * B; at += (int)sizeof(Word)) {
-            Word all = 0, word;
-            for (int s = 0; s < 8 / B; s++) {
-                memcpy(&word, values + 4 * B * s + at, sizeof word);
-                all |= (word >> shift & mask) << B * s;
-            }
-            memcpy(bytes + at, &all, sizeof all);
-        }
-        put_units<B>(plane, bytes);
-    }
-    template <int B>
-    static void put_units(uint8_t* plane, const uint8_t* bytes) {
-        for (int unit = 0; unit < B; unit++) memcpy(plane + 64 * unit, bytes + 4 * unit, 4);
     }
 };
 

@@ -5,6 +5,7 @@ constexpr int kMostRows = 12;  // of a block of products: more would only add to
 
 INLINE Vec lanes_of(const float* p) { return load(p); }
 INLINE Vec lanes_of(const uint16_t* p) { return load_f16(p); }
+INLINE Vec lanes_of(const Bf16* p) { return load_bf16(&p->bits); }
 INLINE Vec lanes_of(const int8_t* p) { return load_int8(p); }
 
 // acc[j][s] = fma(a[j][k], b[k][s], acc[j][s]) for k in order, s being strips of 16 lanes. a: [Rows][a_stride];

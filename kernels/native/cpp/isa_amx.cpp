@@ -2,6 +2,7 @@
 // AVX-512.
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "kernels.hpp"
 #include "memory.hpp"

@@ -1,6 +1,7 @@
 // Kernels for x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "kernels.hpp"
 #include "memory.hpp"

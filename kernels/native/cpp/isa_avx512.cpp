@@ -1,6 +1,7 @@
 // Kernels for x86-64 with AVX-512 VNNI (Ice Lake, Zen 4 and later).
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "kernels.hpp"
 #include "memory.hpp"

@@ -1,6 +1,7 @@
 // Kernels in plain C++.
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "kernels.hpp"
 #include "memory.hpp"

@@ -5,11 +5,13 @@
 #include "cache_format.hpp"
 #include "formats.hpp"
 #include "quantize.hpp"
+#include "source.hpp"
 #include "step.hpp"
 
 namespace native {
 
 constexpr int kLinearRows = 64;  // rows of a task: its weights are read once for so many
+constexpr int kFewRows = 8;      // whose products take about as long as reading the weights
 
 // Products of weight tiles with rows. Quantized formats read `blocks`, plain ones `x`.
 struct LinearArgs {
@@ -25,7 +27,7 @@ struct LinearArgs {
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
     int tile_begin, tile_end, row_begin, row_end;  // this call's part: whole blocks of at most kLinearRows rows
-    int near_rows;           // rows to go through all tiles with before the next; a multiple of kPassRows
+    int near_rows;           // rows to go through all tiles with before the next; a multiple of kBlockRows
 };
 
 // Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.
@@ -124,6 +126,9 @@ struct Kernels {
     void (*pack_q8)(const float* values, int groups, const PackedArrays& out);
     void (*pack_q4)(const float* values, int groups, const PackedArrays& out);
     float (*pack_nf4)(const float* values, int groups, uint8_t* codes, float* scales);
+    // Up to sixteen rows of a source from `first` on as a tile and those beside it. False: a row can't be held, as a scale,
+    // or a value that must be, is not finite.
+    bool (*repack)(const Source& source, int64_t first, int columns, void* tiles);
 };
 
 const Kernels* amx_kernels();     // null where the compiler cannot build them

@@ -9,6 +9,7 @@
 #include "attention.hpp"
 #include "sample.hpp"
 #include "pack.hpp"
+#include "repack.hpp"
 
 #define LINEAR(f, ...) {quantized_linear<TileOf<Format::f>, 1>, quantized_linear<TileOf<Format::f>, 2>},
 #define PLAIN_LINEAR(f, ...) {plain_linear<Format::f>, plain_linear<Format::f>},
@@ -43,6 +44,7 @@ static const Kernels kKernels = {
     pack_q8,
     pack_q4,
     pack_nf4,
+    repack,
 };
 
 #undef LINEAR

@@ -31,10 +31,10 @@ INLINE void quantize_group(Vec a, Vec b, Activation<Planes>* group) {
     group->scale = tiny ? 0.0f : peak / limit;
     if (!finite) group->scale = float_of_bits(0x7fc00000);
     group->sum = group->scale * (float)total;
-    group->offset = -128 * total;
+    group->offset = kRaised - 128 * total;
     for (int half = 0; half < 2; half++) {
         group->sums[half] = group->scale * (float)totals[half];
-        group->offsets[half] = -128 * totals[half];
+        group->offsets[half] = kRaised - 128 * totals[half];
     }
 }
 
@@ -98,6 +98,43 @@ INLINE const Activation<Planes>* activations_of(const LinearArgs& a, int row, in
     return (const Activation<Planes>*)a.blocks + activation_index(row, group, a.rows, a.groups);
 }
 
+// Tiles within rows that stay close: call(tile, row, rows).
+template <class Call>
+INLINE void for_each_tile(const LinearArgs& a, Call call) {
+    for (int row = a.row_begin; row < a.row_end; row += a.near_rows) {
+        int rows = a.row_end - row < a.near_rows ? a.row_end - row : a.near_rows;
+        for (int tile = a.tile_begin; tile < a.tile_end; tile++) call(tile, row, rows);
+    }
+}
+
+template <int Planes>
+static void packed_linear(const LinearArgs& a, const PackedProducts& products) {
+    size_t bytes = products.bytes_of(a.groups);
+    for_each_tile(a, [&](int tile, int row, int rows) {
+        alignas(64) float sums[kLinearRows * kLanes];
+        products.with_rest[rows % kTogether]((const char*)a.tiles + bytes * (size_t)tile, a.groups,
+                                             activations_of<Planes>(a, row), rows, sums);
+        finish_rows(a, tile, row, rows, sums);
+    });
+}
+
+template <int Planes>
+static void packed_gated_linear(const GatedArgs& a, const PackedProducts& products) {
+    size_t bytes = products.bytes_of(a.groups);
+    for_each_tile(a, [&](int group, int row, int rows) {
+        alignas(64) float sums[2][2][kLinearRows * kLanes];  // of gate and up, by halves
+        for (int i = 0; i < 4; i++) {
+            int tile = 2 * group + i / 2;
+            const char* tiles = (const char*)(i % 2 ? a.up_tiles : a.tiles) + bytes * (size_t)tile;
+            products.with_rest[rows % kTogether](tiles, a.groups, activations_of<Planes>(a, row), rows,
+                                                 sums[i % 2][i / 2]);
+        }
+        finish_gated_rows(a, group, row, rows, kLinearRows, sums[0][0], sums[1][0]);
+    });
+}
+
+constexpr int kPlainRows = 8;  // that share each load of a plain format's weights
+
 // acc[j] = acc[j] + x[j][k] * w[k] for k in order.
 template <Format F, int Rows>
 static void plain_block(const LinearArgs& a, int tile, int row) {
@@ -112,59 +149,25 @@ static void plain_block(const LinearArgs& a, int tile, int row) {
     for (int j = 0; j < Rows; j++) finish(a, tile, row + j, acc[j]);
 }
 
-// Passes of at most kPassRows rows within tiles within rows that stay close: call(tile, row, rows, pass, passes).
-template <class Call>
-INLINE void for_each_pass(const LinearArgs& a, Call call) {
-    for (int near = a.row_begin; near < a.row_end; near += a.near_rows) {
-        int end = near + a.near_rows < a.row_end ? near + a.near_rows : a.row_end;
-        int passes = (end - near + kPassRows - 1) / kPassRows;
-        for (int tile = a.tile_begin; tile < a.tile_end; tile++)
-            for (int pass = 0; pass < passes; pass++) {
-                int row = near + pass * kPassRows;
-                call(tile, row, end - row < kPassRows ? end - row : kPassRows, Prefetch(pass, passes));
-            }
+template <Format F>
+static void plain_rows(const LinearArgs& a, int tile, int row, int rows) {
+    switch (rows) {
+        case 1: return plain_block<F, 1>(a, tile, row);
+        case 2: return plain_block<F, 2>(a, tile, row);
+        case 3: return plain_block<F, 3>(a, tile, row);
+        case 4: return plain_block<F, 4>(a, tile, row);
+        case 5: return plain_block<F, 5>(a, tile, row);
+        case 6: return plain_block<F, 6>(a, tile, row);
+        case 7: return plain_block<F, 7>(a, tile, row);
+        default: return plain_block<F, kPlainRows>(a, tile, row);
     }
-}
-
-template <int Planes>
-static void packed_linear(const LinearArgs& a, const PackedProducts& products) {
-    size_t bytes = products.bytes_of(a.groups);
-    for_each_pass(a, [&](int tile, int row, int rows, Prefetch prefetch) {
-        alignas(64) float sums[kPassRows * kLanes];
-        products.of_rows[rows - 1]((const char*)a.tiles + bytes * (size_t)tile, a.groups,
-                                   activations_of<Planes>(a, row), block_height(row, a.rows), rows, prefetch, sums);
-        finish_rows(a, tile, row, rows, sums);
-    });
-}
-
-template <int Planes>
-static void packed_gated_linear(const GatedArgs& a, const PackedProducts& products) {
-    size_t bytes = products.bytes_of(a.groups);
-    for_each_pass(a, [&](int group, int row, int rows, Prefetch prefetch) {
-        alignas(64) float sums[2][2][kPassRows * kLanes];  // of gate and up, by halves
-        for (int i = 0; i < 4; i++) {
-            int tile = 2 * group + i / 2;
-            const char* tiles = (const char*)(i % 2 ? a.up_tiles : a.tiles) + bytes * (size_t)tile;
-            products.of_rows[rows - 1](tiles, a.groups, activations_of<Planes>(a, row), block_height(row, a.rows),
-                                       rows, prefetch, sums[i % 2][i / 2]);
-        }
-        finish_gated_rows(a, group, row, rows, kPassRows, sums[0][0], sums[1][0]);
-    });
 }
 
 template <Format F>
 static void plain_linear(const LinearArgs& a) {
-    for_each_pass(a, [&](int tile, int row, int rows, Prefetch) {
-        switch (rows) {
-            case 1: return plain_block<F, 1>(a, tile, row);
-            case 2: return plain_block<F, 2>(a, tile, row);
-            case 3: return plain_block<F, 3>(a, tile, row);
-            case 4: return plain_block<F, 4>(a, tile, row);
-            case 5: return plain_block<F, 5>(a, tile, row);
-            case 6: return plain_block<F, 6>(a, tile, row);
-            case 7: return plain_block<F, 7>(a, tile, row);
-            default: return plain_block<F, 8>(a, tile, row);
-        }
+    for_each_tile(a, [&](int tile, int row, int rows) {
+        for (int j = 0; j < rows; j += kPlainRows)
+            plain_rows<F>(a, tile, row + j, rows - j < kPlainRows ? rows - j : kPlainRows);
     });
 }
 

@@ -40,7 +40,7 @@ INLINE void unpack_groups(const Tile* w, int groups, int8_t* integers) {
     for (int k = 0; k < groups; k++, integers += kGroup * kLanes) {
         Codes codes = unpack(w[k / Tile::kGroups], k % Tile::kGroups, 0);
         for (int i = 0; i < 8; i++)
-            _mm512_store_si512(integers + 64 * i, _mm512_add_epi8(codes.v[i], _mm512_set1_epi8(Tile::kLow)));
+            _mm512_store_si512(integers + 64 * i, _mm512_add_epi8(codes.v[i], _mm512_set1_epi8((char)kLeast<Tile>)));
     }
 }
 

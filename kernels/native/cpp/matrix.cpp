@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels.hpp"
 #include "team.hpp"
 
 namespace native {
@@ -13,49 +14,6 @@ namespace {
 template <class Tile>
 int tiles_along(int columns) {
     return (columns + Tile::kColumns - 1) / Tile::kColumns;
-}
-
-// A row of the source becomes a lane of its tiles. Canonical codes of four bits have that of input i beside that of
-// i + 16. For a plain format codes_group is the step from one column to the next. False: a scale is not finite, or a
-// value that must be.
-template <class Tile>
-bool fill_lane(Tile* tiles, const Source& source, int64_t row, int lane, int columns) {
-    const uint8_t* codes = source.codes + row * source.codes_row;
-    if constexpr (Tile::kPacked) {
-        for (int k = 0; k < groups_of(columns); k++, codes += source.codes_group) {
-            Tile& tile = tiles[k / Tile::kGroups];
-            if constexpr (Tile::kBits == 8) {
-                uint8_t values[kGroup];
-                for (int i = 0; i < kGroup; i++) values[i] = codes[i] ^ 0x80;
-                tile.set_codes(k % Tile::kGroups, lane, values);
-            } else {
-                tile.set_packed(k % Tile::kGroups, lane, codes);
-            }
-        }
-        bool finite = true;
-        const uint8_t* numbers[] = {source.scales + row * source.scales_row, source.minima + row * source.minima_row};
-        const int64_t steps[] = {source.scales_group, source.minima_group};
-        for (int which = 0; which < Tile::kNumbers; which++)
-            for (int run = 0; run < (columns + Tile::kRun - 1) / Tile::kRun; run++) {
-                constexpr uint32_t top = Tile::kKind.bits == 16 ? 0x7c00 : 0x7f800000;
-                uint32_t bits = 0;
-                memcpy(&bits, numbers[which] + run * steps[which], Tile::kKind.bits / 8);
-                finite &= (bits & top) != top;
-                tiles[run / Tile::kRuns].set_scale(which, run % Tile::kRuns, lane, bits);
-            }
-        return finite;
-    } else {
-        using Value = typename Tile::Value;
-        constexpr uint32_t top = Tile::kFormat == Format::f32 ? 0x7f800000 : Tile::kFormat == Format::f16 ? 0x7c00 : 0x7f80;
-        bool finite = true;
-        for (int k = 0; k < columns; k++, codes += source.codes_group) {
-            uint32_t bits = 0;
-            memcpy(&bits, codes, sizeof(Value));
-            finite &= (bits & top) != top;
-            memcpy(&tiles[k].values[lane], codes, sizeof(Value));
-        }
-        return finite || !source.finite;
-    }
 }
 
 template <class Tile>
@@ -93,7 +51,8 @@ void give_back_codes(const Source& source, int columns) {
 // system puts aside hold up its end, not that of every matrix, of which experts are thousands.
 class Repack : public Job {
 public:
-    explicit Repack(const std::vector<Matrix*>& matrices) : matrices_(matrices), states_(matrices.size()) {
+    Repack(const Kernels& kernels, const std::vector<Matrix*>& matrices)
+        : kernels_(kernels), matrices_(matrices), states_(matrices.size()) {
         for (size_t i = 0; i < matrices_.size(); i++) {
             first_.push_back(tasks_);
             states_[i].left = (matrices_[i]->tiles_ + kTilesPerTask - 1) / kTilesPerTask;
@@ -112,7 +71,10 @@ public:
         bool held = true;
         for (int tile = begin; tile < end; tile++) {
             while (tile >= matrix.segments_[s].tile_first + matrix.segments_[s].tiles) s++;
-            held &= fill(matrix, s, tile - matrix.segments_[s].tile_first);
+            const Segment& segment = matrix.segments_[s];
+            int here = tile - segment.tile_first;
+            held &= kernels_.repack(matrix.sources_[s], (int64_t)here * kLanes, matrix.columns_,
+                                    const_cast<uint8_t*>(segment.data) + here * segment.tile_bytes);
         }
         if (!held) states_[i].held = false;
         if (--states_[i].left > 0) return;
@@ -129,25 +91,7 @@ private:
         std::atomic<bool> held{true};
     };
 
-    bool fill(const Matrix& matrix, size_t s, int tile) {
-        const Segment& segment = matrix.segments_[s];
-        const Source& source = matrix.sources_[s];
-        int columns = matrix.columns_;
-        uint8_t* data = const_cast<uint8_t*>(segment.data) + tile * segment.tile_bytes;
-        bool held = true;
-        for (int lane = 0; lane < kLanes && tile * kLanes + lane < segment.rows; lane++) {
-            int64_t row = (int64_t)tile * kLanes + lane;
-            held &= source.stored < 0
-                        ? with_tile(segment.format,
-                                    [&](auto* tiles) {
-                                        return fill_lane((decltype(tiles))data, source, row, lane, columns);
-                                    })
-                        : fill_from_blocks((Stored)source.stored, source.codes + row * source.codes_row, columns, data,
-                                           lane);
-        }
-        return held;
-    }
-
+    const Kernels& kernels_;
     std::vector<Matrix*> matrices_;
     std::vector<State> states_;
     std::vector<int> first_;  // task of each matrix
@@ -174,12 +118,12 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
     }
 }
 
-void Matrix::fill(const std::vector<std::unique_ptr<Matrix>>& matrices, int threads) {
+void Matrix::fill(const Kernels& kernels, const std::vector<std::unique_ptr<Matrix>>& matrices, int threads) {
     std::vector<Matrix*> waiting;
     for (const auto& matrix : matrices)
         if (!matrix->sources_.empty()) waiting.push_back(matrix.get());
     if (waiting.empty()) return;
-    Repack job(waiting);
+    Repack job(kernels, waiting);
     Team::instance().run(job, threads);
     for (Matrix* matrix : waiting) matrix->sources_.clear();
 }

@@ -7,24 +7,9 @@
 
 #include "formats.hpp"
 #include "memory.hpp"
-#include "stored.hpp"
+#include "source.hpp"
 
 namespace native {
-
-// Where a block of rows lies in the caller's memory: in canonical form (see kernels/weights.py), or as stored. Strides in
-// bytes.
-struct Source {
-    int64_t format, stored, rows;
-    const uint8_t* codes;   // or the values of a plain format, or blocks of the type `stored`
-    int64_t codes_row, codes_group;
-    const uint8_t* scales;
-    int64_t scales_row, scales_group;
-    const uint8_t* minima;  // of formats that have them
-    int64_t minima_row, minima_group;
-    int64_t mapped;  // the rows lie in a file mapped read-only: their pages can be given back and read again
-    int64_t finite;  // plain values must be
-    double factor;   // of packed values and of products with them
-};
 
 struct Segment {
     Format format;
@@ -35,13 +20,15 @@ struct Segment {
     float factor;  // of its values, and of products with them
 };
 
+struct Kernels;
+
 class Matrix {
 public:
     // Room for `count` sources, one below the other, in tiles. They have to stay where they are until `fill`.
     Matrix(const Source* sources, int count, int columns, Arena& arena);
 
     // Copies the sources that wait for it, of all of these, on the team. Pages of files are given back as they are done.
-    static void fill(const std::vector<std::unique_ptr<Matrix>>& matrices, int threads);
+    static void fill(const Kernels& kernels, const std::vector<std::unique_ptr<Matrix>>& matrices, int threads);
     bool held() const { return held_; }        // false: a row could not be held in the format
 
     int columns() const { return columns_; }

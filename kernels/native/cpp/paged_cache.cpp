@@ -30,6 +30,11 @@ float round_to(const Kernels& kernels, const float* x, int count, uint16_t* out)
     return 1.0f;
 }
 
+float round_to(const Kernels&, const float* x, int count, Bf16* out) {
+    for (int i = 0; i < count; i++) out[i].bits = bf16_of_float(x[i]);
+    return 1.0f;
+}
+
 float round_to(const Kernels& kernels, const float* x, int count, int8_t* out) {
     return kernels.round_to_int8(x, count, out);
 }

@@ -161,7 +161,7 @@ int Program::linear_tasks(const Op& op) {
     int rows = row_count(op), row_tasks = divided(rows, kLinearRows);
     size_t bytes = bytes_of(matrix);
     size_t wanted = (size_t)divided(kTasksPerThread * threads_, row_tasks);
-    if (rows <= kPassRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
+    if (rows <= kFewRows) wanted = std::min(wanted, bytes / kTaskBytes + 1);
     tile_tasks_ = std::min(padded((int)wanted, threads_), tile_units(op));
     return tile_tasks_ * row_tasks;
 }

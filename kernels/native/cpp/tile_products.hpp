@@ -4,21 +4,12 @@
 // Bytes ahead of the products: into the second-level cache, and from there into the first. Found by measuring.
 constexpr int kSecondLevelAhead = 10240, kFirstLevelAhead = 1280;
 
-// Where several passes go over a tile each fetches its share of what follows, so that the memory is busy all the time.
-struct Prefetch {
-    int passes, wait;
-
-    Prefetch(int pass, int passes) : passes(passes), wait(pass) {}
-
-    __attribute__((always_inline)) void operator()(const void* p, int bytes) {
-        if (wait-- > 0) return;
-        wait = passes - 1;
-        for (int i = 0; i < bytes; i += 64) {
-            fetch_near((const char*)p + kSecondLevelAhead + i);
-            __builtin_prefetch((const char*)p + kFirstLevelAhead + i);
-        }
+INLINE void fetch_ahead(const void* p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) {
+        fetch_near((const char*)p + kSecondLevelAhead + i);
+        __builtin_prefetch((const char*)p + kFirstLevelAhead + i);
     }
-};
+}
 
 // The scales, or minima, of 16 outputs.
 template <class Tile>
@@ -81,48 +72,56 @@ INLINE Part add_product(Part a, Part b, Part c) {
     else return c + a * b;
 }
 
-// Adds a group's products with some rows. How codes become integers, and integers products, is the matter of dot_*.hpp,
-// which may work on parts of the outputs.
-template <class Tile, int Planes>
-INLINE void multiply_group(const Tile& w, int group, const TileScales<Tile>& kept, const Activation<Planes>* x,
-                           int rows, Vec* acc) {
-    constexpr int runs = Tile::kRun < kGroup ? 2 : 1;
-    int run = group * kGroup / Tile::kRun;
-    for (int part = 0; part < kParts; part++) {
-        auto codes = unpack(w, group, part);
-        Part scales[runs], minima[runs];
+// A group's scales and minima, for its whole or its halves.
+template <class Tile>
+struct GroupScales {
+    static constexpr int kRuns = Tile::kRun < kGroup ? 2 : 1;
+    Part scales[kRuns], minima[kRuns];
+    Part lowered;  // what the first scale makes of kRaise, below 0
+
+    INLINE GroupScales of(const Tile& w, const TileScales<Tile>& kept, int group, int part) {
+        GroupScales s;
+        int run = group * kGroup / Tile::kRun;
 #pragma GCC unroll 2
-        for (int i = 0; i < runs; i++) {
-            scales[i] = TileScales<Tile>::part(kept, w, 0, run + i, part);
-            if constexpr (Tile::kMinima) minima[i] = TileScales<Tile>::part(kept, w, 1, run + i, part);
+        for (int i = 0; i < kRuns; i++) {
+            s.scales[i] = TileScales<Tile>::part(kept, w, 0, run + i, part);
+            if constexpr (Tile::kMinima) s.minima[i] = TileScales<Tile>::part(kept, w, 1, run + i, part);
         }
-        for (int first = 0; first < rows; first += kTogether) {
-            int count = rows - first < kTogether ? rows - first : kTogether;
-            const Activation<Planes>* near = x + first;
-            Part sums[kTogether];
-            if constexpr (runs == 1) {
-                dots<Tile, 0, 8>(codes, near, count, sums);
+        s.lowered = s.scales[0] * splat_part(-kRaise);
+        return s;
+    }
+};
+
+// Whether `dots` are floats kRaise above the sums of products.
+template <int Planes>
+constexpr bool kAreRaised = kCanRaise && Planes == 1;
+
+template <int Planes>
+INLINE Part sum_of(Part dot) {
+    if constexpr (kAreRaised<Planes>) return dot - splat_part(kRaise);
+    else return dot;
+}
+
+// Adds a group's products with some rows. How codes become integers, and integers products, is the matter of dot_*.hpp.
+template <class Tile, int Planes, int Rows>
+INLINE void add_group(const Codes& codes, const GroupScales<Tile>& s, const Activation<Planes>* x, Part* acc) {
+    constexpr bool halves = GroupScales<Tile>::kRuns == 2;
+    Part first[Rows], second[Rows];
+    dots<Tile, 0, halves ? 4 : 8, Planes, Rows>(codes, x, first);
+    if constexpr (halves) dots<Tile, 4, 4, Planes, Rows>(codes, x, second);
 #pragma GCC unroll 8
-                for (int j = 0; j < count; j++) sums[j] = sums[j] * scales[0];
-            } else {
-                Part seconds[kTogether];
-                dots<Tile, 0, 4>(codes, near, count, sums);
-                dots<Tile, 4, 4>(codes, near, count, seconds);
-#pragma GCC unroll 8
-                for (int j = 0; j < count; j++)
-                    sums[j] = add_product<Tile>(seconds[j], scales[1], sums[j] * scales[0]);
-            }
-#pragma GCC unroll 8
-            for (int j = 0; j < count; j++) {
-                Part& total = part_of(acc[first + j], part);
-                total = add_product<Tile>(sums[j], splat_part(near[j].scale), total);
-                if constexpr (!Tile::kMinima) continue;
-                if constexpr (runs == 1) total = add_product<Tile>(minima[0], splat_part(near[j].sum), total);
-                else
-                    for (int half = 0; half < 2; half++)
-                        total = add_product<Tile>(minima[half], splat_part(near[j].sums[half]), total);
-            }
-        }
+    for (int j = 0; j < Rows; j++) {
+        Part product;
+        // Both products are exact before they are rounded, so this has the bits of the plain one.
+        if constexpr (kAreRaised<Planes> && Tile::kShortScales) product = fma_part(first[j], s.scales[0], s.lowered);
+        else product = sum_of<Planes>(first[j]) * s.scales[0];
+        if constexpr (halves) product = add_product<Tile>(sum_of<Planes>(second[j]), s.scales[1], product);
+        acc[j] = add_product<Tile>(product, splat_part(x[j].scale), acc[j]);
+        if constexpr (!Tile::kMinima) continue;
+        if constexpr (!halves) acc[j] = add_product<Tile>(s.minima[0], splat_part(x[j].sum), acc[j]);
+        else
+            for (int half = 0; half < 2; half++)
+                acc[j] = add_product<Tile>(s.minima[half], splat_part(x[j].sums[half]), acc[j]);
     }
 }
 
@@ -131,45 +130,58 @@ INLINE int tiles_of(int groups) {
     return (groups + Tile::kGroups - 1) / Tile::kGroups;
 }
 
-// 16 outputs' products with some rows, as [rows][16] in memory. Rows: how many, 0 for any number. Not inlined: each is
-// needed in several places.
-template <class Tile, int Planes, int Rows>
-__attribute__((noinline)) static void tile_products(const void* tiles, int groups, const void* blocks, int height,
-                                                    int rows, Prefetch prefetch, float* out) {
+// 16 outputs' products with up to kLinearRows rows, as [rows][16] in memory. A group is unpacked once: then the rows go by,
+// kTogether at a time, and at the end the Rest of them. Not inlined: each is needed in several places.
+template <class Tile, int Planes, int Rest>
+__attribute__((noinline)) static void tile_products(const void* tiles, int groups, const void* blocks, int rows,
+                                                    float* out) {
     const auto* x = (const Activation<Planes>*)blocks;
-    const int n = Rows ? Rows : rows;
-    Vec acc[Rows ? Rows : kPassRows];
-    for (int j = 0; j < n; j++) acc[j] = splat(0.0f);
-    for (const Tile* w = (const Tile*)tiles; groups > 0; w++, groups -= Tile::kGroups) {
-        TileScales<Tile> scales;
-        TileScales<Tile>::fill(scales, *w);
-        int count = groups < Tile::kGroups ? groups : Tile::kGroups;
+    const Tile* w = (const Tile*)tiles;
+    const int whole = rows - Rest;
+    Vec rest[Rest ? Rest : 1];
+    for (int j = 0; j < Rest; j++) rest[j] = splat(0.0f);
+    for (int j = 0; j < whole; j++) store(out + j * kLanes, splat(0.0f));
+    for (int group = 0; group < groups; w++) {
+        TileScales<Tile> kept;
+        TileScales<Tile>::fill(kept, *w);
 #pragma GCC unroll 1
-        for (int group = 0; group < count; group++, x += height) {
-            constexpr int bytes = sizeof *w / Tile::kGroups;
-            prefetch((const char*)w + group * bytes, bytes);
-            multiply_group<Tile, Planes>(*w, group, scales, x, n, acc);
+        for (int k = 0; k < Tile::kGroups && group < groups; k++, group++) {
+            fetch_ahead(w->codes[k], sizeof *w / Tile::kGroups);
+#pragma GCC unroll 1
+            for (int part = 0; part < kParts; part++) {
+                const Codes codes = unpack(*w, k, part);
+                const auto scales = GroupScales<Tile>::of(*w, kept, k, part);
+#pragma GCC unroll 1
+                for (int row = 0; row < whole; row += kTogether) {
+                    Part acc[kTogether];
+                    float* sums = out + row * kLanes + part * (kLanes / kParts);
+#pragma GCC unroll 8
+                    for (int j = 0; j < kTogether; j++) acc[j] = load_part(sums + j * kLanes, 0);
+                    add_group<Tile, Planes, kTogether>(codes, scales, x + activation_index(row, group, rows, groups), acc);
+#pragma GCC unroll 8
+                    for (int j = 0; j < kTogether; j++) store_part(sums + j * kLanes, acc[j]);
+                }
+                if constexpr (Rest > 0)
+                    add_group<Tile, Planes, Rest>(codes, scales, x + activation_index(whole, group, rows, groups), rest);
+            }
         }
     }
-    for (int j = 0; j < n; j++) store(out + j * kLanes, acc[j]);
+    for (int j = 0; j < Rest; j++) store(out + (whole + j) * kLanes, rest[j]);
 }
 
-using TileProducts = void (*)(const void* tiles, int groups, const void* blocks, int height, int rows,
-                              Prefetch prefetch, float* out);
+using TileProducts = void (*)(const void* tiles, int groups, const void* blocks, int rows, float* out);
 
 // How the tiles of a format are multiplied, by planes of the activations.
 struct PackedProducts {
     size_t tile_bytes;
     int tile_groups;
-    TileProducts of_rows[kPassRows];  // of 1, 2, ... rows
+    TileProducts with_rest[kTogether];  // of rows beside multiples of kTogether
 
     size_t bytes_of(int groups) const { return (size_t)((groups + tile_groups - 1) / tile_groups) * tile_bytes; }
 };
+template <class Tile, int Planes, int... Rest>
+constexpr PackedProducts products_of(std::integer_sequence<int, Rest...>) {
+    return {sizeof(Tile), Tile::kGroups, {tile_products<Tile, Planes, Rest>...}};
+}
 template <class Tile, int Planes>
-static constexpr PackedProducts kProducts = {
-    sizeof(Tile),
-    Tile::kGroups,
-    {tile_products<Tile, Planes, kUnrolled ? 1 : 0>, tile_products<Tile, Planes, kUnrolled ? 2 : 0>,
-     tile_products<Tile, Planes, kUnrolled ? 3 : 0>, tile_products<Tile, Planes, kUnrolled ? 4 : 0>,
-     tile_products<Tile, Planes, kUnrolled ? 5 : 0>, tile_products<Tile, Planes, kUnrolled ? 6 : 0>,
-     tile_products<Tile, Planes, kUnrolled ? 7 : 0>, tile_products<Tile, Planes, kUnrolled ? 8 : 0>}};
+static constexpr PackedProducts kProducts = products_of<Tile, Planes>(std::make_integer_sequence<int, kTogether>{});

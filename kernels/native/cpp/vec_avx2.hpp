@@ -14,6 +14,7 @@ struct Int {
 struct Mask {
     __m256 lo, hi;
 };
+typedef uint32_t Words __attribute__((vector_size(32)));
 
 INLINE Vec splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 INLINE Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -114,11 +115,45 @@ template <int N>
 INLINE Int shift_right_signed(Int a) {
     return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)};
 }
+INLINE Int operator<<(Int a, int n) { return {(__m256i)((Words)a.lo << n), (__m256i)((Words)a.hi << n)}; }
+INLINE Int operator>>(Int a, int n) { return {(__m256i)((Words)a.lo >> n), (__m256i)((Words)a.hi >> n)}; }
 INLINE Int greater(Int a, Int b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
 INLINE void store_int8(int8_t* p, Int a) {  // lanes fit into int8: the saturating packs keep them
     __m128i lo = _mm_packs_epi32(_mm256_castsi256_si128(a.lo), _mm256_extracti128_si256(a.lo, 1));
     __m128i hi = _mm_packs_epi32(_mm256_castsi256_si128(a.hi), _mm256_extracti128_si256(a.hi, 1));
     _mm_storeu_si128((__m128i*)p, _mm_packs_epi16(lo, hi));
+}
+INLINE __m256i low_halves(Int a) {
+    const __m256i low = _mm256_set1_epi32(0xffff);
+    __m256i mixed = _mm256_packus_epi32(_mm256_and_si256(a.lo, low), _mm256_and_si256(a.hi, low));
+    return _mm256_permute4x64_epi64(mixed, 0xd8);
+}
+INLINE void store_low_halves(uint16_t* p, Int a) { _mm256_storeu_si256((__m256i*)p, low_halves(a)); }
+INLINE void store_low_bytes(uint8_t* p, Int a) {
+    __m256i halves = low_halves(a & splat_int(255));
+    __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    _mm_storeu_si128((__m128i*)p, bytes);
+}
+
+INLINE __m256i load_two(const uint8_t* first, const uint8_t* second) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i*)first)),
+                                   _mm_loadu_si128((const __m128i*)second), 1);
+}
+INLINE void load_rows(const uint8_t* const* rows, ptrdiff_t at, __m256i* words) {  // eight
+    __m256i a = load_two(rows[0] + at, rows[4] + at), b = load_two(rows[1] + at, rows[5] + at);
+    __m256i c = load_two(rows[2] + at, rows[6] + at), d = load_two(rows[3] + at, rows[7] + at);
+    __m256i first = _mm256_unpacklo_epi32(a, b), second = _mm256_unpacklo_epi32(c, d);
+    __m256i third = _mm256_unpackhi_epi32(a, b), fourth = _mm256_unpackhi_epi32(c, d);
+    words[0] = _mm256_unpacklo_epi64(first, second);
+    words[1] = _mm256_unpackhi_epi64(first, second);
+    words[2] = _mm256_unpacklo_epi64(third, fourth);
+    words[3] = _mm256_unpackhi_epi64(third, fourth);
+}
+INLINE void load_rows(const uint8_t* const* rows, ptrdiff_t at, Int* words) {
+    __m256i lo[4], hi[4];
+    load_rows(rows, at, lo);
+    load_rows(rows + 8, at, hi);
+    for (int i = 0; i < 4; i++) words[i] = {lo[i], hi[i]};
 }
 
 INLINE float sum(Vec a) {

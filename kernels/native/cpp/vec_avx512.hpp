@@ -12,6 +12,7 @@ struct Int {
     __m512i v;
 };
 using Mask = __mmask16;
+typedef uint32_t Words __attribute__((vector_size(64)));
 
 INLINE Mask first_lanes(int n) { return (Mask)((1u << n) - 1); }
 
@@ -78,8 +79,30 @@ template <int N>
 INLINE Int shift_right_signed(Int a) {
     return {_mm512_srai_epi32(a.v, N)};
 }
+INLINE Int operator<<(Int a, int n) { return {(__m512i)((Words)a.v << n)}; }
+INLINE Int operator>>(Int a, int n) { return {(__m512i)((Words)a.v >> n)}; }  // fills with zeros
 INLINE Int greater(Int a, Int b) { return {_mm512_max_epi32(a.v, b.v)}; }
 INLINE void store_int8(int8_t* p, Int a) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(a.v)); }
+INLINE void store_low_bytes(uint8_t* p, Int a) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(a.v)); }
+INLINE void store_low_halves(uint16_t* p, Int a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(a.v)); }
+
+INLINE __m512i load_every_fourth(const uint8_t* const* rows, ptrdiff_t at) {
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i*)(rows[0] + at)));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(rows[4] + at)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(rows[8] + at)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(rows[12] + at)), 3);
+}
+// Sixteen bytes of each of sixteen rows: a lane has those of a row, four in each of `words`.
+INLINE void load_rows(const uint8_t* const* rows, ptrdiff_t at, Int* words) {
+    __m512i a = load_every_fourth(rows, at), b = load_every_fourth(rows + 1, at);
+    __m512i c = load_every_fourth(rows + 2, at), d = load_every_fourth(rows + 3, at);
+    __m512i first = _mm512_unpacklo_epi32(a, b), second = _mm512_unpacklo_epi32(c, d);
+    __m512i third = _mm512_unpackhi_epi32(a, b), fourth = _mm512_unpackhi_epi32(c, d);
+    words[0].v = _mm512_unpacklo_epi64(first, second);
+    words[1].v = _mm512_unpackhi_epi64(first, second);
+    words[2].v = _mm512_unpacklo_epi64(third, fourth);
+    words[3].v = _mm512_unpackhi_epi64(third, fourth);
+}
 
 // The one order in which lanes are joined: halves upon halves, 8, 4, 2, 1.
 INLINE float sum(Vec a) {

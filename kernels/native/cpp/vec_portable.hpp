@@ -106,9 +106,21 @@ template <int N>
 INLINE Int shift_right_signed(Int a) {
     EACH_LANE(Int, a.v[i] >> N);
 }
+INLINE Int operator<<(Int a, int n) { EACH_LANE(Int, (int32_t)((uint32_t)a.v[i] << n)); }
+INLINE Int operator>>(Int a, int n) { EACH_LANE(Int, (int32_t)((uint32_t)a.v[i] >> n)); }
 INLINE Int greater(Int a, Int b) { EACH_LANE(Int, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 INLINE void store_int8(int8_t* p, Int a) {
     for (int i = 0; i < kLanes; i++) p[i] = (int8_t)a.v[i];
+}
+INLINE void store_low_bytes(uint8_t* p, Int a) {
+    for (int i = 0; i < kLanes; i++) p[i] = (uint8_t)a.v[i];
+}
+INLINE void store_low_halves(uint16_t* p, Int a) {
+    for (int i = 0; i < kLanes; i++) p[i] = (uint16_t)a.v[i];
+}
+INLINE void load_rows(const uint8_t* const* rows, ptrdiff_t at, Int* words) {
+    for (int lane = 0; lane < kLanes; lane++)
+        for (int i = 0; i < 4; i++) memcpy(&words[i].v[lane], rows[lane] + at + 4 * i, 4);
 }
 
 INLINE float sum(Vec a) {

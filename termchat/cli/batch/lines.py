@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,12 +25,16 @@ FIELDS = ("id", "prompt", "messages", *SAMPLING_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A line that can be answered. id: from the line, else its index. sampling: fields of SamplingParams."""
+    """A line that can be answered. id: from the line, else its index. sampling: fields of SamplingParams.
+
+    line: its fingerprint, which tells a result from that of an earlier line with the same id.
+    """
 
     index: int
     id: Any
     prompt: str | list[Message]
     sampling: Mapping[str, Any]
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class BadLine:
     index: int
     id: Any
     error: CliError
+    line: str = ""
 
 
 def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -74,17 +80,23 @@ def key_of(id: Any) -> str:
 def parse_line(index: int, line: bytes | None, *, system: str = "", raw: bool = False) -> Job | BadLine:
     """A line as a job. Nothing in it can stop the others."""
     key: Any = index
+    mark = fingerprint(line or b"")
     try:
         if line is None:
             raise ValueError(f"the line has more than {LIMIT_BYTES >> 20} MiB")
         content = _parse(line)
         key = _id(content, index)
-        return Job(index, key, _prompt(content, system, raw), _sampling(content))
+        return Job(index, key, _prompt(content, system, raw), _sampling(content), mark)
     except CliError as error:
-        return BadLine(index, key, error)
+        return BadLine(index, key, error, mark)
     except (ValueError, RecursionError) as error:
         message = "the line is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return BadLine(index, key, CliError("invalid_request", message))
+        return BadLine(index, key, CliError("invalid_request", message), mark)
+
+
+def fingerprint(line: bytes) -> str:
+    """What tells a line from another one with the same id: the beginning of its sha256."""
+    return hashlib.sha256(line.strip()).hexdigest()[:16]
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -10,10 +10,15 @@ from ...files import try_lock
 from ..errors import CliError
 from .lines import key_of
 
+_BEGINNING = b'{"index": '
+"""How each result begins."""
 
-def finished_ids(path: Path) -> set[str]:
-    """Ids that have a result without error in a file of results. Other lines count for nothing."""
-    done = set()
+
+def finished(path: Path) -> dict[str, str | None]:
+    """Ids that have a result without error in a file of results, each with the fingerprint of the line that
+    was answered (None: it has none). Other lines count for nothing.
+    """
+    done: dict[str, str | None] = {}
     with path.open("rb") as file:
         for line in file:
             try:
@@ -21,7 +26,7 @@ def finished_ids(path: Path) -> set[str]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(result, dict) and "id" in result and "text" in result and "error" not in result:
-                done.add(key_of(result["id"]))
+                done[key_of(result["id"])] = result.get("line")
     return done
 
 
@@ -39,7 +44,7 @@ class ResultFile:
             os.close(self._fd)
             raise CliError("output", f"another batch is writing to {path}")
         self._remove_torn_line()
-        self.done = finished_ids(path)
+        self.done = finished(path)
 
     def append(self, line: str) -> None:
         """Add a line."""
@@ -58,6 +63,7 @@ class ResultFile:
         return CliError("output", f"cannot write {self.path}: {error.strerror}")
 
     def _remove_torn_line(self) -> None:
+        """CliError: the last line without an end is none of ours, but of a file that was named by mistake."""
         end = size = os.fstat(self._fd).st_size
         while end:
             start = max(0, end - (1 << 16))
@@ -66,5 +72,11 @@ class ResultFile:
                 end = start + newline + 1
                 break
             end = start
-        if end < size:
-            os.ftruncate(self._fd, end)
+        if end == size:
+            return
+        begun = os.pread(self._fd, len(_BEGINNING), end)
+        if begun.strip(b"\0") and not _BEGINNING.startswith(begun):  # a power cut can leave zeros
+            os.close(self._fd)
+            problem = "ends in what is no result of a batch, and stays as it is; name another output"
+            raise CliError("output", f"{self.path} {problem}")
+        os.ftruncate(self._fd, end)

@@ -63,6 +63,7 @@ class Tally:
     done: int = 0
     failed: int = 0
     skipped: int = 0
+    anew: int = 0
     thinking: int = 0
     tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
@@ -70,6 +71,7 @@ class Tally:
     def __str__(self) -> str:
         elapsed = time.perf_counter() - self.started
         skipped = f", {self.skipped} skipped" if self.skipped else ""
+        skipped += f", {self.anew} anew as the line is another one now" if self.anew else ""
         return (
             f"{self.done} answered, {self.failed} failed{skipped}; "
             f"{self.tokens} tokens in {number(elapsed)} s ({number(self.tokens / elapsed)} a second)"
@@ -206,7 +208,7 @@ class _Batch:
             if params.logprobs is not None:
                 result = result._replace(logprobs=logprobs)
             self._tally.thinking += bool(result.thinking and not result.text)
-            return {"index": job.index, **result.as_dict(), "id": job.id}
+            return {"index": job.index, **result.as_dict(), "id": job.id, "line": job.line}
         failure = engine_failure(finished.error, self._served.choice.model.name)
         if failure.code == "engine_failed":
             raise failure
@@ -244,12 +246,14 @@ class _Batch:
 
     def _read(self, source: BinaryIO) -> None:
         """Hand over one line after the other; on a thread of its own, which waits until a worker takes it."""
-        done = self._results.done if isinstance(self._results, ResultFile) else set()
+        done = self._results.done if isinstance(self._results, ResultFile) else {}
         try:
             for job in read_jobs(source, system=self._request.system, raw=self._request.raw):
-                if key_of(job.id) in done:
+                key = key_of(job.id)
+                if key in done and done[key] in (None, job.line):
                     self._tally.skipped += 1
                 else:
+                    self._tally.anew += key in done
                     self._hand_over(job)
             self._hand_over(None)
         except OSError as error:

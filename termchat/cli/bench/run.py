@@ -138,6 +138,7 @@ async def _measure(
         "draft_tokens": sum(reply.usage.draft_tokens for reply in replies),
         "accepted_tokens": sum(reply.usage.accepted_tokens for reply in replies),
         **drafts.as_dict(),
+        "exact": snapshot.exact,
     }
 
 

@@ -45,29 +45,20 @@ async def best(ui: Ui, argument: str) -> None:
     parent = message.id if message.role == "user" else message.parent_id
     if parent is None:
         raise CommandError("there is no question to answer here")
-    there = [] if message.role == "user" else conversation.siblings(message)
+    ids = [] if message.role == "user" else conversation.siblings(message)
     if argument and (not argument.isdecimal() or not 2 <= int(argument) <= MOST_ANSWERS):
         raise CommandError(f"/best takes a number from 2 to {MOST_ANSWERS}, not {argument[:40]!r}")
-    count = int(argument) if argument else len(there) if len(there) > 1 else 3
-    before = {id for id, each in (conversation.tree or {}).items() if each.parent_id == parent}
-    if argument or len(there) < 2:
+    count = int(argument) if argument else len(ids) if len(ids) > 1 else 3
+    if argument or len(ids) < 2:
         if conversation.busy:
             raise CommandError("a reply is being made; Esc stops it")
         if not await model_answers(ui, conversation):
             return
-        ui.app.turns.regenerate(conversation, message, count)
-    else:
-        before = set()
-
-    def made() -> list[int]:
-        asked = ui.app.conversations.saving.now(parent)
-        children = (id for id, each in (conversation.tree or {}).items() if each.parent_id == asked)
-        return sorted(id for id in children if id not in before)
-
+        ids = ui.app.turns.regenerate(conversation, message, count)
     now = ui.app.conversations.saving.now
     question = conversation.tree[parent].text if conversation.tree and parent in conversation.tree else ""
     confidence = ui.view.confidence
-    screen = AnswersScreen(conversation, question, count, made, now, ui.app.glyphs, confidence=confidence)
+    screen = AnswersScreen(conversation, question, count, ids, now, ui.app.glyphs, confidence=confidence)
     chosen = await ui.app.push_screen_wait(screen)
     ui.prompt.focus()
     if chosen is None:

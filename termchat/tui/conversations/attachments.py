@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import UserError
-from ...files import TextError, decode, expanded
+from ...files import TextError, binary_kind, decode, encoding_of, expanded
 from ...store.values import clean
 from .origin import Origin, origin_at
 
@@ -175,6 +175,8 @@ def read(path: Path) -> Attachment:
             os.close(descriptor)
     except (OSError, ValueError) as error:
         raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if not encoding_of(data)[1] and (binary := binary_kind(data)) is not None:
+        raise AttachError(f"{path} is no text file but {binary}")
     if len(data) > LARGEST:
         raise AttachError(f"{path} has more than {LARGEST} bytes; attach a part of it")
     try:

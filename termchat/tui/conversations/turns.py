@@ -77,11 +77,16 @@ class Turns:
             reply.stop()
         return self.take_back(conversation)
 
-    def regenerate(self, conversation: Conversation, message: StoredMessage, count: int = 1) -> None:
-        """Answer again, beside the answer that is there; or answer a message of the user. count: at once."""
+    def regenerate(self, conversation: Conversation, message: StoredMessage, count: int = 1) -> list[int]:
+        """Answer again, beside the answer that is there; or answer a message of the user. count: at once.
+
+        A list that gets the ids of the answers when they begin, all together.
+        """
         parent = message.id if message.role == "user" else message.parent_id
+        ids: list[int] = []
         if parent is not None:
-            self._turn(conversation, self._answer(conversation, parent, count))
+            self._turn(conversation, self._answer(conversation, parent, count, ids))
+        return ids
 
     def edit(self, conversation: Conversation, message: StoredMessage, text: str) -> bool:
         """A new version of a message of the user, and its answer, beside the old ones.
@@ -98,7 +103,7 @@ class Turns:
                 raise
             conversation.put(changed)
             self._listener.conversation_changed(conversation)
-            await self._answer(conversation, changed.id, 1)
+            await self._answer(conversation, changed.id)
 
         if conversation.busy:
             return False
@@ -190,7 +195,7 @@ class Turns:
             conversation.queue.insert(0, text)
             raise
         else:
-            await self._answer(conversation, message.id, 1)
+            await self._answer(conversation, message.id)
 
     async def _while_answered_elsewhere(self, conversation: Conversation) -> None:
         """Wait a little while another process answers in the same conversation; what it has said is shown."""
@@ -229,7 +234,10 @@ class Turns:
             await self._conversations.set_model(conversation, slot.reference)
         return None if conversation.stopping else slot
 
-    async def _answer(self, conversation: Conversation, parent: int, count: int) -> None:
+    async def _answer(
+        self, conversation: Conversation, parent: int, count: int = 1, ids: list[int] | None = None
+    ) -> None:
+        """ids: gets those of the answers."""
         slot = await self._ready(conversation)
         if slot is None or (engine := slot.engine) is None:
             return
@@ -250,6 +258,8 @@ class Turns:
             conversation.live[row.id] = reply
             conversation.put(row)
             replies.append(reply)
+        if ids is not None:
+            ids += [row.id for _, row in begun]
         if count > 1:
             await self._conversations.select(conversation, replies[0].message_id)
         await self._stream_all(conversation, replies)

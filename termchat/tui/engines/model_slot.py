@@ -107,6 +107,11 @@ class ModelSlot:
         return (self._opening.snapshot().loaded or None) if self._opening is not None else None
 
     @property
+    def preparing(self) -> str:
+        """What takes long before the model is loaded; "" if nothing does."""
+        return self._opening.snapshot().loading if self._opening is not None else ""
+
+    @property
     def idle(self) -> bool:
         """Whether it answers nothing."""
         snapshot = self.snapshot()

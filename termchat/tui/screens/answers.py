@@ -110,19 +110,18 @@ class AnswersScreen(ModalScreen[int | None]):
         conversation: Conversation,
         question: str,
         count: int,
-        made: Callable[[], Sequence[int]],
+        ids: Sequence[int],
         now: Callable[[int], int],
         glyphs: Glyphs,
         *,
         confidence: bool = False,
     ) -> None:
-        """made: ids of the answers there are so far, of `count`. now: the id that one of them has now."""
+        """ids: of the answers, none until they begin. now: the id that one of them has now."""
         super().__init__()
         self._conversation = conversation
         self._question = " ".join(question.split())
-        self._made = made
         self._now = now
-        self._ids: list[int] = []
+        self._ids = ids
         self._answers = [Answer(number, glyphs, confidence) for number in range(1, count + 1)]
 
     def compose(self) -> ComposeResult:
@@ -151,8 +150,6 @@ class AnswersScreen(ModalScreen[int | None]):
     def read(self) -> None:
         """Show what has come since the last time."""
         conversation = self._conversation
-        if len(self._ids) < len(self._answers):
-            self._ids = list(self._made())[: len(self._answers)]
         lack = conversation.error or "there is no answer"
         for number, answer in enumerate(self._answers):
             stored = self._stored(number)

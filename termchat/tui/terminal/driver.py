@@ -21,6 +21,7 @@ from typing import Any
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
+from ...charset import charset, encoded
 from .input import LONGEST_TYPED, Input
 from .reports import Reports
 
@@ -51,6 +52,7 @@ class Paper(io.TextIOBase):
 
     def __init__(self, fileno: int) -> None:
         self._fileno = fileno
+        self._charset = charset()
         self._waiting: list[str] = []
         self._gone = False
 
@@ -69,7 +71,7 @@ class Paper(io.TextIOBase):
 
     def flush(self) -> None:
         """Draw what was written, also on a terminal that another program has made non-blocking."""
-        data, self._waiting = memoryview("".join(self._waiting).encode("utf-8", "replace")), []
+        data, self._waiting = memoryview(encoded("".join(self._waiting), self._charset)), []
         while data and not self._gone:
             try:
                 data = data[os.write(self._fileno, data) :]
@@ -99,7 +101,7 @@ class TerminalDriver(LinuxDriver):
         self._drawn = _drawn_on()
         self._file = Paper(self._drawn)  # type: ignore[assignment]
         self._modes = _modes(self.fileno)
-        self._input, self._reports = Input(), Reports()
+        self._input, self._reports = Input(charset()), Reports()
         self._active = False
         self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
@@ -109,7 +111,7 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal."""
-        self._input = Input()
+        self._input = Input(charset())
         self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._active = self._writer_thread is not None

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.constants import ESCAPE_DELAY
 
+from ...charset import UTF_8
 from ...sanitize import show_controls
 
 REST_SECONDS = 0.5
@@ -70,9 +71,11 @@ class Token(NamedTuple):
 class Input:
     """The state between two reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, codec: str = UTF_8) -> None:
+        """codec: of the terminal's texts; one in which ASCII is ASCII."""
         self._buffer = bytearray()
-        self._decode = getincrementaldecoder("utf-8")("replace").decode
+        self._codec = codec
+        self._decode = getincrementaldecoder(codec)("replace").decode
         self._came = 0.0  # when the last read was
         self._begun = 0  # so many bytes of the buffer came in the read in which its sequence began
         self._late: tuple[bytes, float] = b"", 0.0  # a beginning that was given up, and until when it counts
@@ -223,10 +226,12 @@ class Input:
             tokens.append(Token("keys", "\x1b"))
             return 1
         size = 1 if buffer[1] < 0xC2 else 2 if buffer[1] < 0xE0 else 3 if buffer[1] < 0xF0 else 4
+        if self._codec != UTF_8:
+            size = 1
         if len(buffer) < 1 + size and all(0x80 <= byte < 0xC0 for byte in buffer[2:]):
             return 0
         try:
-            character = bytes(buffer[1 : 1 + size]).decode("utf-8")
+            character = bytes(buffer[1 : 1 + size]).decode(self._codec)
         except UnicodeDecodeError:
             tokens.append(Token("keys", "\x1b"))
             return 1
@@ -280,7 +285,7 @@ class Input:
         self._paste = self._end = self._overdue = None
         self._begun = 0
         if pasted:
-            tokens.append(Token("paste", lines(pasted.decode("utf-8", "replace"))))
+            tokens.append(Token("paste", lines(pasted.decode(self._codec, "replace"))))
 
     def _give_away(self, tokens: list[Token]) -> None:
         """Give the paste away as far as it came; what may be the beginning of its end mark stays."""
@@ -288,7 +293,7 @@ class Input:
         kept = next(n for n in range(len(PASTE_END) - 1, -1, -1) if self._paste.endswith(PASTE_END[:n]))
         pasted = bytes(self._paste[: len(self._paste) - kept])
         if pasted:
-            tokens.append(Token("paste", lines(pasted.decode("utf-8", "replace"))))
+            tokens.append(Token("paste", lines(pasted.decode(self._codec, "replace"))))
         del self._paste[: len(pasted)]
         self._searched = 0
 

@@ -139,6 +139,7 @@ def _absent(slot: ModelSlot, width: int, glyphs: Glyphs) -> list[Content]:
         lines.append(pair(f"{size(progress.done)} of {size(progress.total)}", percent(share), width, MUTED))
     if slot.loaded_share is not None:
         lines.append(bar(slot.loaded_share, width, glyphs))
+    lines += [*Content.styled(slot.preparing, MUTED).wrap(width)] if slot.preparing else []
     if slot.state == "failed":
         lines += [Content(""), *Content.styled(slot.error, "$error").wrap(width)]
     return lines

@@ -172,9 +172,15 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
     """What runs, on what."""
     snapshot = stats.snapshot
     exact = "exact" if snapshot.exact else "not exact"
+    on_gpu = snapshot.device not in ("", "cpu")
     replaced = cut(", ".join(snapshot.replaced), max(1, width - len("plain torch "))).rstrip()
     return [
         heading("engine", f"{snapshot.backend}, {exact}", width),
+        *(
+            [pair("on", cut(snapshot.device, max(1, width - len("on "))).rstrip(), width, MUTED)]
+            if on_gpu
+            else []
+        ),
         *([pair("parallel", snapshot.ranks, width, MUTED)] if snapshot.ranks else []),
         *([pair("plain torch", replaced, width)] if snapshot.replaced else []),
         pair("memory", size(snapshot.memory_bytes), width, MUTED),

@@ -65,7 +65,7 @@ def random_table(rng, rows, heads, kv_heads, head_dim=HEAD):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (10, 1)])
 def test_attention_equals_the_twin(native, isas, helpers, heads, kv_heads, block_size, dtype):
@@ -85,7 +85,7 @@ def test_attention_equals_the_twin(native, isas, helpers, heads, kv_heads, block
                 assert helpers.same_bits(a, b), (isa, window)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("head_dim", [8, 40, 64])
 def test_other_head_sizes(native, isas, helpers, head_dim, dtype):
     rng = np.random.default_rng(head_dim)

@@ -10,7 +10,7 @@ from kernels.formats import ARRAYS, BLOCKS, FORMATS
 from kernels.native.library import STORED_NUMBERS
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.stored import canonical
-from kernels.weights import Packed, Stored, blocks_of_rows, dequantize
+from kernels.weights import Packed, Plain, Stored, blocks_of_rows, dequantize
 from stored_blocks import FLOATS, put, random_blocks
 
 PACKED = sorted(type for type, block in BLOCKS.items() if FORMATS[block.format].packed)
@@ -40,22 +40,22 @@ def values_and_products(backend, helpers, *parts):
     return read_rows, helpers.compute(backend, x, lambda ops, v, _: ops.linear(v, matrix, planes=2))
 
 
-def check_equal(native, helpers, *parts, threads=2):
+def check_equal(native, helpers, *parts, isas=("auto",), threads=2):
     expected = values_and_products(QuantizedBackend(), helpers, *parts)
-    backend = native(threads=threads)
-    for got, want in zip(values_and_products(backend, helpers, *parts), expected, strict=True):
-        assert helpers.same_bits(got, want), [part.type for part in parts]
-    return backend
+    for isa in isas:
+        results = values_and_products(native(isa, threads), helpers, *parts)
+        for got, want in zip(results, expected, strict=True):
+            assert helpers.same_bits(got, want), (isa, [part.type for part in parts])
 
 
 @pytest.mark.parametrize("type", PACKED)
-def test_blocks_of_every_type_become_the_same_bits(native, helpers, type):
+def test_blocks_of_every_type_become_the_same_bits(native, isas, helpers, type):
     rng = np.random.default_rng(20)
     for rows, columns in ((1, 256), (37, COLUMNS)):
         stored = random_blocks(rng, type, rows, columns)
         values, _ = values_and_products(native(), helpers, stored)
         assert values.any(axis=1).all(), "these are cases where it matters"
-        check_equal(native, helpers, stored)
+        check_equal(native, helpers, stored, isas=isas)
 
 
 def test_factors_of_matrices_are_of_their_values_and_products(native, isas, helpers):
@@ -242,3 +242,41 @@ def test_arrays_with_scales_that_are_not_finite_are_refused(native, helpers, for
     backend.place_matrix(weight)
     with pytest.raises(ValueError, match="row 9 holds a value that is not finite"):
         backend.fill()
+
+
+@pytest.mark.parametrize("form", ["f32", "f16", "bf16"])
+def test_plain_values_are_the_same_however_they_lie_in_memory(native, isas, helpers, form):
+    """Row by row, column by column, and with other rows in between; widths that fill no vector, too."""
+    rng = np.random.default_rng(32)
+    for columns in (1, 7, 8, 45):
+        values = helpers.weight(rng, form, 35, columns).values
+        turned = values.T.copy().T
+        apart = np.repeat(values, 2, axis=0)[::2]
+        x = rng.standard_normal((3, columns)).astype(np.float32)
+
+        def product(backend, weight, x=x):
+            matrix = backend.place_matrix(weight)
+            return helpers.compute(backend, x, lambda ops, v, _: ops.linear(v, matrix))
+
+        for isa in isas:
+            products = [product(native(isa), Plain(each, form)) for each in (values, turned, apart)]
+            assert products[0].any()
+            assert all(helpers.same_bits(product, products[0]) for product in products), (isa, columns)
+
+
+@pytest.mark.parametrize("form", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+def test_plain_values_that_are_not_finite_are_refused_wherever_they_are(native, isas, helpers, form, number):
+    rng = np.random.default_rng(33)
+    bits = helpers.weight(rng, form, 20, 45).values
+    odd = np.array(number, np.float32).view(np.uint32) >> 16
+    for isa in isas:
+        for column in (0, 1, 6, 7, 43, 44):
+            values = bits.copy()
+            values[18, column] = odd if form == "bf16" else number
+            backend = native(isa)
+            backend.place_matrix(Plain(values, form, "tensor 'w'"))
+            with pytest.raises(ValueError, match="tensor 'w': row 18 holds a value that is not finite"):
+                backend.fill()
+            backend.place_matrix(Plain(values, form))  # nobody asks
+            backend.fill()

@@ -10,14 +10,18 @@ import torch
 
 from kernels.blocks import READERS
 from kernels.formats import BLOCKS, FORMATS, group_count
+from kernels.interface import BackendSettings
 from kernels.quantize import quantize_rows
 from kernels.reference.quantized import product
 from kernels.stored import canonical
+from kernels.triton import vendor
 from kernels.triton.activations import quantize
+from kernels.triton.backend import TritonBackend
 from kernels.triton.embedding import embedding
 from kernels.triton.kernel import Draw
 from kernels.triton.linear import linear, linear_twin
 from kernels.triton.matrix import STEP, place, span_of
+from kernels.triton.self_check import Finding
 from kernels.triton.trials import stored, weight
 from kernels.weights import Packed, Plain, blocks_of_rows, dequantize
 from stored_blocks import put, random_blocks
@@ -223,3 +227,35 @@ def test_a_matrix_with_a_factor_is_held_as_the_values_that_are_meant():
     values = [dequantize(canonical(plain)) * np.float32(0.37), dequantize(canonical(plain))]
     got = np.concatenate([block.read(slice(None)).numpy() for block in matrix.blocks])
     assert np.array_equal(got, np.concatenate(values))
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_products_of_the_vendor_are_those_of_the_twin_as_nearly_as_the_weights_arithmetic_allows(kind):
+    draw = Draw(CPU, 31)
+    matrix = place((weight(kind, (70, 200), draw), weight(kind, (9, 200), draw)), CPU)
+    x, bias = draw.normal(19, 200), draw.normal(79)
+    x[3] *= 1e6  # beyond float16
+    found, want = vendor.linear(x, matrix, bias), linear_twin(x, matrix, bias)
+    worst = ((found - want).abs() / want.abs().amax(1, keepdim=True)).max()
+    assert worst < {"f32": 1e-5, "f16": 2e-3, "bf16": 1e-2}[kind]
+
+
+def test_products_with_packed_weights_are_the_backend_s_own_also_beside_those_of_the_vendor():
+    draw = Draw(CPU, 32)
+    matrix = place((weight("q4", (40, 64), draw), weight("bf16", (9, 64), draw)), CPU)
+    x = draw.normal(3, 64)
+    assert torch.equal(vendor.linear(x, matrix, None, 2), linear(x, matrix, None, 2))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_backend_that_takes_products_of_the_vendor_does_not_call_itself_exact(exact, monkeypatch):
+    monkeypatch.setattr(TritonBackend, "_look", lambda self, known: Finding({}))
+    backend = TritonBackend(BackendSettings(device="cpu", exact=exact))
+    assert backend.exact is exact
+    assert backend.replaced == ()
+    calls = []
+    monkeypatch.setattr(vendor, "_product", lambda x, w: calls.append(len(x)) or x @ w.float().T)
+    draw = Draw(CPU, 33)
+    matrix = backend.place_matrix(weight("bf16", (5, 32), draw))
+    backend._use["linear"](draw.normal(2, 32), matrix, None, 1)
+    assert calls == ([] if exact else [2])

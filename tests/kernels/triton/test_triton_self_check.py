@@ -35,9 +35,9 @@ def few(monkeypatch):
     kernels = (BY_NAME["scale"], BY_NAME["add"]._replace(compute=lambda a, b: add(a, b) * (1 + 1e-3)))
     checks = []
 
-    def counted(of, device, known):
+    def counted(of, device, known, told):
         checks.append(known)
-        return check(of, device, known)
+        return check(of, device, known, told)
 
     monkeypatch.setattr(backends, "KERNELS", kernels)
     monkeypatch.setattr(backends, "check", counted)
@@ -46,14 +46,17 @@ def few(monkeypatch):
 
 
 def test_a_kernel_that_is_wrong_is_caught_and_replaced(few, tmp_path, caplog):
-    backend = open_backend("triton", replace(SETTINGS, findings_folder=str(tmp_path)))
+    said = []
+    backend = open_backend("triton", replace(SETTINGS, findings_folder=str(tmp_path)), said.append)
     assert backend.replaced == ("add",)
+    assert [words.partition(": ")[2] for words in said] == ["scale, 1 of 2", "add, 2 of 2"]
     assert "add on cpu: its results are off by 1.0e-03 of the largest value" in caplog.text
     ones = torch.ones(1, 4)
     assert torch.equal(backend._use["add"](ones, ones), ones + ones)
     assert backend._use["scale"] is not BY_NAME["scale"].twin
-    again = open_backend("triton", replace(SETTINGS, findings_folder=str(tmp_path)))
+    again = open_backend("triton", replace(SETTINGS, findings_folder=str(tmp_path)), said.append)
     assert again.replaced == ("add",)
+    assert len(said) == 2, "and nothing is said of it"
     assert len(few) == 1, "what was found is remembered"
     (kept,) = tmp_path.iterdir()
     for broken in (

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from termchat.cli.batch.lines import BadLine, Job, parse_line, read_lines
-from termchat.cli.batch.results import ResultFile, finished_ids
+from termchat.cli.batch.results import ResultFile, finished
 from termchat.cli.console import Console
 from termchat.cli.errors import CliError
 from termchat.cli.main import run
@@ -53,6 +53,7 @@ def test_all_lines_are_answered(termchat, scripted, tmp_path):
         "seed",
         "usage",
         "metrics",
+        "line",
     ]
     assert found[2]["seed"] == 5
     assert "3 answered, 0 failed" in outcome.err
@@ -202,7 +203,7 @@ def test_ids_of_different_types_are_different(tmp_path):
     (tmp_path / "out.jsonl").write_bytes(
         lines({"index": 0, "id": 1, "text": ""}, {"index": 1, "id": "2", "text": ""})
     )
-    assert finished_ids(tmp_path / "out.jsonl") == {"1", '"2"'}
+    assert finished(tmp_path / "out.jsonl").keys() == {"1", '"2"'}
 
 
 def test_thinking_is_divided(termchat, scripted):
@@ -213,12 +214,46 @@ def test_thinking_is_divided(termchat, scripted):
 
 def test_a_torn_line_longer_than_a_block_is_removed(tmp_path):
     path = tmp_path / "out.jsonl"
-    path.write_bytes(b'{"id": 1}\n' + b"x" * 200_000)
-    ResultFile(path).close()
-    assert path.read_bytes() == b'{"id": 1}\n'
-    path.write_bytes(b"x" * 200_000)
-    ResultFile(path).close()
-    assert path.read_bytes() == b""
+    for torn in (b'{"index": 7, "text": "' + b"x" * 200_000, b'{"inde', bytes(200_000)):
+        path.write_bytes(b'{"id": 1}\n' + torn)
+        ResultFile(path).close()
+        assert path.read_bytes() == b'{"id": 1}\n'
+        path.write_bytes(torn)
+        ResultFile(path).close()
+        assert path.read_bytes() == b""
+
+
+def test_a_file_that_holds_something_else_is_no_output_and_stays_as_it_is(termchat, scripted, tmp_path):
+    source, notes = tmp_path / "in.jsonl", tmp_path / "notes.md"
+    source.write_bytes(lines({"prompt": "a"}))
+    for text in ("my notes", "two lines\nand no line end", '{"text": 1}'):
+        notes.write_text(text)
+        outcome = termchat("batch", str(source), "-o", str(notes))
+        assert outcome.code == 1
+        assert f"{notes} ends in what is no result of a batch, and stays as it is" in outcome.err
+        assert notes.read_text() == text
+
+
+def test_a_rerun_answers_lines_that_are_others_now(termchat, scripted, tmp_path):
+    """A line put in front of the others moves the numbers of those without an id of their own."""
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+
+    def run(*prompts: str) -> dict[int, str]:
+        source.write_bytes(lines(*({"prompt": prompt} for prompt in prompts)))
+        outcome = termchat("batch", str(source), "-o", str(target))
+        assert outcome.code == 0, outcome.err
+        notes.append(outcome.err)
+        results = map(json.loads, target.read_text().splitlines())
+        return {result["index"]: result["text"] for result in results}
+
+    notes: list[str] = []
+    scripted("one", "one")
+    assert run("a", "b") == {0: "one", 1: "one"}
+    scripted("two", "two", "two")
+    assert run("a", "b") == {0: "one", 1: "one"}
+    assert "2 skipped" in notes[-1]
+    assert run("new", "a", "b") == {0: "two", 1: "two", 2: "two"}
+    assert "3 answered, 0 failed, 2 anew as the line is another one now" in notes[-1]
 
 
 @pytest.mark.parametrize("named", ["{file}", "-"])

@@ -310,7 +310,10 @@ def test_all_models_of_this_machine_are_listed_with_what_can_be_loaded(termchat,
         "context_length": 8192,
         "problem": None,
     }
-    assert rows["lmstudio:o/r/junk.gguf"]["problem"] == "it is not a GGUF file"
+    assert (
+        rows["lmstudio:o/r/junk.gguf"]["problem"]
+        == "it is not a GGUF file: it ends after 4 bytes; download it again"
+    )
     problem = rows["lmstudio:o/r/old.gguf"]["problem"]
     assert problem.startswith("general.architecture 'falcon' is not supported")
     assert (rows["smollm2-135m"]["from"], rows["smollm2-135m"]["path"]) == ("termchat", None)
@@ -382,7 +385,10 @@ def test_names_that_cannot_be_given(termchat, hub, home, linked_model, default_m
     broken = home / "broken.gguf"
     broken.write_bytes(b"x")
     refused = termchat("models", "add", "b", str(broken))
-    assert "cannot be loaded: it is not a GGUF file; --force" in refused.err
+    assert (
+        "cannot be loaded: it is not a GGUF file: it ends after 1 bytes; download it again; --force"
+        in refused.err
+    )
     named = termchat("models", "add", "b", linked_model)
     assert "smollm2-135m is the name of a model already; give a path, or hf:OWNER/REPOSITORY" in named.err
     assert termchat("models", "add", "b", str(home / "gone.gguf")).code == 3

@@ -77,6 +77,27 @@ def test_B077_bad_bytes_on_standard_input_are_replaced_and_named(termchat, reque
     )
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a picture (PNG)"),
+        (b"%PDF-1.7\n1 0 obj\n", "a PDF document; make a text of it first (pdftotext does)"),
+        (b"PK\x03\x04" + bytes(26) + b"word/document.xml", "an Office document; save it as text first"),
+        (b"\x1f\x8b\x08" + bytes(20), "a gzip archive; unpack it first"),
+        (b"SQLite format 3\0" + bytes(100), "a SQLite database"),
+    ],
+)
+def test_what_is_no_text_at_all_is_refused_by_its_kind(termchat, requests, data, said):
+    outcome = termchat("Sum up", stdin=data)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == f"termchat: standard input is no text but {said}\n"
+    assert requests == []
+
+
+def test_a_text_that_begins_like_a_picture_is_a_text(termchat, requests):
+    assert termchat("Sum up", stdin=b"GIF89a begins such files, PK others").code == 0
+
+
 def test_B077_bad_bytes_in_arguments_are_replaced_and_named(termchat, requests):
     bad = os.fsdecode(b"caf\xe9 au lait")
     outcome = termchat("--stop", bad, "-s", bad, bad)

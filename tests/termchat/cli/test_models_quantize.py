@@ -75,13 +75,21 @@ def test_what_it_cannot_do_is_one_sentence(termchat, folder: Path, tmp_path: Pat
 
 async def test_a_long_load_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "PATIENCE_SECONDS", 0.0)
-    for terminal, lines in ((True, ["loading m: 43%", ""]), (False, [])):
+    check = "checking the GPU's kernels, once for each driver: add, 2 of 9"
+    for terminal, loading, lines in (
+        (True, "", ["loading m: 43%", ""]),
+        (True, check, [f"loading m: {check}", ""]),
+        (False, "", []),
+        (False, check, [check]),
+    ):
         said: list[str] = []
-        messages = SimpleNamespace(is_terminal=terminal, progress=said.append)
-        engine = SimpleNamespace(snapshot=lambda: SimpleNamespace(loaded=0.43))
+        messages = SimpleNamespace(is_terminal=terminal, progress=said.append, note=said.append)
+        picture = SimpleNamespace(loaded=0.43, loading=loading)
+        engine = SimpleNamespace(snapshot=lambda picture=picture: picture)
         async with serving._showing_progress(SimpleNamespace(messages=messages), engine, "m"):  # type: ignore[arg-type]
             await asyncio.sleep(0.02)
         assert said == lines
+    said.clear()
     monkeypatch.setattr(serving, "PATIENCE_SECONDS", 60.0)
     async with serving._showing_progress(SimpleNamespace(messages=messages), engine, "m"):  # type: ignore[arg-type]
         await asyncio.sleep(0.02)

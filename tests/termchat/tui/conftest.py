@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,23 @@ from termchat.tui.engines.monitor import Monitor
 from termchat.tui.engines.pool import EnginePool
 from waiting import until
 
+_of_file = functools.cache(load_tokenizer)
 
-@pytest.fixture(scope="session")
+
+def tokenizer_at(path: str | Path) -> Any:
+    """That of a GGUF file is read once; what lies in a folder a test may write anew."""
+    return _of_file(path) if Path(path).suffix == ".gguf" else load_tokenizer(path)
+
+
+@pytest.fixture
 def tokenizer(default_model: Path) -> Any:
-    return load_tokenizer(default_model)
+    return tokenizer_at(default_model)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_tokenizer() -> Iterator[None]:
-    """Scripted models share one tokenizer: reading it takes longer than most tests do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.testing.load_tokenizer", functools.cache(load_tokenizer))
-        yield
+@pytest.fixture(autouse=True)
+def one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted models share the default model's tokenizer: reading it takes longer than most tests do."""
+    monkeypatch.setattr("engine.testing.load_tokenizer", tokenizer_at)
 
 
 @pytest.fixture(autouse=True)

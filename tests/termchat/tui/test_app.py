@@ -10,7 +10,7 @@ import pytest
 
 from engine import EngineConfig
 from engine.model import LoadedModel
-from engine.runner import StepResult
+from engine.runner import Flight
 from engine.step_plan import StepPlan
 from engine.testing import ScriptedModel
 from termchat.model_entry import HuggingFaceSource, ModelEntry
@@ -308,14 +308,14 @@ class Stalling(ScriptedModel):
 
     def load(self, config: EngineConfig) -> LoadedModel:
         model = super().load(config)
-        run, steps = model.runner.run, itertools.count(1)
+        launch, steps = model.runner.launch, itertools.count(1)
 
-        def stalled(plan: StepPlan, *, logits: bool) -> StepResult:
+        def stalled(plan: StepPlan, *, logits: bool) -> Flight:
             if next(steps) == self.at:
                 time.sleep(self.seconds)
-            return run(plan, logits=logits)
+            return launch(plan, logits=logits)
 
-        model.runner.run = stalled
+        model.runner.launch = stalled
         return model
 
 

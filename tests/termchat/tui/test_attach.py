@@ -174,12 +174,16 @@ def test_what_cannot_go_along_is_one_sentence_each(tmp_path: Path, monkeypatch: 
     (tmp_path / "bin.txt").write_bytes(b"\x7fELF\0\0")
     (tmp_path / "half.txt").write_bytes(b"\xff\xfea")  # UTF-16 that ends in the middle
     (tmp_path / "huge.txt").write_bytes(b"x" * (LARGEST + 1))
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.4\n" + b"x" * LARGEST)
+    (tmp_path / "tar.gz").write_bytes(b"\x1f\x8b\x08" + bytes(9))
     (tmp_path / "loop.txt").symlink_to("loop.txt")
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
     said = {
         "pipe.txt": "is no file with text but a pipe",
         "docs": "is a folder; name a file in it",
-        "bin.txt": "is no text file",
+        "bin.txt": "is no text file but a program",
+        "paper.pdf": "is no text file but a PDF document; make a text of it first (pdftotext does)",
+        "tar.gz": "is no text file but a gzip archive; unpack it first",
         "huge.txt": f"has more than {LARGEST} bytes; attach a part of it",
         "zero.txt": "is no file with text but a device",
         "loop.txt": "there is no file loop.txt",

@@ -94,19 +94,26 @@ async def test_all_can_be_stopped_and_one_kept(open_app: Any, script: Any) -> No
         assert d.conversation.messages[-1].text
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["seen", "over before it is looked at"])
 async def test_an_answer_that_fails_says_so_and_the_others_go_on(
-    open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+    open_app: Any, script: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     from engine.request import Request
 
-    deliver = Request.deliver
+    deliver, read, two = Request.deliver, AnswersScreen.read, tokenizer.encode("Two.")
 
-    def fails(self: Any, *arguments: Any) -> Any:
-        if self.id == 3:
+    def fails(self: Any, run: Any, tokens: list[int], *others: Any) -> Any:
+        if tokens[:1] == two[:1]:
             raise ValueError("a fault")
-        return deliver(self, *arguments)
+        return deliver(self, run, tokens, *others)
+
+    def read_at_the_end(screen: Any) -> None:
+        if not screen._conversation.busy:
+            read(screen)
 
     monkeypatch.setattr(Request, "deliver", fails)
+    if late:
+        monkeypatch.setattr(AnswersScreen, "read", read_at_the_end)
     async with open_app(script("Hi.", "One.", "Two.", "Three.", step=0.002), size=(160, 40)) as d:
         await d.say("say")
         await opened(d, "/best 3")

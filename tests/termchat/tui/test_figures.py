@@ -39,6 +39,16 @@ def text(lines: Any) -> str:
     return "\n".join(line.plain for line in lines)
 
 
+def test_a_gpu_is_named_in_any_width() -> None:
+    assert " on " not in text(engine_lines(stats(device="cpu"), 40))
+    named = {"device": "cuda:0 (NVIDIA H200)"}
+    wide = text(engine_lines(stats(**named), 40)).splitlines()
+    assert wide[1].split(maxsplit=1) == ["on", "cuda:0 (NVIDIA H200)"]
+    narrow = text(engine_lines(stats(**named), 16)).splitlines()
+    assert max(map(len, narrow)) <= 16
+    assert "cuda:0" in narrow[1]
+
+
 def test_kernels_that_are_replaced_are_named_in_any_width() -> None:
     names = ("attention", "rms_norm")
     assert "torch" not in text(engine_lines(stats(), 40))

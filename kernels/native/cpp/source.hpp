@@ -1,10 +1,7 @@
-// Matrices in the blocks of a file (GGUF): a row of them as a lane of tiles. kernels/stored.py reads the same from them, in
-// numpy.
+// Weights before they are tiles: where they lie, and in which blocks files (GGUF) keep them.
 #pragma once
 
 #include <cstdint>
-
-#include "formats.hpp"
 
 namespace native {
 
@@ -32,8 +29,19 @@ namespace native {
 enum class Stored : int32_t { none = -1, STORED_TYPES(NAME) };
 #undef NAME
 
-// A row of blocks as a lane of tiles that are zero before, of the format that the type becomes. False: it can't be held,
-// as its scales are not finite.
-bool fill_from_blocks(Stored type, const uint8_t* blocks, int columns, void* tiles, int lane);
+// Where a block of rows lies in the caller's memory: in canonical form (see kernels/weights.py), or as stored. Strides in
+// bytes.
+struct Source {
+    int64_t format, stored, rows;
+    const uint8_t* codes;   // or the values of a plain format, or blocks of the type `stored`
+    int64_t codes_row, codes_group;
+    const uint8_t* scales;
+    int64_t scales_row, scales_group;
+    const uint8_t* minima;  // of formats that have them
+    int64_t minima_row, minima_group;
+    int64_t mapped;  // the rows lie in a file mapped read-only: their pages can be given back and read again
+    int64_t finite;  // plain values must be
+    double factor;   // of packed values and of products with them
+};
 
 }  // namespace native

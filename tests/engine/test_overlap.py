@@ -1,0 +1,176 @@
+"""Where a device computes beside the engine's thread, a step's news is told while the next one runs: nothing
+of any reply changes by it, and nothing stays behind of the row too many that a stop string costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beside import Beside
+from drafting import END, ENDS, SETTINGS, A, B, TinyModel, every_way_to_end, replies
+from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
+from engine.request import Request
+from engine.service import Service
+from engine.testing import ScriptedModel
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two steps blocks and queues are as they have to be."""
+    whole = Service.step
+
+    def step(service: Service) -> None:
+        whole(service)
+        service.audit()
+
+    monkeypatch.setattr(Service, "step", step)
+
+
+@pytest.mark.parametrize("draft", ["none", "ngram"])
+async def test_every_way_to_end_is_the_same(tiny_tokenizer: Path, audited: None, draft: str) -> None:
+    config, requests = every_way_to_end(tiny_tokenizer)
+    config = replace(config, draft_model=draft, draft_tokens=3)
+    want, *_ = await replies(config, requests)
+    assert [reply[2] for reply in want] == ENDS
+    assert isinstance(config.model, ScriptedModel)
+    config.model.beside = True
+    found, _, state = await replies(config, requests)
+    assert found == want
+    assert state.preemptions > 0, "the pool is too small for them all"
+    assert state.blocks_used == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_replies_of_a_model_are_the_same(tiny_tokenizer: Path, audited: None, seed: int) -> None:
+    """In a pool that is too small, with stop strings, grammars and log-probabilities."""
+    rng = random.Random(seed)
+    print(f"{seed=}")
+    prompts = [[rng.randrange(256) for _ in range(rng.randrange(1, 40))] for _ in SETTINGS]
+    requests = [
+        (prompt, SamplingParams(**{"max_tokens": 40, **settings}))
+        for prompt, settings in zip(prompts, SETTINGS, strict=True)
+    ]
+    requests.append((prompts[0], SamplingParams(regex="[a-f]{3,30}!?", max_tokens=30, seed=1)))
+    requests.append((prompts[1], SamplingParams(regex="(abc){2,9}d", stop=("ca",), max_tokens=30, seed=2)))
+    model = TinyModel("native", tiny_tokenizer, 100)
+    config = EngineConfig(model=model, block_size=16, kv_blocks=16, draft_model="none", prefill_chunk=7)
+    want, *_ = await replies(config, requests)
+    found, _, state = await replies(replace(config, model=Beside(model)), requests)
+    assert found == want
+    assert {reply[2] for reply in found} >= {"stop", "length"}
+    assert state.blocks_used == 0
+
+
+async def test_replies_of_the_default_model_are_the_same(default_model: Path, audited: None) -> None:
+    """The library computes while this thread makes text of the step before."""
+    requests: list[tuple[list[int], SamplingParams]] = [
+        (list(range(500 + 9 * n, 509 + 12 * n)), SamplingParams(seed=n, max_tokens=12, stop=stop))
+        for n, stop in enumerate([("e", "zq"), ("zq",)] * 4)
+    ]
+    config = EngineConfig(model=default_model, context_length=256, kv_blocks=24, draft_model="none")
+    want, *_ = await replies(config, requests)
+    found, *_ = await replies(replace(config, model=Beside(default_model)), requests)
+    assert found == want
+    assert {reply[2] for reply in found} == {"stop", "length"}
+
+
+async def test_between_two_steps_only_what_decides_the_next_one_is_done(
+    tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text is made, and readers are woken, while a step runs; only the last step's are told after it."""
+    events: list[str] = []
+    tell = Request.tell
+
+    def told(request: Request) -> Any:
+        events.append("tell")
+        return tell(request)
+
+    monkeypatch.setattr(Request, "tell", told)
+    model = Beside(ScriptedModel([[A] * 20] * 4, tiny_tokenizer, [END]), events.append)
+    params = SamplingParams(temperature=0, max_tokens=20)
+    async with AsyncEngine(EngineConfig(model=model, block_size=16, draft_model="none")) as engine:
+        streams = [engine.generate([5 + n], params) for n in range(4)]
+        finals = [await stream.result() for stream in streams]
+    assert [len(final.token_ids) for final in finals] == [20] * 4
+    under_way, beside, between = False, 0, 0
+    for place, event in enumerate(events):
+        under_way = event == "launch" or (under_way and event != "result")
+        if event == "tell":
+            beside += under_way
+            between += not under_way and "launch" in events[place:]
+    assert events.count("tell") == 4 * 20
+    assert between <= 4, "of a step after which there was nothing to compute until the next request came"
+    assert beside >= 4 * 19 - 4
+
+
+async def test_a_row_too_many_after_a_stop_string_is_not_told_and_not_found(
+    tiny_tokenizer: Path, audited: None
+) -> None:
+    stop = "".join(chr(token + 0x21) for token in (B, B + 1))
+    scripts = [[A] * 30, [A, A, B, B + 1, A, A, A]]
+    model = ScriptedModel(scripts, tiny_tokenizer, [END], beside=True)
+    events: list[Any] = []
+    async with AsyncEngine(EngineConfig(model=model, block_size=16, draft_model="none")) as engine:
+        other = engine.generate([9], SamplingParams(temperature=0, max_tokens=30))
+        async with engine.generate([5], SamplingParams(temperature=0, stop=(stop,))) as stream:
+            events += [event async for event in stream]
+        await other.result()
+        await engine.audit()
+        assert engine.snapshot().blocks_used == 0
+    final = events[-1]
+    assert isinstance(final, Finished)
+    assert sum(isinstance(event, Finished) for event in events) == 1
+    told = [token for event in events if isinstance(event, TextDelta) for token in event.token_ids]
+    assert final.reason == "stop"
+    assert final.stop_match == stop
+    assert final.usage.completion_tokens == len(final.token_ids) == len(told)
+
+
+async def test_aborts_and_new_requests_at_any_moment_leave_no_trace(
+    tiny_tokenizer: Path, audited: None
+) -> None:
+    seed = random.randrange(10**6)
+    print(f"{seed=}")
+    rng = random.Random(seed)
+    model = ScriptedModel([[A, B] * 60] * 200, tiny_tokenizer, [END], beside=True, step_seconds=0.0005)
+    config = EngineConfig(model=model, block_size=16, kv_blocks=20, context_length=120, max_sequences=6)
+    async with AsyncEngine(config) as engine:
+
+        async def one(number: int) -> Finished:
+            await asyncio.sleep(rng.random() * 0.1)
+            stream = engine.generate([number % 200] * rng.randrange(1, 60), SamplingParams(temperature=0))
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.random() * 0.05)
+                stream.abort()
+            return await stream.result()
+
+        async with asyncio.timeout(60):
+            finals = await asyncio.gather(*map(one, range(40)))
+        await engine.audit()
+        state = engine.snapshot()
+    assert {final.reason for final in finals} <= {"aborted", "context", "stop", "capacity"}
+    assert (state.running, state.waiting, state.blocks_used) == (0, 0, 0)
+    for final in finals:
+        assert final.token_ids == tuple([A, B] * 60)[: len(final.token_ids)]
+
+
+async def test_a_device_that_fails_while_news_is_told_ends_everyone_once(tiny_tokenizer: Path) -> None:
+    model = ScriptedModel([[A] * 500] * 3, tiny_tokenizer, [END], beside=True, step_seconds=0.001)
+    async with AsyncEngine(EngineConfig(model=model, block_size=16)) as engine:
+        streams = [engine.generate([5 + n]) for n in range(3)]
+        for stream in streams:
+            await anext(stream)
+        model.fails = RuntimeError("the device is gone")
+        async with asyncio.timeout(30):
+            finals = [await stream.result() for stream in streams]
+    for final in finals:
+        assert final.error is not None
+        assert final.error.code == "engine_failed"
+        assert final.token_ids == (A,) * len(final.token_ids)
+        assert len(final.text) == len(final.token_ids)

@@ -1,0 +1,103 @@
+"""Tiny random models of families whose build is Llama's but for little, and what their GGUF files say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MQA = {"num_key_value_heads": 1}
+_GLM = {"head_dim": 16, "pad_token_id": 0, "eos_token_id": [1], "rms_norm_eps": 1e-5, "seq_length": 256}
+"""seq_length: what llama.cpp's converter takes for the context; and norms have this number there."""
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 6.0}
+
+RELATIVES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma": ("GemmaConfig", {"head_dim": 24, "num_hidden_layers": 2}),
+    "gemma-mqa": ("GemmaConfig", {**_MQA, "head_dim": 32, "num_hidden_layers": 2}),
+    "exaone": ("ExaoneConfig", {"rope_parameters": _LLAMA3, "eos_token_id": 1}),
+    "exaone-tied": ("ExaoneConfig", {**_MQA, "tie_word_embeddings": True, "eos_token_id": 1}),
+    "exaone4": (
+        "Exaone4Config",
+        {"num_hidden_layers": 5, "sliding_window": 6, "rope_parameters": _LLAMA3},
+    ),
+    "exaone4-all-see-all": (
+        "Exaone4Config",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 3, "tie_word_embeddings": True},
+    ),
+    "internlm3": ("InternLM3Config", {"head_dim": 24, "rope_parameters": _DYNAMIC}),
+    "internlm3-biases": (
+        "InternLM3Config",
+        {**_MQA, "head_dim": 16, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    ),
+    "hunyuan": ("HunYuanDenseV1Config", {"head_dim": 24}),
+    "hunyuan-alpha": (
+        "HunYuanDenseV1Config",
+        {"head_dim": 16, "rope_parameters": {**_DYNAMIC, "alpha": 9.0}},
+    ),
+    "hunyuan-mqa-tied": (
+        "HunYuanDenseV1Config",
+        {**_MQA, "head_dim": 16, "tie_word_embeddings": True, "attention_bias": True},
+    ),
+    "ernie": ("Ernie4_5Config", {"head_dim": 24}),
+    "ernie-biases-untied": (
+        "Ernie4_5Config",
+        {**_MQA, "head_dim": 16, "use_bias": True, "tie_word_embeddings": False},
+    ),
+    "seedoss": ("SeedOssConfig", {"head_dim": 24}),
+    "seedoss-all-biases-tied": (
+        "SeedOssConfig",
+        {
+            **_MQA,
+            "head_dim": 16,
+            "attention_out_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "rope_parameters": _YARN,
+        },
+    ),
+    "glm": ("GlmConfig", _GLM),
+    "glm-mha-tied": (
+        "GlmConfig",
+        {**_GLM, "num_key_value_heads": 4, "attention_bias": False, "tie_word_embeddings": True},
+    ),
+}
+"""As `tiny_models.MODELS`."""
+
+CONVERTED = {
+    "gemma": ("gemma", False),
+    "exaone": ("exaone", False),
+    "exaone4": ("exaone4", False),
+    "internlm3": ("llama", True),
+    "hunyuan": ("hunyuan-dense", False),
+    "ernie": ("ernie4_5", False),
+    "seedoss": ("seed_oss", False),
+    "glm": ("chatglm", False),
+}
+"""As `tiny_models.CONVERTED`."""
+
+NOT_IN_GGUF = {"hunyuan-alpha": "the converter wants the sizes of the models that there are"}
+
+
+def metadata(config: Any) -> dict[str, Any]:
+    """By key below the architecture, what is said besides; empty for another family."""
+    rope = config.rope_parameters
+    if config.model_type == "exaone4" and config.sliding_window is not None:
+        return {
+            "attention.sliding_window": config.sliding_window,
+            "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in config.layer_types],
+        }
+    if config.model_type == "glm":
+        return {"rope.dimension_count": int(config.head_dim * rope["partial_rotary_factor"])}
+    return {}
