@@ -14,7 +14,16 @@ from ..errors import UserError
 from ..units import number, size
 from .console import Console
 from .errors import FAILED, OK, CliError
-from .options import ENGINE_OPTIONS, SectionedCommand, engine_options, given, json_option, model_options
+from .options import (
+    DRAFT_OPTIONS,
+    ENGINE_OPTIONS,
+    SectionedCommand,
+    draft_options,
+    engine_options,
+    given,
+    json_option,
+    model_options,
+)
 
 if TYPE_CHECKING:
     from engine import EngineConfig
@@ -56,6 +65,7 @@ class Report:
 @model_options
 @json_option
 @engine_options
+@draft_options
 @click.pass_obj
 def doctor(console: Console, /, **values: Any) -> int:
     """Check the installation: versions, device, speed of the memory, model files, stored conversations.
@@ -158,6 +168,8 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
                 "replaced": list(snapshot.replaced),
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
+                "draft": snapshot.draft or None,
+                "draft_memory_bytes": snapshot.draft_memory_bytes,
                 "bandwidth_peak_gbs": peak,
                 "bandwidth_peak_quiet": served.engine.peak is None or served.engine.peak.quiet,
                 "ceiling_tps": peak * 1e9 / snapshot.bytes_per_token
@@ -166,7 +178,8 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             }
 
     try:
-        choice = choose(console, setup, name, yes=values["yes"], flags=given(values, ENGINE_OPTIONS))
+        flags = given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS))
+        choice = choose(console, setup, name, yes=values["yes"], flags=flags)
         asyncio.run(measure())
     except UserError as error:
         report.problem(

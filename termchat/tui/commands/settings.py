@@ -74,7 +74,7 @@ async def schema(ui: Ui, argument: str) -> None:
     ui.notify_user("replies keep to the schema; /schema off ends that")
 
 
-def _checked(text: str) -> dict[str, str]:
+def _checked(text: str) -> dict[str, Any]:
     given = constraint_of({"schema": text})
     check(given)
     return given
