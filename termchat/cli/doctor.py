@@ -23,6 +23,7 @@ from .options import (
     given,
     json_option,
     model_options,
+    template_option,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Report:
 @json_option
 @engine_options
 @draft_options
+@template_option
 @click.pass_obj
 def doctor(console: Console, /, **values: Any) -> int:
     """Check the installation: versions, device, speed of the memory, model files, stored conversations.
@@ -178,7 +180,7 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             }
 
     try:
-        flags = given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS))
+        flags = given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template"))
         choice = choose(console, setup, name, yes=values["yes"], flags=flags)
         asyncio.run(measure())
     except UserError as error:
