@@ -18,6 +18,7 @@ from .files import (
     Text,
     TextError,
     locked,
+    lost_link,
     private_folder,
     read_text,
     read_toml,
@@ -72,6 +73,8 @@ class Config:
             content = _parse(file)
         except ConfigError as error:
             warnings.append(f"{error}; defaults are used")
+        if lost := lost_link(file):
+            warnings.append(f"{file} {lost}; defaults are used")
         reader = _Reader(file, warnings.append)
         top = {key: value for key, value in content.items() if key not in _TABLES}
         tables = {key: reader.table(content, key) for key in _TABLES}
@@ -162,7 +165,8 @@ def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     table, _, name = key.partition(".")
     known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE)]
     if key not in known and not (table == "keys" and name):
-        raise SettingError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
+        meant = did_you_mean(key, known, like=0.75) or "`termchat config show` lists all"
+        raise SettingError(f"there is no setting {key!r}; {meant}")
     if name and not isinstance(content.get(table, {}), dict):
         raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
     if value is None:

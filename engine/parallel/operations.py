@@ -135,7 +135,7 @@ def _layer(layer: LayerWeights, shares: list[Share]) -> LayerWeights:
         network = replace(
             network,
             experts=_summed(network.experts),
-            shared=None if network.shared is None else _network(network.shared),
+            shared=_shared(network.shared),
         )
     else:
         network = _network(network)
@@ -150,6 +150,12 @@ def _layer(layer: LayerWeights, shares: list[Share]) -> LayerWeights:
 
 def _network(network: FeedForward) -> FeedForward:
     return replace(network, down=Linear(Summed(network.down.matrix), network.down.bias))
+
+
+def _shared(shared: FeedForward | Experts | None) -> Any:
+    if isinstance(shared, FeedForward):
+        return _network(shared)
+    return None if shared is None else _summed(shared)
 
 
 def _summed(experts: Experts) -> Any:
