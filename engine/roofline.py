@@ -49,6 +49,11 @@ class Traffic(NamedTuple):
         """Those that steps read, all experts among them: what caches would have to hold."""
         return self.weight_bytes + self.expert_bytes
 
+    @property
+    def written_bytes(self) -> int:
+        """Keys and values that a token has in the cache, in layers of every kind."""
+        return self.kv_bytes_per_token + sum(nbytes for _, nbytes in self.windows) - self.shared_bytes
+
     def step_bytes(self, plan: StepPlan) -> int:
         """Weights that every step reads, keys and values read by the plan's runs, and those they write.
 

@@ -38,7 +38,7 @@ def take_snapshot(
     ttfts = [times.ttft_ms for times in metrics.first_tokens if times.ttft_ms is not None]
     drafter = model.drafter if isinstance(model.drafter, ComputingDrafter) else None
     draft_memory = 0 if drafter is None else drafter.memory_bytes
-    of_token = model.runner.traffic.kv_bytes_per_token + (0 if drafter is None else drafter.bytes_per_token)
+    of_token = model.runner.traffic.written_bytes + (0 if drafter is None else drafter.bytes_per_token)
     written = (pool.used + pool.cached) * pool.block_size * of_token
     return EngineSnapshot(
         state=state,

@@ -41,8 +41,11 @@ RopeLayout = Literal["half", "interleaved"]
 Gate = Literal["silu", "gelu_tanh", "gelu", "clamped"]
 """What becomes of a gate before it multiplies; see `kernels.arithmetic.gated`."""
 
+RoutingScores = Literal["softmax", "sigmoid"]
+"""What becomes of router logits: a softmax of all, or the logistic function of each."""
+
 RoutingWeights = Literal["chosen", "all"]
-"""Of what a softmax of router logits is: of those of the chosen experts, or of all."""
+"""What the scores of the chosen experts are divided by: by their sum, or by that of all, so by nothing."""
 
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
@@ -74,6 +77,8 @@ class Experts(NamedTuple):
 
     gate_up: [2 * hidden, width], gate above up. down: [width, hidden]. gate_up_bias, down_bias: float32
     [experts, outputs], or None. scales: float32 [experts], what an expert's weight is multiplied by, or None.
+    preference: float32 [experts], what is added to the scores where experts are chosen, but not to their
+    weights (arXiv 2408.15664), or None.
     """
 
     gate_up: tuple[Handle, ...]
@@ -81,17 +86,20 @@ class Experts(NamedTuple):
     gate_up_bias: Handle | None = None
     down_bias: Handle | None = None
     scales: Handle | None = None
+    preference: Handle | None = None
 
 
 class Routing(NamedTuple):
     """How a row's experts follow from its router logits.
 
-    The `used` largest logits are chosen; NaN counts as the largest, of equal ones the first counts more.
-    Their weights are a softmax: of the chosen logits alone, or of all, so that they sum to less than 1.
+    The `used` experts with the largest scores are chosen, with what they are preferred by; NaN counts as the
+    largest, of equal ones the first counts more. Their weights are their scores, or these by their sum.
+    A softmax without preferences is taken of those logits alone that count in the end.
     """
 
     used: int
     weights: RoutingWeights = "chosen"
+    scores: RoutingScores = "softmax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,7 @@ class Operations(Protocol):
         """A mixture of experts (arXiv 1701.06538): each row's sum of its experts' results by their weights.
 
         x [rows, width], router logits [rows, experts] -> [rows, width]. An expert is a gated feed-forward
-        network, computed for all rows that chose it together. The sum runs from the largest logit down.
+        network, computed for all rows that chose it together. The sum runs from the first choice to the last.
         """
 
     def scale(self, x: Value, factor: float) -> Value:
@@ -324,6 +332,7 @@ class BackendSettings:
 
     cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
     findings_folder: where a backend may keep what it has found out about this machine; None: nowhere.
+    replays: whether steps may be recorded, and replayed; not where they wait for other processes.
     exact: whether the numerics contract has to hold; else a backend may take products that break it.
     """
 
@@ -333,3 +342,4 @@ class BackendSettings:
     cpu_isa: str = "auto"
     findings_folder: str | None = None
     exact: bool = True
+    replays: bool = True

@@ -2,10 +2,11 @@
 
     python scripts/compare_tokenizers.py FOLDER|FILE.gguf ... [--folder FOLDER] [--lines 2000] [--seed 7]
 
-A folder has a tokenizer.json; a GGUF file is compared with the one of --folder, which it was made of. Text
-is encoded as what a user says, and ids drawn at random are decoded, at once and one by one. Lines that hold a
-control token are left out: what a user says is never structure here. Exits with 1 if anything differs. Needs
-transformers.
+A folder has a tokenizer.json; a GGUF file is compared with the one of --folder, which it was made of, or
+without that with llama.cpp (the package llama_cpp), as text alone and composed (NFC), as llama.cpp does not
+normalise. Text is encoded as what a user says, and ids drawn at random are decoded, at once and one by one.
+Lines that hold a control token are left out: what a user says is never structure here. Exits with 1 if
+anything differs. Needs transformers.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Reference(NamedTuple):
 
     name: str
     encode: Callable[[str], list[int]]
-    decode: Callable[[list[int]], str]
+    decode: Callable[[list[int]], str] | None
     chat: Callable[[list[Message]], list[int]] | None
     special: frozenset[str]
 
@@ -116,6 +117,20 @@ def of_transformers(folder: Path) -> Reference:
         lambda ids: str(found.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)),
         chat if auto.chat_template else None,
         frozenset(auto.all_special_tokens),
+    )
+
+
+def of_llama_cpp(file: Path) -> Reference:
+    """llama.cpp's own of a GGUF file, which may have no more than a vocabulary."""
+    from llama_cpp import Llama
+
+    found: Any = Llama(str(file), vocab_only=True, verbose=False)
+    return Reference(
+        "llama.cpp",
+        lambda text: list(found.tokenize(text.encode(), add_bos=False, special=False)),
+        None,
+        None,
+        frozenset(),
     )
 
 
@@ -163,7 +178,8 @@ def differences(tokenizer: Tokenizer, other: Reference, texts: Sequence[str], se
         decoder, whole = StreamDecoder(tokenizer), tokenizer.decode(ids)
         check("stream", ids, "".join(decoder.push([token]) for token in ids) + decoder.finish(), whole)
         # SentencePiece's space at the beginning of a text is kept here: the ids come after others.
-        check("decoding", ids, whole.removeprefix(" "), other.decode(ids).removeprefix(" "))
+        if other.decode is not None:
+            check("decoding", ids, whole.removeprefix(" "), other.decode(ids).removeprefix(" "))
     return counts
 
 
@@ -183,8 +199,10 @@ def main() -> int:
         elif options.folder is not None:
             other = of_ours(load_tokenizer(options.folder))
         else:
-            parser.error(f"{path} needs --folder")
-        counts = differences(tokenizer, other, texts, options.seed)
+            other = of_llama_cpp(path)
+        composed = path.is_file() and options.folder is None
+        own = [unicodedata.normalize("NFC", text) for text in texts] if composed else texts
+        counts = differences(tokenizer, other, own, options.seed)
         ends = sorted(tokenizer.token_text(token) for token in tokenizer.end_ids)
         print(f"{path}: {counts} of {len(texts)} differ from {other.name}; ends {ends}", flush=True)
         wrong += sum(counts.values())

@@ -165,7 +165,8 @@ def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     table, _, name = key.partition(".")
     known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE)]
     if key not in known and not (table == "keys" and name):
-        raise SettingError(f"there is no setting {key!r}; {did_you_mean(key, known)}")
+        meant = did_you_mean(key, known, like=0.75) or "`termchat config show` lists all"
+        raise SettingError(f"there is no setting {key!r}; {meant}")
     if name and not isinstance(content.get(table, {}), dict):
         raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
     if value is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,35 @@ def add_entry(file: Path, name: str, table: Mapping[str, Any]) -> None:
     The file is replaced in one step; of two programs that do this at once none undoes the other.
     RegistryError: it is broken (and left alone then), or cannot be written. PathError.
     """
+
+    def add(tomlkit: Any, document: Any, wanted: dict[str, Any]) -> None:
+        if "models" not in document:
+            document["models"] = tomlkit.table(is_super_table=True)
+        document["models"][name] = _written(tomlkit, table)
+        wanted.setdefault("models", {})[name] = dict(table)
+
+    _edit(file, f"add {name}", add)
+
+
+def remove_entry(file: Path, name: str) -> None:
+    """Take [models.NAME] out of the file; no model's file is touched. Errors as those of `add_entry`.
+
+    RegistryError, too: it is not there.
+    """
+
+    def remove(tomlkit: Any, document: Any, wanted: dict[str, Any]) -> None:
+        models = wanted.get("models")
+        if not isinstance(models, dict) or name not in models:
+            raise RegistryError(f"{file} has no model {shown(name)}; `termchat models rm` deletes downloads")
+        del document["models"][name], models[name]
+        if not models:
+            del document["models"], wanted["models"]
+
+    _edit(file, f"remove {name}", remove)
+
+
+def _edit(file: Path, what: str, change: Callable[[Any, Any, dict[str, Any]], None]) -> None:
+    """Change the file. change: takes tomlkit, the document, and what is to come of it."""
     import tomlkit
     import tomlkit.exceptions
 
@@ -48,20 +77,17 @@ def add_entry(file: Path, name: str, table: Mapping[str, Any]) -> None:
         with locked(file.parent / ".models.lock"):
             before = read_text(file) if os.path.exists(file) else Text("")
             wanted = parse_toml(before.text)
-            document: Any = tomlkit.parse(before.text)
-            if "models" not in document:
-                document["models"] = tomlkit.table(is_super_table=True)
-            document["models"][name] = _written(tomlkit, table)
-            wanted.setdefault("models", {})[name] = dict(table)
+            document = tomlkit.parse(before.text)
+            change(tomlkit, document, wanted)
             text = rewritten_toml(before, tomlkit.dumps(document), wanted)
             if text is None:
-                raise RegistryError(f"{name} cannot be added to {file} without changing more; do it by hand")
+                raise RegistryError(f"cannot {what} in {file} without changing more; do it by hand")
             write_private(file, text)
     except (tomlkit.exceptions.TOMLKitError, RecursionError, TextError, TypeError, AttributeError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         if isinstance(error, TextError):
             reason = f"it {error}"
-        raise RegistryError(f"{file} cannot be edited: {reason}; add {name} by hand") from error
+        raise RegistryError(f"{file} cannot be edited: {reason}; {what} by hand") from error
     except OSError as error:
         raise RegistryError(f"cannot write {file}: {error.strerror}") from error
 

@@ -11,6 +11,7 @@ from ..config import Quantization
 from ..models.family import Naming
 from ..models.spec import ModelSpec
 from ..types import EngineError
+from .companions import is_companion
 from .declared import Declared
 from .fields import cut, invalid, printable
 from .files import read_head
@@ -127,8 +128,8 @@ def only_gguf(folder: Folder, others: str) -> Path:
     except OSError as error:
         raise invalid(folder.path, f"can't be read: {error.strerror}", colon=False) from None
     files = [name for name in names if name.lower().endswith(".gguf")]
-    # The part of a multimodal model that reads images lies beside the one with the text.
-    files = [name for name in files if "mmproj" not in name.lower()] or files
+    # The part of a multimodal model that reads images lies beside the one with the text, say.
+    files = [name for name in files if not is_companion(name)] or files
     one = files[0] if len(files) == 1 else first_part(files)
     if one is not None:
         return folder.file(one, "the folder")

@@ -63,13 +63,15 @@ def usable_context(declared: int, rope: RopeSpec) -> int:
 class Declared(NamedTuple):
     """biases: roles of the biases that must be there. tied: the head is the embedding.
 
-    tied is None where nothing is said: then a model is tied exactly if it has no head of its own.
+    tied is None where nothing is said: then a model is tied exactly if it has no head of its own. guessing:
+    layers behind the last one, which are left out.
     """
 
     family: Family
     spec: ModelSpec
     biases: frozenset[str]
     tied: bool | None = None
+    guessing: int = 0
 
 
 def gguf_family(general: Fields) -> Family:
@@ -99,6 +101,14 @@ def last_of(fields: Fields, option: str, default: int, layers: int) -> list[bool
     """Whether a layer is the last of so many, by an option of the file (if it has a name) or its default."""
     count = fields.integer(option, 1, LAYERS[1], default=default) if option else default
     return [(layer + 1) % count == 0 for layer in range(layers)]
+
+
+def guessing(fields: Fields, family: Family, naming: Naming) -> int:
+    """How many layers guess further tokens."""
+    if family.guessing is None:
+        return 0
+    key = family.guessing[0 if naming == "huggingface" else 1]
+    return int(fields.integer(key, 0, LAYERS[1], default=0))
 
 
 def with_options(spec: ModelSpec, fields: Fields, family: Family, naming: Naming) -> ModelSpec:

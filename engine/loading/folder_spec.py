@@ -155,4 +155,4 @@ def read_config(config: Fields) -> Declared:
     tied: bool | None = None
     if whole.string("model_type") not in family.multimodal:
         tied = config.boolean("tie_word_embeddings", default=None)
-    return Declared(family, spec, frozenset(biases), tied)
+    return Declared(family, spec, frozenset(biases), tied, declared.guessing(config, family, "huggingface"))

@@ -86,6 +86,10 @@ def _read_by(family: Family) -> set[str]:
         keys.add(family.temperature[1])
     if family.mixture is not None:
         keys.add("expert_count")
+        if family.mixture.scale is not None:
+            keys.add(family.mixture.scale[1])
+    if family.guessing is not None:
+        keys.add(family.guessing[1])
     if family.inputs is not None:
         keys.add(family.inputs[1])
     if family.varied is not None:
@@ -106,7 +110,9 @@ def _refuse_unsupported(model: Fields, family: Family) -> None:
 
 
 def _layers(model: Fields, family: Family, full: RopeSpec, local: RopeSpec) -> tuple[LayerSpec, ...]:
-    count = model.integer("block_count", *declared.LAYERS)
+    count = model.integer("block_count", *declared.LAYERS) - declared.guessing(model, family, "gguf")
+    if count < 1:
+        model.fail("block_count", "leaves no layer but those that guess further tokens")
     default = family.windows.gguf_default if family.windows else None
     window = model.integer("attention.sliding_window", 0, declared.WINDOW[1], default=default or 0) or None
     sees_all = _sees_all(model, family, count)
@@ -203,4 +209,4 @@ def read_metadata(file: GGUFFile) -> Declared:
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > spec.vocabulary:
         model.refuse(f"tokenizer.ggml.tokens has {len(tokens)} entries, the embedding {spec.vocabulary} rows")
-    return Declared(family, spec, frozenset(family.biases))
+    return Declared(family, spec, frozenset(family.biases), guessing=declared.guessing(model, family, "gguf"))

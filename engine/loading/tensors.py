@@ -17,7 +17,7 @@ from kernels.weights import Plain, Weight
 
 from ..config import Quantization
 from ..models.family import Naming
-from ..models.tensor_specs import TensorSpec, tensor_specs
+from ..models.tensor_specs import TensorSpec, layer_prefix, tensor_specs
 from .declared import Declared
 from .factors import beside, factor_of
 from .fields import invalid, shown
@@ -194,8 +194,13 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
         whole = spec.stored_shape
         if turned := spec.inputs_first and not FORMATS[tensor.format].packed:
             whole = (*whole[:-2], whole[-1], whole[-2])
+            # Some that have been saved anew have them the other way round, which shows if they aren't square.
+            turned = tensor.shape != spec.stored_shape or whole == spec.stored_shape
+            whole = whole if turned else spec.stored_shape
         # What `models quantize` saves of all experts is one matrix.
         flat = (math.prod(whole[:-1]), whole[-1])
+        if tensor.shape != whole and 1 in (*tensor.shape, *whole) and isinstance(tensor, StoredTensor):
+            tensor = _as_declared(tensor, whole)
         if tensor.shape != whole and not (isinstance(tensor, SavedTensor) and tensor.shape == flat):
             raise invalid(path, f"tensor {name} has the shape {tensor.shape}; {whole} is declared")
         if not (spec.is_matrix or isinstance(tensor, StoredTensor)):
@@ -207,12 +212,20 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
                 assert isinstance(part, StoredTensor), "of NVFP4"
                 part = part._replace(factor=_factor(path, spec, stored[names.factor]))
         bound[spec.name] = (spec, part)
-    unknown = sorted(name for name in leftover if not name.endswith(_DERIVED))
+    layers, prefix = len(declared.spec.layers), layer_prefix(declared.family, naming)
+    guessing = tuple(f"{prefix}.{layers + i}." for i in range(declared.guessing))
+    unknown = sorted(n for n in leftover if not n.endswith(_DERIVED) and not n.startswith(guessing))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         kind = f"a {declared.spec.architecture} model of {len(declared.spec.layers)} layers"
         raise invalid(path, f"tensor {shown(unknown[0])}{more} is no part of {kind}")
     return bound
+
+
+def _as_declared(tensor: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
+    """A tensor of one row, which files hold as a vector, too, and the other way round."""
+    alike = tuple(n for n in tensor.shape if n != 1) == tuple(n for n in shape if n != 1)
+    return tensor._replace(shape=shape) if alike else tensor
 
 
 def _factor(path: Path, spec: TensorSpec, tensor: Tensor) -> float:
@@ -223,6 +236,6 @@ def _factor(path: Path, spec: TensorSpec, tensor: Tensor) -> float:
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:
-    if spec.role.endswith("_bias"):
+    if spec.role.endswith("_bias") or spec.role in declared.family.optional:
         return spec.role not in declared.biases
     return spec.role == "layer_scale" or (spec.role == "head" and declared.tied is None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from kernels.interface import Handle, Operations, Value
+from kernels.interface import Handle, Operations, Routing, Value
 from kernels.interface import Inputs as Batch
 
 from .spec import ModelSpec, RopeSpec, Sizes
 from .weights import FeedForward, Inputs, LayerInput, LayerWeights, Mixture, Weights
+
+_SHARED = Routing(1, "all", "sigmoid")
+"""Of an expert that all rows choose."""
 
 
 def attention(
@@ -75,7 +78,12 @@ def mixture(
     mixed = _norm(ops, spec, mixed, network.post_norm)
     if network.shared is None:
         return mixed
-    shared = feed_forward(ops, spec, network.shared, normed)
+    if isinstance(network.shared, FeedForward):
+        shared = feed_forward(ops, spec, network.shared, normed)
+    else:
+        assert network.shared_router is not None
+        share = ops.linear(normed, network.shared_router.matrix, network.shared_router.bias, planes=2)
+        shared = ops.experts(normed, share, network.shared, _SHARED, spec.gate)
     return ops.add(mixed, _norm(ops, spec, shared, network.shared_post_norm))
 
 

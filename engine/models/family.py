@@ -113,8 +113,8 @@ class Family:
     layout, gguf_layout: order of query and key rows in safetensors and in GGUF files.
     names: role -> names in GGUF and safetensors, those of a layer without its prefix, which is `layer_prefix`
     in safetensors. Roles with the same name are blocks of rows of one tensor, in this order. Roles that end
-    in _bias may be missing, but for those in `biases`; bias_options: option of config.json -> roles it makes
-    necessary.
+    in _bias and those in `optional` may be missing, but for those in `biases`; bias_options: option of
+    config.json -> roles it makes necessary.
     norm_of_rows: norms of queries and keys are of all heads together, not of each. rotated_norm: they come
     behind the rotation. norm_offset: what safetensors leave out of the weights of norms.
     windows: None if it has none. local_base: where the base of the rotation of layers with a window comes
@@ -134,6 +134,7 @@ class Family:
     config.json that must not be true. fixed: options that must have this value, where they are there and not
     null. mixture: None if no layer has experts. varied: None if the layers of a model have the same sizes.
     inputs: keys, of config.json and of GGUF files, of `ModelSpec.input_columns`. value_norm: as there.
+    guessing: likewise, of how many layers behind the last one guess further tokens; they are left out.
     """
 
     model_types: tuple[str, ...]
@@ -146,6 +147,7 @@ class Family:
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)
     layer_prefix: str = "model.layers"
     biases: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     bias_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     norm_of_rows: bool = False
     rotated_norm: bool = False
@@ -172,3 +174,4 @@ class Family:
     varied: Varied | None = None
     inputs: tuple[str, str] | None = None
     value_norm: bool = False
+    guessing: tuple[str, str] | None = None

@@ -73,13 +73,15 @@ class Turning(NamedTuple):
 class ExpertsSpec:
     """The mixture of experts of a layer: how many, columns inside each of them, and how a row chooses.
 
-    shared: columns inside the network that all rows go through besides; 0 if there is none.
+    shared: columns inside the network that all rows go through besides; 0 if there is none. scale: of the
+    weights.
     """
 
     count: int
     hidden: int
     routing: Routing
     shared: int = 0
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

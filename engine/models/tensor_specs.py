@@ -48,7 +48,7 @@ class TensorSpec(NamedTuple):
     @property
     def may_be_quantized(self) -> bool:
         """Whether it may have fewer bits than in the file. A router's error would choose other experts."""
-        return self.is_matrix and self.role != "router"
+        return self.is_matrix and self.role not in ("router", "shared_router")
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -82,8 +82,10 @@ def _expert_shapes(spec: ModelSpec, experts: ExpertsSpec) -> dict[str, tuple[int
     matrices = _network("expert_", spec.width, experts.hidden)
     matrices |= _network("shared_", spec.width, experts.shared)
     norms = ("router_norm", "mixture_norm", "mixture_post_norm", "shared_post_norm")
-    vectors = {**dict.fromkeys(norms, (spec.width,)), "mixture_scales": (experts.count,)}
-    return {**_with_biases({**matrices, "router": (experts.count, spec.width)}), **vectors}
+    vectors = dict.fromkeys(norms, (spec.width,))
+    vectors |= dict.fromkeys(("mixture_scales", "preference"), (experts.count,))
+    routers = {"router": (experts.count, spec.width), "shared_router": (1, spec.width)}
+    return {**_with_biases({**matrices, **routers}), **vectors}
 
 
 def _network(prefix: str, width: int, hidden: int) -> dict[str, tuple[int, ...]]:
@@ -164,6 +166,11 @@ def _unused(layer: LayerSpec) -> tuple[str, ...]:
     return ("k", "v", "k_bias", "v_bias", "k_norm") if layer.shares is not None else ()
 
 
+def layer_prefix(family: Family, naming: Naming) -> str:
+    """What the names of the tensors of layers begin with."""
+    return family.layer_prefix if naming == "huggingface" else "blk"
+
+
 def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[TensorSpec]:
     """Every tensor a checkpoint of this model may have; biases and head are not in all of them."""
     column = ("gguf", "huggingface").index(naming)
@@ -173,7 +180,7 @@ def tensor_specs(family: Family, spec: ModelSpec, naming: Naming) -> Iterator[Te
         role: names for role, names in family.names.items() if role in _MODEL_ROLES and role not in without
     }
     of_layer = {role: names for role, names in family.names.items() if role not in _MODEL_ROLES}
-    prefix = ("blk", family.layer_prefix)[column]
+    prefix = layer_prefix(family, naming)
     yield from _Tensors("", "", _model_shapes(spec), column, offset).named(of_model)
     for index, layer in enumerate(spec.layers):
         shapes = _layer_shapes(family, spec, index)

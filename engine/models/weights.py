@@ -23,7 +23,8 @@ class Tensors(Protocol):
     down, each of these with _bias behind it, attention_norm, q_norm, k_norm, sinks, attention_post_norm,
     mlp_norm and mlp_post_norm. A layer with experts has router, shared_gate, shared_up and shared_down
     instead of gate, up and down, and i.ROLE.e of expert e: expert_gate, expert_up, expert_down, their biases;
-    in some models router_norm, mixture_norm, mixture_post_norm, shared_post_norm and mixture_scales besides.
+    in some models router_norm, mixture_norm, mixture_post_norm, shared_post_norm, mixture_scales, preference
+    and shared_router besides.
     In models whose layers get of the tokens besides: inputs_embedding, inputs_projection, inputs_norm, and of
     a layer input_gate, input_projection and input_norm. layer_scale: what a layer's result is multiplied by.
     """
@@ -54,13 +55,16 @@ class FeedForward:
 class Mixture:
     """A router, experts, and the network that all rows go through besides, if there is one.
 
+    shared_router: where rows take of that network by a weight of their own; it is an expert then, the only
+    one of its kind.
     router_norm, norm: of what the router and the experts take, if that is not what the network takes.
     post_norm, shared_post_norm: of what experts and network give, before the sum.
     """
 
     router: Linear
     experts: Experts
-    shared: FeedForward | None
+    shared: FeedForward | Experts | None
+    shared_router: Linear | None = None
     router_norm: Handle | None = None
     norm: Handle | None = None
     post_norm: Handle | None = None
@@ -272,7 +276,17 @@ class _Placing:
             self._expert_biases(prefix, own.count, roles)
             for roles in (("expert_gate_bias", "expert_up_bias"), ("expert_down_bias",))
         )
-        experts = Experts(gate_up, down, inward, outward, self.vector(f"{prefix}mixture_scales"))
+        scales = _vector(self._tensors, f"{prefix}mixture_scales")
+        if own.scale != 1.0:
+            scales = np.float32(own.scale) * (np.ones(own.count, np.float32) if scales is None else scales)
+        experts = Experts(
+            gate_up,
+            down,
+            inward,
+            outward,
+            None if scales is None else self._backend.place_vector(scales),
+            self.vector(f"{prefix}preference"),
+        )
         # What a router takes is made smaller by the root of its width: here that is part of its norm.
         router_norm = _vector(self._tensors, f"{prefix}router_norm")
         if router_norm is not None:
@@ -280,13 +294,24 @@ class _Placing:
         return Mixture(
             router,
             experts,
-            self._network(f"{prefix}shared_", own.shared) if own.shared else None,
+            *self._shared(f"{prefix}shared_", own.shared),
             None if router_norm is None else self._backend.place_vector(router_norm),
             *(
                 self.vector(prefix + norm)
                 for norm in ("mixture_norm", "mixture_post_norm", "shared_post_norm")
             ),
         )
+
+    def _shared(self, prefix: str, hidden: int) -> tuple[FeedForward | Experts | None, Linear | None]:
+        """The network that all rows go through, and its router if it has one."""
+        if not hidden:
+            return None, None
+        if not self._tensors.has(f"{prefix}router"):
+            return self._network(prefix, hidden), None
+        router, before = self._linear(prefix, self._spec.width, {"router": 1}), self._backend.weight_bytes
+        network = self._network(prefix, hidden)
+        self.expert_bytes += self._backend.weight_bytes - before  # it counts among the experts that are read
+        return Experts((network.gate_up.matrix,), (network.down.matrix,)), router
 
     def _expert_biases(self, prefix: str, count: int, roles: tuple[str, ...]) -> Handle | None:
         if not self._tensors.has(f"{prefix}{roles[0]}.0"):

@@ -92,10 +92,10 @@ class Op(Structure):
 
     _fields_ = [
         *_fields(c_int32, "kind samples planes layer window interleaved length turning gate limit"),
-        *_fields(c_int32, "experts used over_all"),
+        *_fields(c_int32, "experts used over_all sigmoid"),
         *_fields(c_float, "number cap"),
         *_fields(View, "x y out blocks"),
-        *_fields(c_void_p, "weight bias cos sin down down_bias expert_scales"),
+        *_fields(c_void_p, "weight bias cos sin down down_bias expert_scales preference"),
     ]
 
 

@@ -169,7 +169,8 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
         op.bias = addressof(node.bias)
     if node.mixture is not None:
         experts, routing, gate_up, down = node.mixture
-        op.experts, op.used, op.over_all = len(gate_up), routing.used, routing.weights == "all"
+        op.experts, op.used = len(gate_up), routing.used
+        op.over_all, op.sigmoid = routing.weights == "all", routing.scores == "sigmoid"
         op.weight, op.down = addressof(gate_up), addressof(down)
         if experts.gate_up_bias is not None:
             op.bias = addressof(experts.gate_up_bias)
@@ -177,6 +178,8 @@ def _encode(node: Node, numbers: dict[Storage, int]) -> Op:
             op.down_bias = addressof(experts.down_bias)
         if experts.scales is not None:
             op.expert_scales = addressof(experts.scales)
+        if experts.preference is not None:
+            op.preference = addressof(experts.preference)
     if node.rotation is not None:
         op.cos, op.sin = addressof(node.rotation.cos), addressof(node.rotation.sin)
         op.interleaved, op.limit = node.rotation.layout == "interleaved", len(node.rotation.cos)

@@ -210,7 +210,7 @@ class RecordingOperations:
         assert not x.storage.samples
         assert logits.columns == len(experts.gate_up) == len(experts.down)
         assert 1 <= routing.used <= logits.columns, routing
-        assert experts.scales is None or len(experts.scales) == logits.columns
+        assert all(v is None or len(v) == logits.columns for v in (experts.scales, experts.preference))
         hidden = experts.down[0].columns
         assert all((m.rows, m.columns) == (2 * hidden, x.columns) for m in experts.gate_up)
         assert all((m.rows, m.columns) == (x.columns, hidden) for m in experts.down)

@@ -21,18 +21,34 @@ class Mixed(NamedTuple):
     expert_bytes: int
 
 
-def route(logits: Tensor, routing: Routing) -> tuple[Tensor, Tensor]:
-    """Experts of each row, from the largest logit down, int64 [rows, used], and their weights, float32."""
-    keys = torch.where(logits.isnan(), torch.inf, logits)
-    chosen = keys.sort(dim=1, descending=True, stable=True).indices[:, : routing.used]
-    logits = logits - logits.gather(1, chosen[:, :1])
-    weights = exp(logits.gather(1, chosen))
-    if routing.weights == "all":
-        return chosen, weights / tree_sum(exp(logits))
+def route(logits: Tensor, routing: Routing, preference: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Experts of each row, from the first choice on, int64 [rows, used], and their weights, float32."""
+    if routing.scores == "sigmoid":
+        scores = 1 / (exp(-logits) + 1)
+    elif preference is not None:
+        scores = exp(logits - logits.max(dim=1, keepdim=True).values)
+        scores = scores / tree_sum(scores)
+    else:
+        chosen = _chosen(logits, routing.used)
+        logits = logits - logits.gather(1, chosen[:, :1])
+        weights = exp(logits.gather(1, chosen))
+        return chosen, weights / (tree_sum(exp(logits)) if routing.weights == "all" else _sum(weights))
+    chosen = _chosen(scores if preference is None else scores + preference, routing.used)
+    weights = scores.gather(1, chosen)
+    return chosen, weights if routing.weights == "all" else weights / _sum(weights)
+
+
+def _chosen(keys: Tensor, used: int) -> Tensor:
+    keys = torch.where(keys.isnan(), torch.inf, keys)
+    return keys.sort(dim=1, descending=True, stable=True).indices[:, :used]
+
+
+def _sum(weights: Tensor) -> Tensor:
+    """Of each row, from its first choice on."""
     total = weights[:, :1]
-    for i in range(1, routing.used):
+    for i in range(1, weights.shape[1]):
         total = total + weights[:, i : i + 1]
-    return chosen, weights / total
+    return total
 
 
 def mixture(
@@ -44,7 +60,7 @@ def mixture(
     product: Callable[[Tensor, Any], Tensor] = linear,
 ) -> Mixed:
     """`Operations.experts`. product: of rows and an expert's matrix."""
-    chosen, weights = route(logits, routing)
+    chosen, weights = route(logits, routing, experts.preference)
     if experts.scales is not None:
         weights = weights * experts.scales[chosen]
     results = x.new_empty(*chosen.shape, x.shape[1])

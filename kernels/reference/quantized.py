@@ -133,19 +133,39 @@ def lane_sum(x: Float32) -> Float32:
     return lanes[..., 0]
 
 
-def route(logits: Float32, routing: Routing) -> tuple[NDArray[np.intp], Float32]:
-    """Experts of each row, from the largest logit down, and their weights [rows, used]."""
-    keys = np.where(np.isnan(logits), np.float32(np.inf), logits)
-    chosen = np.argsort(-keys, axis=1, kind="stable")[:, : routing.used]
+def route(
+    logits: Float32, routing: Routing, preference: Float32 | None = None
+) -> tuple[NDArray[np.intp], Float32]:
+    """Experts of each row, from the first choice on, and their weights [rows, used]."""
     with np.errstate(invalid="ignore"):
-        logits = logits - np.take_along_axis(logits, chosen[:, :1], axis=1)
-        weights = exp32(np.take_along_axis(logits, chosen, axis=1))
-    if routing.weights == "all":
-        return chosen, weights / lane_sum(exp32(logits))[:, None]
+        if routing.scores == "sigmoid":
+            scores = np.float32(1) / (exp32(-logits) + np.float32(1))
+        elif preference is not None:
+            scores = exp32(logits - logits.max(axis=1, keepdims=True))
+            scores = scores / lane_sum(scores)[:, None]
+        else:
+            chosen = _chosen(logits, routing.used)
+            logits = logits - np.take_along_axis(logits, chosen[:, :1], axis=1)
+            weights = exp32(np.take_along_axis(logits, chosen, axis=1))
+            return chosen, weights / (
+                lane_sum(exp32(logits))[:, None] if routing.weights == "all" else _sum(weights)
+            )
+        chosen = _chosen(scores if preference is None else scores + preference, routing.used)
+        weights = np.take_along_axis(scores, chosen, axis=1)
+        return chosen, weights if routing.weights == "all" else weights / _sum(weights)
+
+
+def _chosen(keys: Float32, used: int) -> NDArray[np.intp]:
+    keys = np.where(np.isnan(keys), np.float32(np.inf), keys)
+    return np.argsort(-keys, axis=1, kind="stable")[:, :used]
+
+
+def _sum(weights: Float32) -> Float32:
+    """Of each row, from its first choice on."""
     total = weights[:, :1]
-    for i in range(1, routing.used):
+    for i in range(1, weights.shape[1]):
         total = total + weights[:, i : i + 1]
-    return chosen, weights / total
+    return total
 
 
 def fma(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:

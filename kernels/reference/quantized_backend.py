@@ -121,8 +121,8 @@ class QuantizedOperations:
     def experts(
         self, x: Float32, logits: Float32, experts: Experts, routing: Routing, gate: Gate = "silu"
     ) -> Float32:
-        """Expert by expert, and the sums from the largest logit down."""
-        chosen, weights = route(logits, routing)
+        """Expert by expert, and the sums from the first choice on."""
+        chosen, weights = route(logits, routing, experts.preference)
         if experts.scales is not None:
             weights = weights * experts.scales[chosen]
         results = np.empty((*chosen.shape, x.shape[1]), np.float32)

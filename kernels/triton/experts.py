@@ -106,7 +106,7 @@ def _products(
 
 @triton.jit
 def _combine(results, weights, out, width, USED: tl.constexpr, COLUMNS: tl.constexpr):
-    """A row's sum of its experts' results by their weights, from the largest logit down."""
+    """A row's sum of its experts' results by their weights, from the first choice on."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), tl.float32)
@@ -122,7 +122,7 @@ def mixture(x: Tensor, logits: Tensor, experts: Experts, routing: Routing, gate:
     if not len(x):
         return Mixed(torch.empty_like(x), torch.zeros(1, dtype=torch.int64, device=x.device))
     tables = _tables(experts)
-    routed = route(logits, experts.scales, routing, tables.nbytes)
+    routed = route(logits, experts.scales, experts.preference, routing, tables.nbytes)
     hidden = _products(x, experts.gate_up, tables.gate_up, routed, routing.used, experts.gate_up_bias)
     results = _products(gated(hidden, gate), experts.down, tables.down, routed, 1, experts.down_bias)
     width = results.shape[1]
@@ -151,8 +151,11 @@ def _trials(draw: Draw) -> Iterator[Trial]:
     own = draw.normal(count, 2 * hidden), draw.normal(count, width), draw.normal(count)
     experts = Experts(tuple(gate_up), tuple(down), *own)
     x, logits = draw.normal(rows, width), draw.normal(rows, count)
-    for routing in (Routing(2), Routing(3, "all")):
+    for routing in (Routing(2), Routing(3, "all"), Routing(2, "chosen", "sigmoid")):
         yield called_with(x, logits, experts, routing, "silu")
+    preferred = experts._replace(preference=draw.normal(count))
+    for routing in (Routing(3), Routing(2, "all", "sigmoid")):
+        yield called_with(x, logits, preferred, routing, "silu")
 
 
 KERNEL = Kernel("experts", mixture, mixture_twin, _trials, tolerance=1e-5)

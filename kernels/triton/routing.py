@@ -19,32 +19,47 @@ PAIRS_AT_ONCE = 1024
 
 @triton.jit
 def _route(
-    logits, factors, chosen, weights, experts,
-    USED: tl.constexpr, ALL: tl.constexpr, FACTORS: tl.constexpr, EXPERTS: tl.constexpr, PLACES: tl.constexpr,
+    logits, factors, preference, chosen, weights, experts,
+    USED: tl.constexpr, ALL: tl.constexpr, SIGMOID: tl.constexpr, FACTORS: tl.constexpr,
+    PREFERENCE: tl.constexpr, EXPERTS: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
-    """One row: its experts from the largest logit down, the first of equal ones first."""
+    """One row: its experts from the first choice on, the first of equal ones first."""
     row = tl.program_id(0)
     e = tl.arange(0, EXPERTS)
-    logit = tl.load(logits + row * experts + e, mask=e < experts, other=float("-inf"))
-    key = tl.where(logit == logit, logit, float("inf"))
     left = e < experts
+    logit = tl.load(logits + row * experts + e, mask=left, other=float("-inf"))
+    one = tl.full((EXPERTS,), 1.0, tl.float32)
+    if SIGMOID:
+        score = tl.div_rn(one, one + exp32(-logit))
+    elif PREFERENCE:
+        score = tl.where(left, exp32(logit - tl.max(logit, axis=0)), 0.0)
+        score = tl.div_rn(score, one * tl.sum(score, axis=0))
+    else:
+        score = logit
+    key = score
+    if PREFERENCE:
+        key = score + tl.load(preference + e, mask=left, other=0.0)
+    key = tl.where(key == key, key, float("inf"))
     place = tl.arange(0, PLACES)
     own = tl.zeros((PLACES,), tl.float32)
     ids = tl.zeros((PLACES,), tl.int32)
     for i in tl.static_range(USED):
         best = tl.max(tl.where(left, key, float("-inf")), axis=0)
         expert = tl.min(tl.where(left & (key == best), e, EXPERTS), axis=0)
-        value = tl.sum(tl.where(e == expert, logit, 0.0), axis=0)
+        value = tl.sum(tl.where(e == expert, score, 0.0), axis=0)
         if i == 0:
             top = value
             total = tl.zeros((), tl.float32)
-        weight = exp32(value - top)
+        weight = value if SIGMOID or PREFERENCE else exp32(value - top)
         total = total + weight
         ids = tl.where(place == i, expert, ids)
         own = tl.where(place == i, weight, own)
         left = left & (e != expert)
     if ALL:
-        total = tl.sum(tl.where(e < experts, exp32(logit - top), 0.0), axis=0)
+        if SIGMOID or PREFERENCE:
+            total = total * 0.0 + 1.0
+        else:
+            total = tl.sum(tl.where(e < experts, exp32(logit - top), 0.0), axis=0)
     own = tl.div_rn(own, tl.zeros((PLACES,), tl.float32) + total)
     at = row * USED + place
     if FACTORS:
@@ -105,15 +120,19 @@ class Routed(NamedTuple):
     nbytes: Tensor
 
 
-def route(logits: Tensor, factors: Tensor | None, routing: Routing, nbytes: Tensor) -> Routed:
+def route(
+    logits: Tensor, factors: Tensor | None, preference: Tensor | None, routing: Routing, nbytes: Tensor
+) -> Routed:
     """Route rows by logits [rows, experts]. factors: see `Experts.scales`. nbytes: int64 [experts]."""
     rows, experts = logits.shape
     pairs, wide, device = rows * routing.used, triton.next_power_of_2(experts), logits.device
     chosen = torch.empty(rows, routing.used, dtype=torch.int32, device=device)
     weights = torch.empty(rows, routing.used, device=device)
     _route[(rows,)](
-        logits.contiguous(), weights if factors is None else factors, chosen, weights, experts,
-        USED=routing.used, ALL=routing.weights == "all", FACTORS=factors is not None, EXPERTS=wide,
+        logits.contiguous(), weights if factors is None else factors,
+        weights if preference is None else preference, chosen, weights, experts,
+        USED=routing.used, ALL=routing.weights == "all", SIGMOID=routing.scores == "sigmoid",
+        FACTORS=factors is not None, PREFERENCE=preference is not None, EXPERTS=wide,
         PLACES=triton.next_power_of_2(routing.used), **EXACT,
     )  # fmt: skip
     tile = next((size for size in ROW_TILES if pairs <= size * experts), ROW_TILES[-1])

@@ -14,7 +14,8 @@ from ..files import expanded
 from ..settings import ENGINE, OPTIONS, SAMPLING
 from .console import Console, to_json
 from .errors import CliError
-from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, Text, json_option
+from .option_types import Text
+from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, json_option
 
 _PATHS = ("model", "engine.draft_model", "engine.template")
 """Settings that may name a file."""

@@ -14,7 +14,15 @@ from ..errors import UserError
 from ..units import number, size
 from .console import Console
 from .errors import FAILED, OK, CliError
-from .options import ENGINE_OPTIONS, SectionedCommand, engine_options, given, json_option, model_options
+from .options import (
+    ENGINE_OPTIONS,
+    SectionedCommand,
+    engine_options,
+    given,
+    json_option,
+    model_options,
+    template_option,
+)
 
 if TYPE_CHECKING:
     from engine import EngineConfig
@@ -56,6 +64,7 @@ class Report:
 @model_options
 @json_option
 @engine_options
+@template_option
 @click.pass_obj
 def doctor(console: Console, /, **values: Any) -> int:
     """Check the installation: versions, device, speed of the memory, model files, stored conversations.
@@ -166,7 +175,9 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             }
 
     try:
-        choice = choose(console, setup, name, yes=values["yes"], flags=given(values, ENGINE_OPTIONS))
+        choice = choose(
+            console, setup, name, yes=values["yes"], flags=given(values, (*ENGINE_OPTIONS, "template"))
+        )
         asyncio.run(measure())
     except UserError as error:
         report.problem(

@@ -204,6 +204,23 @@ def remove_model(console: Console, name: str, as_json: bool) -> None:
         console.output.write(f"removed {name}, {units.size(freed)} are free again\n")
 
 
+@models.command("remove")
+@click.argument("name", shell_complete=complete_model)
+@json_option
+@click.pass_obj
+def remove_name(console: Console, name: str, as_json: bool) -> None:
+    """Take a name out of your models.toml; the model's files stay (termchat models rm deletes downloads)."""
+    from ..paths import Paths
+    from ..registry_edit import remove_entry
+
+    file = Paths.default().registry_file
+    remove_entry(file, name)
+    if as_json:
+        console.print_json({"name": name, "file": str(file)})
+    else:
+        console.output.write(f"{name} is out of {file}; no file of the model was touched\n")
+
+
 @models.command("verify")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_model)
 @json_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from .options import (
     json_option,
     model_options,
     option,
+    template_option,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class Parameters(click.ParamType[float]):
 )
 @json_option
 @engine_options
+@template_option
+@click.argument("file", required=False, metavar="")
 @click.pass_obj
 def plan(console: Console, /, **values: Any) -> None:
     """Show what a model takes of the memory, how many conversations fit, and how fast it is at most.
@@ -95,6 +99,8 @@ def plan(console: Console, /, **values: Any) -> None:
 
     from .plan_report import as_json, report
 
+    if values["file"] is not None:
+        raise click.UsageError(f"name the model by --model: termchat plan -m {shlex.quote(values['file'])}")
     if values["params"] is not None and values["model"] is not None:
         raise click.UsageError("--params and --model exclude each other")
     try:
@@ -112,6 +118,7 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
     """What was asked for. EngineError."""
     from engine import EngineConfig, plan_model
     from engine.data_sheets import MACHINES, machine_of
+    from engine.named_templates import read_template
     from engine.workload import workload_sized
 
     from .plan_report import Planned
@@ -119,7 +126,7 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
 
     wanted = values["gpu"]
     machines = None if wanted is None else MACHINES if wanted == "all" else (machine_of(wanted),)
-    flags = given(values, ENGINE_OPTIONS)
+    flags = given(values, (*ENGINE_OPTIONS, "template"))
     memory: MemoryPlan | None = None
     lighter: Mapping[str, Workload]
     setup = load_setup(console)
@@ -140,6 +147,8 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
         choice = choose(console, setup, values["model"], yes=values["yes"], flags=flags)
         memory, here, own, lighter = plan_model(choice.config)
         config, context, name = choice.config, memory.context_length, choice.model.name
+        if config.template is not None:
+            read_template(config.template)  # as a chat would
         for note in memory.notes if wanted is None else ():
             console.messages.note(note)
     if values["tokens"] > context:

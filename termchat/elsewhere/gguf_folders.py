@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+
+from engine.loading.companions import is_no_model
 
 from ..files import TextError, read_text
 from ..hub.split import PART, numbered, stem_of
 from .found import Found, cache_home, files_below, from_environment, home, size_of, together
 
-_NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 _CONFIG_FILES = ("settings.json", ".internal/settings.json")
 
 
@@ -46,7 +46,7 @@ def in_folder(folder: Path, scheme: str, program: str) -> Iterator[Found]:
         lower = name.lower()
         if lower.endswith("config.json") and PurePosixPath(lower).name == "config.json":
             yield from _safetensors(folder, name, files, scheme, program)
-        if not lower.endswith(".gguf") or _NO_MODEL.search(stem_of(name)):
+        if not lower.endswith(".gguf") or is_no_model(stem_of(name)):
             continue
         part = PART.fullmatch(name)
         if part is None:

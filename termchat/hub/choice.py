@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from engine.loading.companions import is_companion
+
 from .. import units
 from ..errors import UserError, did_you_mean, shown
 from .listing import HubFile, Listing, total_size
@@ -22,9 +24,6 @@ _LISTED = 12
 _COMPARED = 100
 """Names that are compared with one that does not exist."""
 
-_NO_MODEL = re.compile(
-    r"(^|[-._])(mmproj|imatrix|draft|drafter|eagle3?|mtp|vocab|lora|adapter)([-._]|$)", re.I
-)
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _SHARD = re.compile(r"model-\d{5}-of-(?P<count>\d{5})\.safetensors")
@@ -115,7 +114,7 @@ def variants(listing: Listing) -> list[Variant]:
 
 
 def _is_no_model(file: HubFile) -> bool:
-    return _NO_MODEL.search(stem_of(file.path)) is not None
+    return is_companion(stem_of(file.path))
 
 
 def _folder(listing: Listing) -> Variant | None:

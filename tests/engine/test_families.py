@@ -304,7 +304,8 @@ def test_every_family_is_well_formed() -> None:
         claimed += (*family.model_types, *(f"{name} in GGUF" for name in family.architectures))
         assert NAMES.keys() - family.names.keys() <= {"attention_norm", "mlp_norm", *ATTENTION_BIASES}
         of_experts = family.mixture.names if family.mixture else {}
-        assert {role for role in (*family.names, *of_experts) if role.endswith("_bias")} >= {
+        may_lack = {role for role in (*family.names, *of_experts) if role.endswith("_bias")}
+        assert may_lack.union(family.optional) >= {
             *family.biases,
             *(role for roles in family.bias_options.values() for role in roles),
         }

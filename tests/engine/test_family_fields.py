@@ -38,6 +38,8 @@ NO_ACCOUNT = {
     "bos_token_id": "for the tokenizer",
     "eos_token_id": "for the tokenizer",
     "eod_token_id": "for the tokenizer",
+    "sep_token_id": "for the tokenizer",
+    "moe_norm_min": "a bound that no sum of weights comes near",
 }
 OF_OTHER_LAYERS = ("mamba_", "time_step_limit", "num_experts_per_tok", "intermediate_size")
 """Where there may be other layers, which are refused."""
@@ -112,6 +114,7 @@ def test_every_field_of_a_configuration_is_read_or_of_no_account(kind: str, aske
     read(CONFIGS[kind].to_dict())
     if family_of(kind).biases:  # must be there, or the file is refused
         asked.add("attention_bias")
+    asked.update(alias for alias, usual in family_of(kind).aliases.items() if usual in asked)
     left = own_fields(CONFIGS[kind]) - asked - NO_ACCOUNT.keys()
     if "mamba_n_heads" in left:
         left = {name for name in left if not name.startswith(OF_OTHER_LAYERS)}

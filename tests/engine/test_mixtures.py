@@ -283,3 +283,55 @@ def test_experts_are_saved_with_fewer_bits_or_that_is_refused(tmp_path: Path) ->
     make("gptoss", tmp_path / "oss")
     with pytest.raises(EngineError, match="holds columns where others hold rows"):
         quantize_model(tmp_path / "oss", "int4", tmp_path / "refused")
+
+
+def test_experts_that_were_saved_the_other_way_round_are_read_alike(tmp_path: Path) -> None:
+    """Of Qwen3-VL the Hub's files have inputs before outputs; transformers 5 writes them behind."""
+    make("qwen3vlmoe", tmp_path / "m")
+    stored = safetensors.numpy.load_file(tmp_path / "m" / "model.safetensors")
+    turned = {name: value.swapaxes(1, 2).copy() for name, value in stored.items() if ".experts." in name}
+    assert turned
+    tokens = list(range(40))
+    (expected,) = Session(open_checkpoint(tmp_path / "m")).step([(0, 0, tokens)])
+    (found,) = Session(open_checkpoint(changed(tmp_path / "m", tmp_path / "t", turned))).step(
+        [(0, 0, tokens)]
+    )
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_layers_that_guess_further_tokens_are_left_out(tmp_path: Path) -> None:
+    model = make("glm4moe", tmp_path / "m")
+    stored = safetensors.numpy.load_file(tmp_path / "m" / "model.safetensors")
+    last = {name: value for name, value in stored.items() if name.startswith("model.layers.3.")}
+    behind = {name.replace("layers.3.", "layers.4."): value for name, value in last.items()}
+    behind["model.layers.4.eh_proj.weight"] = np.zeros((64, 128), np.float32)
+    plain = open_checkpoint(tmp_path / "m")
+    more = open_checkpoint(changed(tmp_path / "m", tmp_path / "more", behind))
+    assert more.spec == plain.spec
+    assert more.tensors.nbytes() == plain.tensors.nbytes()
+    none = changed(tmp_path / "m", tmp_path / "none", behind, num_nextn_predict_layers=0)
+    assert "is no part of a glm4_moe model of 4 layers" in refusal(none)
+    file = write_gguf(tmp_path / "m.gguf", model, "glm4moe")
+    assert len(open_checkpoint(file).spec.layers) == 4
+    groups = changed(tmp_path / "m", tmp_path / "groups", n_group=4, topk_group=2)
+    assert "n_group 4 is not supported" in refusal(groups)
+
+
+def test_an_expert_that_all_rows_choose_counts_among_those_that_are_read(tmp_path: Path) -> None:
+    """Qwen 2's network for all rows has a router of its own, so it is an expert: each step reads it once."""
+    make("qwen2moe", tmp_path / "m")
+    checkpoint = open_checkpoint(tmp_path / "m")
+    backend = QuantizedBackend()
+    weights = place_tensors(checkpoint.spec, checkpoint.tensors, backend)
+    matrices = 4 * (3 * 64) * (8 * 32 + 48) * len(checkpoint.spec.layers)
+    assert weights.expert_bytes == matrices
+    assert weights.streamed_bytes + weights.expert_bytes <= backend.weight_bytes
+
+
+def test_how_many_are_chosen_may_be_said_for_each_layer(tmp_path: Path) -> None:
+    make("hunyuanmoe", tmp_path / "m")
+    plain = open_checkpoint(tmp_path / "m").spec
+    assert open_checkpoint(changed(tmp_path / "m", tmp_path / "same", moe_topk=[2, 2, 2])).spec == plain
+    assert "moe_topk must be an integer" in refusal(
+        changed(tmp_path / "m", tmp_path / "n", moe_topk=[2, 1, 2])
+    )

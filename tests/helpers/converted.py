@@ -29,7 +29,8 @@ def write_gguf(path: Path, model: torch.nn.Module, kind: str) -> Path:
         if isinstance(value, list):
             writer.add_array(f"{architecture}.{key}", value)
         else:
-            add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+            kinds = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+            add = {**kinds, bool: writer.add_bool}[type(value)]
             add(f"{architecture}.{key}", value)
     for name, values in factors(config).items():
         writer.add_tensor(name, values.astype(np.float32))
@@ -90,7 +91,9 @@ def metadata(config: Any, architecture: str, whole: Any) -> Values:
         "phi3": lambda: _phi3(config, rope, int(turning)),
         "olmo2": lambda: _olmo(config),
         "glm4": lambda: {"rope.dimension_count": int(turning)},
+        "glm4moe": lambda: {"rope.dimension_count": int(turning)},
         "qwen3vl": lambda: {"n_deepstack_layers": len(whole.vision_config.deepstack_visual_indexes)},
+        "qwen3vlmoe": lambda: {"n_deepstack_layers": len(whole.vision_config.deepstack_visual_indexes)},
     }
     found |= of_architecture.get(architecture, dict)()
     return found | tiny_relatives.metadata(config) | tiny_mixtures.metadata(config)

@@ -33,6 +33,23 @@ _OSS = {
     "rope_parameters": _YARN,
 }
 
+_QWEN2 = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+}
+_GLM = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "head_dim": 16,
+    "routed_scaling_factor": 1.7,
+    "num_hidden_layers": 4,
+}
+_ERNIE = {"moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 24, "head_dim": 16}
+_HUNYUAN = {"num_experts": 6, "moe_topk": 2, "head_dim": 16}
+
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "mixtral-top1-mqa-tied": (
@@ -66,6 +83,54 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "GptOssConfig",
         {**_OSS, "layer_types": ["full_attention"] * 4, "num_key_value_heads": 1, "hidden_size": 96},
     ),
+    "qwen2moe": ("Qwen2MoeConfig", {**_QWEN2, "num_key_value_heads": 4}),
+    "qwen2moe-normalised-some-dense": (
+        "Qwen2MoeConfig",
+        {
+            **_QWEN2,
+            "num_experts_per_tok": 1,
+            "norm_topk_prob": True,
+            "num_hidden_layers": 4,
+            "mlp_only_layers": [1],
+            "tie_word_embeddings": True,
+        },
+    ),
+    "hunyuanmoe": ("HunYuanMoEV1Config", _HUNYUAN),
+    "glm4moe": ("Glm4MoeConfig", {**_GLM, "use_qk_norm": True, "attention_bias": True}),
+    "glm4moe-bare-mqa": (
+        "Glm4MoeConfig",
+        {
+            **_GLM,
+            "num_key_value_heads": 1,
+            "norm_topk_prob": False,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 2,
+            "num_mtp_layers": 0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "dots1": (
+        "Dots1Config",
+        {
+            **_GLM,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+            "sliding_window": None,
+        },
+    ),
+    "erniemoe": ("Ernie4_5_MoeConfig", _ERNIE),
+    "erniemoe-few-untied": (
+        "Ernie4_5_MoeConfig",
+        {
+            **_ERNIE,
+            "num_hidden_layers": 5,
+            "moe_layer_start_index": 2,
+            "moe_layer_end_index": 3,
+            "moe_num_shared_experts": 0,
+            "tie_word_embeddings": False,
+        },
+    ),
 }
 """As `tiny_models.MODELS`."""
 
@@ -75,6 +140,11 @@ CONVERTED = {
     "olmoe": ("olmoe", False),
     "granitemoe": ("granitemoe", True),
     "gptoss": ("gpt-oss", False),
+    "qwen2moe": ("qwen2moe", False),
+    "hunyuanmoe": ("hunyuan-moe", False),
+    "glm4moe": ("glm4moe", False),
+    "dots1": ("dots1", False),
+    "erniemoe": ("ernie4_5-moe", False),
 }
 """As `tiny_models.CONVERTED`."""
 
@@ -82,21 +152,40 @@ NOT_IN_GGUF = {
     "mixtral-top1-mqa-tied": "the converter drops the window",
     "qwen3moe-some-dense": "the converter takes all layers to have experts",
     "olmoe-normalised-gqa": "the converter does not say that weights are normalised",
+    "qwen2moe-normalised-some-dense": "the converter takes all layers to have experts",
+    "erniemoe-few-untied": "behind which layer there are none is not in the file",
     "gptoss-all-see-all": "the converter takes the layers to alternate",
 }
 
 
 def metadata(config: Any) -> dict[str, Any]:
     """By key below the architecture; empty for a model without experts."""
-    count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+
+    def said(*names: str) -> Any:
+        return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+
+    count = said("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
     if count is None:
         return {}
-    used = getattr(config, "top_k_experts", None) or config.num_experts_per_tok
-    found = {"expert_count": count, "expert_used_count": used}
-    if (hidden := getattr(config, "moe_intermediate_size", None)) is not None:
-        found["expert_feed_forward_length"] = hidden
-    if shared := getattr(config, "shared_intermediate_size", 0):
-        found["expert_shared_feed_forward_length"] = shared
+    found = {
+        "expert_count": count,
+        "expert_used_count": said("top_k_experts", "moe_topk", "moe_k", "num_experts_per_tok"),
+        "expert_feed_forward_length": said("moe_intermediate_size"),
+        "expert_shared_feed_forward_length": said(
+            "shared_intermediate_size", "shared_expert_intermediate_size"
+        ),
+        "expert_shared_count": said("n_shared_experts", "moe_num_shared_experts"),
+        "leading_dense_block_count": said("first_k_dense_replace", "moe_layer_start_index"),
+        "expert_weights_scale": said("routed_scaling_factor"),
+    }
+    found = {key: value for key, value in found.items() if value}
+    if config.model_type in ("glm4_moe", "dots1"):
+        found |= {"expert_gating_func": 2, "expert_weights_norm": config.norm_topk_prob}
+    if config.model_type == "glm4_moe":  # the converter counts layers that are not in every folder
+        guessing = config.num_mtp_layers
+        found |= {"nextn_predict_layers": guessing, "block_count": config.num_hidden_layers + guessing}
+    if config.model_type == "hunyuan_v1_moe":
+        found["expert_shared_feed_forward_length"] = config.intermediate_size
     if config.model_type == "gpt_oss":
         found["expert_feed_forward_length"] = config.intermediate_size
         found["attention.sliding_window"] = config.sliding_window
@@ -113,7 +202,10 @@ def scale_name(key: str) -> str | None:
 def tensors(key: str, values: np.ndarray, config: Any) -> Iterator[tuple[str, np.ndarray]]:
     """A tensor of a model, or the parts it becomes, by names that the converter's table knows."""
     place, _, name = key.replace("block_sparse_moe.experts.", "mlp.experts.").rpartition(".")
-    if name == "layer_scalar" or (place.endswith("experts") and config.model_type == "gemma4_text"):
+    if name == "e_score_correction_bias":
+        place = place.replace(".gate.moe_statics", ".moe_statics")
+        yield f"{place}.e_score_correction.bias", values.reshape(-1)
+    elif name == "layer_scalar" or (place.endswith("experts") and config.model_type == "gemma4_text"):
         yield f"{key}.weight", values
     elif place.endswith("block_sparse_moe.router"):
         yield f"{place}.layer.weight", values

@@ -145,6 +145,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             head_dim=16,
         ),
     ),
+    "qwen3vlmoe": (
+        "Qwen3VLMoeConfig",
+        _multimodal(
+            {**QWEN_VISION, "deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+            rope_parameters={**MROPE, "mrope_section": [4, 2, 2]},
+            head_dim=16,
+            num_experts=8,
+            num_experts_per_tok=3,
+            moe_intermediate_size=24,
+        ),
+    ),
     "gemma2": (
         "Gemma2Config",
         {"head_dim": 24, "query_pre_attn_scalar": 24, "sliding_window": 6, "attn_logit_softcapping": 5.0},
@@ -302,6 +313,7 @@ CONVERTED = {
     "qwen2vl": Converted("qwen2vl"),
     "qwen3": Converted("qwen3"),
     "qwen3vl": Converted("qwen3vl"),
+    "qwen3vlmoe": Converted("qwen3vlmoe"),
     "gemma2": Converted("gemma2"),
     "gemma3": Converted("gemma3"),
     "gemma4": Converted("gemma4"),
@@ -349,20 +361,24 @@ def make(kind: str, folder: Path, **special: Any) -> torch.nn.Module:
         auto = transformers.AutoModelForCausalLM
     text.initializer_range = config.initializer_range = 0.15
     # What the library takes otherwise wants widths of whole 16 bytes.
-    mixed = kind in tiny_mixtures.MIXTURES or kind == "gemma4moe"
+    mixed = kind in tiny_mixtures.MIXTURES or kind in ("gemma4moe", "qwen3vlmoe")
     experts = {"experts_implementation": "eager"} if mixed else {}
     model = auto.from_config(config, attn_implementation="eager", **experts).float().eval()
     with torch.no_grad():
         for key, value in model.named_parameters():
             if "vision" in key or "visual" in key:
                 continue
-            if key.endswith("bias"):
+            if key.endswith("e_score_correction_bias"):
+                value.normal_(std=0.1)
+            elif key.endswith("bias"):
                 value.normal_(std=2.0)
             elif "norm" in key or key.endswith(("router.scale", "per_expert_scale")):
                 value.uniform_(0.5, 1.5)
         for key, value in model.named_buffers():
             if key.endswith("layer_scalar"):
                 value.uniform_(0.5, 1.5)
+            if key.endswith("e_score_correction_bias"):
+                value.normal_(std=0.2)
     model.save_pretrained(folder)
     return model
 

@@ -219,8 +219,8 @@ std::string interface() {
     FIELDS_4(Quantizing, from, to, rows, columns), FIELDS_4(Quantizing, values, stride, codes, scales);
     FIELDS_3(Quantizing, minima, peaks, coarse);
     FIELDS_4(Op, kind, samples, planes, layer), FIELDS_4(Op, window, interleaved, length, turning);
-    FIELDS_4(Op, gate, limit, experts, used), FIELDS_3(Op, over_all, number, cap);
-    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin), FIELDS_3(Op, down, down_bias, expert_scales);
+    FIELDS_4(Op, gate, limit, experts, used), FIELDS_4(Op, over_all, sigmoid, number, cap);
+    FIELDS_4(Op, x, y, out, blocks), FIELDS_4(Op, weight, bias, cos, sin), FIELDS_4(Op, down, down_bias, expert_scales, preference);
     FIELDS_3(View, buffer, offset, columns), FIELDS_3(Buffer, columns, planes, samples);
     FIELDS_4(Limits, rows, samples, sequences, blocks_per_sequence);
 #undef FIELDS_4

@@ -83,7 +83,7 @@ void Experts::begin(int rows) {
 void Experts::route(const Op& op, int row, const float* logits) {
     const int32_t* chosen = of_row(chosen_, row);
     float* weights = of_row(weights_, row);
-    kernels_.route(logits, op.experts, op.used, op.over_all, of_row(chosen_, row), weights);
+    kernels_.route(logits, op.preference, op.experts, op.used, op.sigmoid, op.over_all, of_row(chosen_, row), weights);
     if (!op.expert_scales) return;
     for (int i = 0; i < op.used; i++) weights[i] *= op.expert_scales[chosen[i]];
 }

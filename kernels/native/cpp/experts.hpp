@@ -44,7 +44,7 @@ private:
 
     const Kernels& kernels_;
     int threads_, most_used_ = 0, rows_ = 0, rows_per_task_ = 1;
-    int32_t *chosen_, *place_;  // [rows][most_used_]: experts of a row, from the largest logit down, and their pairs
+    int32_t *chosen_, *place_;  // [rows][most_used_]: experts of a row, from the first choice on, and their pairs
     float* weights_;            // likewise
     std::vector<int> first_;    // the first pair of each expert, and the end
     std::vector<int> expert_of_;  // of each pair

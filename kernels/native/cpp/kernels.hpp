@@ -26,8 +26,7 @@ struct LinearArgs {
     int columns, groups;
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
-    int tile_begin, tile_end, row_begin, row_end;  // this call's part: whole blocks of at most kLinearRows rows
-    int near_rows;           // rows to go through all tiles with before the next; a multiple of kBlockRows
+    int tile_begin, tile_end, row_begin, row_end;  // this call's part: at most kLinearRows rows, whole blocks
 };
 
 // Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.
@@ -105,8 +104,9 @@ struct Kernels {
     void (*gated)(Gate kind, const float* gate, const float* up, int columns, float* out);
     void (*add)(const float* a, const float* b, int columns, float* out);
     void (*add_scaled)(const float* x, float factor, int columns, float* out);  // out += x * factor
-    // chosen, weights: [used], from the largest logit down.
-    void (*route)(const float* logits, int experts, int used, bool over_all, int32_t* chosen, float* weights);
+    // preference: [experts], or null. chosen, weights: [used], from the first choice on.
+    void (*route)(const float* logits, const float* preference, int experts, int used, bool sigmoid, bool over_all,
+                  int32_t* chosen, float* weights);
     void (*scale)(const float* x, float factor, int columns, float* out);
     void (*cap)(const float* x, float limit, int columns, float* out);
     // cos, sin: [turning / 2], for the first `turning` columns of each head.

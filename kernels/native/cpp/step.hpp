@@ -66,7 +66,8 @@ struct Op {
     Gate gate;             // gated, gated_linear
     int32_t limit;         // rows of the matrix, positions of the rotation
     int32_t experts, used; // route, experts, combine: how many there are, and how many of them a row chooses
-    int32_t over_all;      // route: the softmax is of all logits, not of those chosen
+    int32_t over_all;      // route: scores are not divided by the sum of those chosen
+    int32_t sigmoid;       // route: scores are logistic functions of the logits, not their softmax
     float number;          // eps of a norm, scale of attention, factor of scale, limit of cap
     float cap;             // of the scores of attention, 0 for none
     // y: second operand of gated (if apart), add and kv_write, residual of linear; out of gated_linear: quantized
@@ -78,6 +79,7 @@ struct Op {
     const void* down;      // Matrix*[experts], likewise its bias
     const float* down_bias;
     const float* expert_scales;  // route: [experts], of the weights of a row's experts, or null
+    const float* preference;     // route: [experts], added to the scores for the choice, or null
 };
 
 // Storage that lasts from step to step, one per value that is live at the same time.

@@ -35,9 +35,12 @@ KINDS = (
     "phi3-long-factors",
     "qwen3moe-odd",
     "granitemoe-shared-tied",
+    "qwen2moe",
+    "glm4moe",
 )
 """One of each way in which the weights of models differ: sizes that nothing divides, biases, one key head,
-windows, shared keys and inputs by layer, experts, sinks, norms of whole rows, fused tensors."""
+windows, shared keys and inputs by layer, experts, some of them for all rows or preferred, sinks, norms of
+whole rows, fused tensors."""
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -18,7 +18,9 @@ FORMS = tuple(FORMATS)
 class Case:
     """Random experts with formats by turns; rows hold the inputs, and behind them the router logits."""
 
-    def __init__(self, helpers, rng, forms, count, width, hidden, routing, gate="silu", biases=False):
+    def __init__(
+        self, helpers, rng, forms, count, width, hidden, routing, gate="silu", biases=False, preferred=False
+    ):
         self.width, self.routing, self.gate = width, routing, gate
         draw = iter(forms * (3 * count))
         shapes = ((hidden, width), (hidden, width), (width, hidden))
@@ -28,6 +30,7 @@ class Case:
             rng.standard_normal((count, n)).astype(np.float32) if biases else None
             for n in (2 * hidden, width)
         ]
+        self.preference = np.round(rng.standard_normal(count) * 4) / 8 if preferred else None
 
     def __call__(self, backend):
         biases = (None if bias is None else backend.place_vector(bias) for bias in self.biases)
@@ -35,6 +38,9 @@ class Case:
             tuple(backend.place_matrix(*pair) for pair in zip(self.gates, self.ups, strict=True)),
             tuple(backend.place_matrix(down) for down in self.downs),
             *biases,
+            preference=None
+            if self.preference is None
+            else backend.place_vector(self.preference.astype(np.float32)),
         )
 
         def forward(ops, x, inputs):
@@ -58,14 +64,19 @@ CASES = [
     (["q4", "q4", "f16"], 17, 64, 64, Routing(1), "silu", False),
     (["q4", "q4", "q4", "q4", "q8", "q4", "f32"], 6, 40, 32, Routing(1, "all"), "silu", True),
     (["q8"], 40, 32, 32, Routing(19), "silu", False),
+    (["q8"], 1, 32, 32, Routing(1, "all", "sigmoid"), "silu", False),
+    (["f32"], 19, 20, 16, Routing(3, "chosen", "sigmoid"), "silu", False, True),
+    (["q4"], 40, 32, 32, Routing(17, "all", "sigmoid"), "silu", False, True),
+    (["bf16", "f32", "f32"], 33, 20, 16, Routing(4), "silu", False, True),
+    (["q8"], 5, 32, 32, Routing(2, "all"), "silu", True, True),
 ]
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_experts_equal_the_twin_bit_for_bit_on_every_instruction_set(native, isas, helpers, case):
-    forms, count, width, hidden, routing, gate, biases = CASES[case]
+    forms, count, width, *settings = CASES[case]
     rng = np.random.default_rng(case)
-    make = Case(helpers, rng, forms, count, width, hidden, routing, gate, biases)
+    make = Case(helpers, rng, forms, count, width, *settings)
     x = inputs_of(rng, 60, width, count)
     twin = QuantizedBackend()
     expected = helpers.compute(twin, x, make(twin))
@@ -80,11 +91,11 @@ def test_experts_equal_the_twin_bit_for_bit_on_every_instruction_set(native, isa
         assert np.allclose(close, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", [0, 1, 3, 5])
+@pytest.mark.parametrize("case", [0, 1, 3, 5, 8, 10])
 def test_a_row_s_result_does_not_depend_on_the_rows_beside_it(native, isas, helpers, case):
-    forms, count, width, hidden, routing, gate, biases = CASES[case]
+    forms, count, width, *settings = CASES[case]
     rng = np.random.default_rng(20 + case)
-    make = Case(helpers, rng, forms, count, width, hidden, routing, gate, biases)
+    make = Case(helpers, rng, forms, count, width, *settings)
     x = inputs_of(rng, 40, width, count)
     for backend in [
         native(isas[0]),
@@ -124,14 +135,31 @@ def test_the_largest_logits_are_chosen_and_of_equal_ones_the_first():
     assert np.allclose(weights[0], (e / e.sum())[:3], rtol=1e-6)
 
 
-@pytest.mark.parametrize("weights", ["chosen", "all"])
-def test_a_row_that_is_not_a_number_stays_one_and_alone(native, isas, helpers, weights):
+def test_a_preference_decides_who_is_chosen_and_no_weight():
+    logits = np.float32([[1, 3, 3, 2], [np.nan, 0, 0, 0], [2, 1, 0, -1]])
+    preference = np.float32([2, 0, 0, 2])
+    chosen, weights = route(logits, Routing(2, "all", "sigmoid"), preference)
+    assert chosen.tolist() == [[3, 0], [0, 3], [0, 3]]
+    assert np.allclose(weights[0], 1 / (1 + np.exp([-2.0, -1.0])), rtol=1e-6)
+    assert np.isnan(weights[1, 0])
+    e = np.exp([1.0, 3.0, 3.0, 2.0])
+    chosen, weights = route(logits[:1], Routing(2, "all"), preference)
+    assert chosen.tolist() == [[3, 0]]
+    assert np.allclose(weights[0], (e / e.sum())[[3, 0]], rtol=1e-6)
+    chosen, weights = route(logits[:1], Routing(2), preference)
+    assert np.allclose(weights[0], e[[3, 0]] / (e[3] + e[0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "routing", [Routing(2), Routing(2, "all"), Routing(2, "chosen", "sigmoid"), Routing(2, "all", "sigmoid")]
+)
+def test_a_row_that_is_not_a_number_stays_one_and_alone(native, isas, helpers, routing):
     rng = np.random.default_rng(6)
-    make = Case(helpers, rng, ["q8"], 4, 32, 32, Routing(2, weights))
+    make = Case(helpers, rng, ["q8"], 4, 32, 32, routing)
     x = inputs_of(rng, 9, 32, 4)
     broken = x.copy()
     broken[2, 32:] = np.nan
-    broken[5, 33] = np.inf
+    broken[5, 33] = np.nan if routing.scores == "sigmoid" else np.inf  # the sigmoid of infinity is 1
     broken[7, :32] = np.nan
     for backend in [*(native(isa) for isa in isas), QuantizedBackend()]:
         forward = make(backend)

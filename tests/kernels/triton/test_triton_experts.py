@@ -35,25 +35,29 @@ def logits_of(draw, rows, count):
 
 
 @pytest.mark.parametrize(
-    ("count", "rows", "routing"),
+    ("count", "rows", "routing", "preferred"),
     [
-        (2, 1, Routing(2)),
-        (5, 65, Routing(2, "all")),
-        (128, 33, Routing(8)),
-        (3, 200, Routing(1)),
-        (40, 3, Routing(19)),
+        (2, 1, Routing(2), False),
+        (5, 65, Routing(2, "all"), False),
+        (128, 33, Routing(8), False),
+        (3, 200, Routing(1), False),
+        (40, 3, Routing(19), False),
+        (1, 9, Routing(1, "all", "sigmoid"), False),
+        (65, 33, Routing(8, "chosen", "sigmoid"), True),
+        (5, 20, Routing(2, "all"), True),
     ],
 )
-def test_rows_are_routed_as_the_reference_does(count, rows, routing):
+def test_rows_are_routed_as_the_reference_does(count, rows, routing, preferred):
     draw = Draw(CPU, 1)
     logits = logits_of(draw, rows, count)
     logits[0, 0] = -torch.inf
-    if rows > 2:
+    if rows > 2 and count > 1:
         logits[1, 1], logits[2] = torch.nan, -torch.inf
         logits[2, -1] = 0
     nbytes = draw.integers(1, 1000, count).long()
-    routed = route(logits, None, routing, nbytes)
-    chosen, weights = reference.route(logits, routing)
+    preference = draw.normal(count) if preferred else None
+    routed = route(logits, None, preference, routing, nbytes)
+    chosen, weights = reference.route(logits, routing, preference)
     assert torch.allclose(routed.weights, weights, rtol=1e-6, atol=0, equal_nan=True)
     assert int(routed.nbytes) == int(nbytes[chosen.unique()].sum())
     found = {}
@@ -69,7 +73,7 @@ def test_factors_multiply_the_weights():
     draw = Draw(CPU, 2)
     logits, factors = draw.normal(7, 6), draw.normal(6)
     chosen, weights = reference.route(logits, Routing(3))
-    routed = route(logits, factors, Routing(3), torch.ones(6, dtype=torch.int64))
+    routed = route(logits, factors, None, Routing(3), torch.ones(6, dtype=torch.int64))
     assert torch.allclose(routed.weights, weights * factors[chosen], rtol=1e-6, atol=0)
 
 

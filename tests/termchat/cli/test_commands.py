@@ -216,10 +216,33 @@ def test_a_name_of_other_bytes_than_utf8_is_a_sentence_where_toml_cannot_hold_it
         assert "fault" not in outcome.err
 
 
+def test_a_path_among_the_settings_holds_in_every_folder(termchat, home, default_model, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "small.gguf").symlink_to(default_model)
+    (home / "t.jinja").write_text("{{ messages[0].content }}")
+    for key, path in (
+        ("engine.draft_model", "small.gguf"),
+        ("model", "small.gguf"),
+        ("engine.template", "t.jinja"),
+    ):
+        assert termchat("config", "set", key, path).code == 0
+        (found,) = (s for s in json.loads(termchat("config", "show", "--json").out) if s["key"] == key)
+        assert found["value"] == str(home / path)
+    for key, name in (
+        ("engine.draft_model", "ngram"),
+        ("model", "smollm2-135m"),
+        ("engine.template", "chatml"),
+    ):
+        assert termchat("config", "set", key, name).code == 0
+        (found,) = (s for s in json.loads(termchat("config", "show", "--json").out) if s["key"] == key)
+        assert found["value"] == name
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nosuch", "1"], "there is no setting 'nosuch'"),
+        (["nosuch", "1"], "there is no setting 'nosuch'; `termchat config show` lists all"),
+        (["engine.quantisation", "int8"], "did you mean 'engine.quantization'?"),
         (["ui.ascii", "maybe"], "ui.ascii must be true or false, not 'maybe'"),
         (["ui.panel", "big"], "ui.panel must be one of full, mini, off"),
         (["sampling.temperature", "warm"], "sampling.temperature: 'warm' is not a valid float"),

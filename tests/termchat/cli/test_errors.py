@@ -101,7 +101,7 @@ def no_room_for_a_step(s):
     def full(runner, plan, *, logits):
         raise MemoryError(f"device cuda:0 has no room for a step of {plan.tokens} tokens")
 
-    s.patch("engine.testing.ScriptedRunner.run", full)
+    s.patch("engine.testing.ScriptedRunner.launch", full)
     s.scripted("x")
     return s.termchat("Hi")
 
@@ -135,13 +135,13 @@ def coroutine(function):
 
 def broken_step(s):
     s.scripted("x")
-    s.patch("engine.testing.ScriptedRunner.run", raised(ZeroDivisionError("x")))
+    s.patch("engine.testing.ScriptedRunner.launch", raised(ZeroDivisionError("x")))
     return s.termchat("Hi")
 
 
 def lost_file(s):
     s.scripted("x")
-    s.patch("engine.testing.ScriptedRunner.run", raised(EngineError("engine_failed", LOST)))
+    s.patch("engine.testing.ScriptedRunner.launch", raised(EngineError("engine_failed", LOST)))
     return s.termchat("Hi")
 
 
@@ -559,6 +559,7 @@ PRODUCERS = {
     ("registry", "{file} cannot be loaded: {reason}; --force adds it all the same"): lambda s: s.termchat(
         "models", "add", "x", s.file("x.gguf")
     ),
+    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "remove", "mine"),
     ("registry", "{file} cannot be edited: {reason}; add {name} by hand"): broken_registry,
     (
         "download",

@@ -374,6 +374,14 @@ def test_a_model_gets_a_name_of_ones_own(termchat, hub, home, stranger, default_
         assert json.loads(termchat("models", "show", name, "--json").out)["path"] is not None
     assert (home / "cache/termchat/models/in-parts/m-Q8_0-00002-of-00002.gguf").read_bytes() == data(2)
     assert termchat("models", "rm", "in-parts").code == 0
+    for name in places:
+        assert termchat("models", "remove", name).code == 0
+    assert file.read_bytes().decode().strip() == before.strip()
+    assert default_model.exists()
+    assert stranger.exists()
+    again = termchat("models", "remove", "file")
+    assert again.code == 1
+    assert f"{file} has no model 'file'; `termchat models rm` deletes downloads" in again.err
 
 
 def test_names_that_cannot_be_given(termchat, hub, home, linked_model, default_model):
@@ -418,7 +426,7 @@ def test_processes_that_want_one_model_at_once_fetch_it_once(hub, home):
     hub.add("o/r", files)
     command = [sys.executable, "-m", "termchat", "models", "pull", "hf:o/r", "--yes"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
-    results = [process.communicate(timeout=120) for process in running]
+    results = [process.communicate(timeout=300) for process in running]
     assert [process.returncode for process in running] == [0] * 3, results
     assert len(hub.storage.asked) == 3
     here = folder(home, "o/r", "Q8_0")

@@ -1,0 +1,19 @@
+"""GGUF files that lie beside a model and are none that could be talked to, by their names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+_PARTS = re.compile(r"(^|[-._])(mmproj|imatrix|vocab|lora|adapter)([-._]|$)", re.IGNORECASE)
+_HELPERS = re.compile(r"(^|[-._])(draft|drafter|eagle3?|mtp)([-._]|$)", re.IGNORECASE)
+
+
+def is_no_model(name: str) -> bool:
+    """Whether a file is a part or an addition to a model, so that it can't be loaded by itself."""
+    return _PARTS.search(PurePosixPath(name).name) is not None
+
+
+def is_companion(name: str) -> bool:
+    """Whether a file isn't meant where a model is: as `is_no_model`, or it guesses for another one."""
+    return is_no_model(name) or _HELPERS.search(PurePosixPath(name).name) is not None
