@@ -34,7 +34,7 @@ class Worker(Protocol):
         """Seconds that loading the model took, and MB of this process since: its own, and of mapped files."""
 
     def decode(self, streams: int, tokens: int) -> float:
-        """Tokens a second of all streams together, from the first token of any to the last of all."""
+        """Tokens a second of all streams together, while all of them decode."""
 
     def prefill(self, tokens: int) -> float:
         """Tokens a second of one prompt: its length / the time until the first token of the reply."""
@@ -122,10 +122,29 @@ class Termchat:
         return finals
 
     def decode(self, streams: int, tokens: int) -> float:
-        finals = self._run([random_prompt(PROMPT_TOKENS) for _ in range(streams)], tokens)
-        first = min(when + final.timings.ttft_ms / 1e3 for when, final in finals)
-        last = max(when + final.timings.e2e_ms / 1e3 for when, final in finals)
-        return streams * (tokens - 1) / (last - first)
+        from engine import Finished, TextDelta
+
+        params = self._params(temperature=0, max_tokens=tokens, ignore_eos=True)
+
+        async def times(stream: Any) -> list[float]:
+            """When each token came."""
+            came: list[float] = []
+            async for event in stream:
+                assert isinstance(event, (TextDelta, Finished)), event
+                count = len(event.token_ids) - (len(came) if isinstance(event, Finished) else 0)
+                came += [time.perf_counter()] * count
+            assert len(came) == tokens, came
+            return came
+
+        async def all_of_them() -> list[list[float]]:
+            started = [self._engine.generate(random_prompt(PROMPT_TOKENS), params) for _ in range(streams)]
+            return await self._gather(*map(times, started))
+
+        came = self._loop.run_until_complete(all_of_them())
+        # One that was submitted first may be a step ahead, and then the others' prompts come after its first.
+        begin, end = max(stream[0] for stream in came), min(stream[-1] for stream in came)
+        count = sum(begin < when <= end for stream in came for when in stream)
+        return count / (end - begin) if end > begin else float("nan")
 
     def prefill(self, tokens: int) -> float:
         [(_, final)] = self._run([random_prompt(tokens)], 1)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .loading.description import Description, describe_model
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, ModelPlan, free_memory, plan_memory, plan_model
-    from .named_templates import template_names
+    from .named_templates import is_template, template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .selection import Gpus, Selection, list_gpus, select_backend
@@ -58,6 +58,7 @@ _LAZY = {
     "plan_model": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
+    "is_template": "named_templates",
     "template_names": "named_templates",
 }
 """Public name -> the module it is in."""
@@ -92,6 +93,7 @@ __all__ = [
     "check_constraint",
     "describe_model",
     "free_memory",
+    "is_template",
     "list_gpus",
     "model_name",
     "plan_memory",

@@ -58,8 +58,8 @@ class EngineConfig:
     the measured step time. prefix_cache: reuse the blocks of equal prompt beginnings.
     max_sequences: conversations in the batch; by default 64, or max_batch_tokens if that is less.
     max_waiting: requests in the queue before a submit is refused.
-    template: chat template instead of the model's own: a name (`named_templates`) or the path of a file.
-    context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
+    template: chat template instead of the model's own: a name (`named_templates`), the path of a file, or its
+    text. context_length: tokens a conversation, at most what the model was made for. threads: CPU threads.
     cpu_isa: instruction set of the native backend, auto for the best of this CPU; the tokens are the same.
     draft_model: what guesses how replies go on, so that a step can bring several tokens; the tokens are the
     same. The path of a smaller model with the same vocabulary (or what makes one without files); ngram: the
@@ -159,8 +159,8 @@ class EngineConfig:
     def _check_ranks(self, kind: str, colon: str) -> None:
         """What several processes can't do."""
         asked = f"tensor_parallel {self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}"
-        if self.backend not in ("auto", "reference"):
-            raise ValueError(f"backend must be auto or reference with {asked}, not {self.backend}")
+        if self.backend == "native":
+            raise ValueError(f"backend must be auto, triton or reference with {asked}, not native")
         if kind == "mps" or colon:
             raise ValueError(
                 f"device must be auto, cpu or cuda with {asked}, not {self.device}: that is a single one"

@@ -28,11 +28,22 @@ def named_template(name: str) -> str:
     return (_FOLDER / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
+def is_template(text: str) -> bool:
+    """Whether a text is a template itself, not what one is called: it says something in Jinja."""
+    return "{{" in text or "{%" in text
+
+
 def check_template(chosen: object) -> None:
-    """ValueError for what is neither the name of a template nor looks like a file: the nearest names."""
+    """ValueError for what is no template, nor the name of one, nor looks like a file: the nearest names."""
     if not isinstance(chosen, str) or not chosen:
         raise ValueError(f"template must be a name or the path of a file, not {shown(chosen)}")
-    if chosen in template_names() or os.sep in chosen or "." in chosen or os.path.lexists(chosen):
+    if (
+        is_template(chosen)
+        or chosen in template_names()
+        or os.sep in chosen
+        or "." in chosen
+        or os.path.lexists(chosen)
+    ):
         return
     import difflib  # only mistakes need it
 
@@ -45,10 +56,12 @@ def check_template(chosen: object) -> None:
 
 
 def read_template(chosen: str) -> str:
-    """The Jinja text of a template: ours of that name, else the file at that path.
+    """The Jinja text of a template: that text, else ours of that name, else the file at that path.
 
     EngineError(template): the file can't be read, is no text, or is too long for a template.
     """
+    if is_template(chosen):
+        return chosen
     from .loading.files import decoded, read_bytes  # the names alone are asked for without
 
     if chosen in template_names():

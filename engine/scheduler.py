@@ -91,6 +91,39 @@ class Scheduler:
         self._add_drafts(plan)
         return plan
 
+    def ahead(self, plan: StepPlan) -> StepPlan | None:
+        """The step that comes after one that is being computed; None: that is not clear yet.
+
+        It is if nobody waits, each sequence is in decode with one row, the sampler does not look at what that
+        brings, and there are blocks. They are reserved, and stay with their sequences if it comes otherwise:
+        `holds` says so.
+        """
+        if self.waiting or self.is_narrow or len(plan.runs) < len(self.running):
+            return None
+        missing = 0
+        for run in plan.runs:
+            sequence = run.sequence
+            if run.count > 1 or not run.decoding or not sequence.forgetful:
+                return None
+            missing += max(0, self.pool.blocks_for(run.end + 1) - len(sequence.table.blocks))
+        if missing > self.pool.available:
+            return None
+        for run in plan.runs:
+            table = run.sequence.table
+            self.pool.extend(table, max(0, self.pool.blocks_for(run.end + 1) - len(table.blocks)))
+        return StepPlan([Run(run.sequence, run.end, 1, 1) for run in plan.runs])
+
+    def holds(self, plan: StepPlan) -> bool:
+        """Whether this, planned ahead, is the next step: each sequence has come one token further."""
+        return (
+            not self.waiting
+            and self.running == [run.sequence for run in plan.runs]
+            and all(
+                run.sequence.computed == run.start and run.sequence.decoding and not run.sequence.drafts
+                for run in plan.runs
+            )
+        )
+
     def withdraw(self, plan: StepPlan, rows: int) -> None:
         """The step of a plan was not computed, for want of memory. The next one has no more than `rows`; the
         newest sequences wait again if they are more than that. Each step that is computed allows some more.
@@ -126,7 +159,8 @@ class Scheduler:
             sequence.computed = run.end - rejected
             sequence.table.drafted = min(sequence.table.drafted, sequence.computed)
             self.pool.register(sequence.table, sequence.tokens, sequence.computed)
-            self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
+            if rejected:
+                self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
         rows, sequences = self._asked
         if self.is_narrow:
             self.max_batch_tokens = min(rows, self.max_batch_tokens + 1 + self.max_batch_tokens // REGROWTH)

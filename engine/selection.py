@@ -44,8 +44,8 @@ def select_backend(config: EngineConfig) -> Selection:
             notes.append(f"{choice.why}; {choice.mend}")
     else:
         choice = Choice(config.backend, resolve(config.backend, settings)[1].device)
-    if config.ranks > 1 and choice.name != "reference":
-        why = "several processes (tensor_parallel, pipeline_parallel) compute with the reference backend"
+    if config.ranks > 1 and choice.name == "native":
+        why = "several processes (tensor_parallel, pipeline_parallel) compute with torch on a CPU"
         mend = "leave tensor_parallel and pipeline_parallel at 1 for a model that one device holds"
         notes.append(f"{why}; the {choice.name} one, in a single process, computes a step faster")
         choice = Choice("reference", choice.device, why, mend)

@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from kernels.interface import Float32
+from kernels.step import Step
 
 from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
@@ -47,9 +48,9 @@ class Service:
     emit: takes each request's events, with its number; send: passes on what was emitted. changed: a request
     began or ended since the last snapshot.
 
-    Where a device computes beside this thread, the next step comes before the news of the last one: what was
-    sampled is made text, and sent, while the next step runs. So a reply that a stop string ends may be in one
-    more step; what that brings is not told.
+    Where a device computes beside this thread, the next step is planned while one runs, as far as it is clear
+    by then, and comes before the news of the last one: what was sampled is made text, and sent, meanwhile. So
+    a reply that a stop string ends may be in one more step; what that brings is not told.
 
     What a request does by itself, from its prompt to its text, is guarded: if it fails, that request ends.
     Anything else that fails leaves blocks and queues in an unknown state; it is raised, and `end` then
@@ -82,6 +83,7 @@ class Service:
         self._emit = emit
         self._send = send
         self._news: dict[int, Request] = {}  # they have taken in what is still to be told
+        self._ahead: tuple[StepPlan, Step] | None = None
         self._flying = False
         self._leaving: list[Sequence] = []  # they ended while a step runs that they are in
         self._most = config.sequences + config.max_waiting
@@ -131,6 +133,8 @@ class Service:
     def step(self) -> None:
         """One step: draft, plan, launch; accept, commit, tell, and end what is done."""
         flying = self._launch() if self.busy else None
+        if flying is not None and not flying.flight.computed:
+            self._look_ahead(flying.plan)
         if flying is None or not flying.flight.computed:
             self._tell_all()
         if flying is not None:
@@ -142,7 +146,9 @@ class Service:
         """Begin the next step; None: there is none."""
         started = time.perf_counter()
         self._draft()
-        plan = self.scheduler.plan()
+        (plan, step), self._ahead = self._ahead or (None, None), None
+        if plan is None or not self.scheduler.holds(plan):
+            plan, step = self.scheduler.plan(), None
         for sequence in plan.exhausted:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
@@ -157,12 +163,18 @@ class Service:
         try:
             if self.speculation is not None:
                 self.speculation.guess(plan)
-            flight = self.model.runner.launch(plan, logits=wants_logits)
+            flight = self.model.runner.launch(plan, logits=wants_logits, step=step)
         except MemoryError as error:
             self._no_room(plan, error)
             return None
         self._flying = True
         return Flying(plan, requests, flight, started)
+
+    def _look_ahead(self, plan: StepPlan) -> None:
+        """While a step runs: plan the next one and write its arrays, if what it will be is clear already."""
+        ahead = self.scheduler.ahead(plan)
+        if ahead is not None:
+            self._ahead = ahead, self.model.runner.prepare(ahead)
 
     def _land(self, flying: Flying) -> None:
         """Wait for a step, and have its requests take in what it brought."""

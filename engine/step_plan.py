@@ -35,11 +35,13 @@ class Run:
 
     @property
     def tokens(self) -> array[int]:
-        """What its rows compute; before the step is committed."""
+        """What its rows compute, before the step is committed; zeros where that is not known yet."""
         known = self.sequence.tokens[self.start : self.end]
         guessed = self.count - len(known)
         if not guessed:
             return known
+        if not self.sequence.drafts:  # planned before it is known
+            return known + array("i", [0] * guessed)
         first = max(0, self.start - len(self.sequence.tokens))
         return known + self.sequence.drafts[first : first + guessed]
 

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.sampling import sample as draw
+from kernels.step import Step
 
 from .config import EngineConfig
 from .grammar.grammars import Grammars
 from .model import LoadedModel
 from .named_templates import read_template
 from .roofline import Traffic
-from .runner import Flight, StepResult
+from .runner import Flight, StepResult, arrays_of
 from .speculative.pairing import Target, draft_beside
 from .step_builder import StepBuilder
 from .step_plan import StepPlan
@@ -130,15 +131,19 @@ class ScriptedRunner:
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """There is no cache."""
 
-    def launch(self, plan: StepPlan, *, logits: bool) -> Flight:
+    def prepare(self, plan: StepPlan) -> Step:
+        """See `Runner`."""
+        return self._steps.build(plan)
+
+    def launch(self, plan: StepPlan, *, logits: bool, step: Step | None = None) -> Flight:
         """One step of the script."""
         started = time.monotonic()
         if self._script.beside:
-            return ScriptedFlight(self._compute(plan, logits), started + self._script.step_seconds)
+            return ScriptedFlight(self._compute(plan, logits, step), started + self._script.step_seconds)
         time.sleep(self._script.step_seconds)
-        return self._compute(plan, logits)
+        return self._compute(plan, logits, step)
 
-    def _compute(self, plan: StepPlan, logits: bool) -> StepResult:
+    def _compute(self, plan: StepPlan, logits: bool, step: Step | None) -> StepResult:
         if self._script.fails is not None:
             raise self._script.fails
         samples = plan.samples()
@@ -154,7 +159,7 @@ class ScriptedRunner:
         for row, token in self._raised:
             self._logits[row, token] = SURE
         active = self._logits[: len(samples)]
-        tokens = draw(active, self._steps.build(plan))
+        tokens = draw(active, arrays_of(plan, step, self._steps))
         return StepResult(tokens.tolist(), active if logits else None)
 
     def _scripted(self, request: int, index: int) -> int:

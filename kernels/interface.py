@@ -337,6 +337,7 @@ class BackendSettings:
 
     cpu_isa: instruction set of the native backend: auto, amx, avx512, avx2 or portable.
     findings_folder: where a backend may keep what it has found out about this machine; None: nowhere.
+    replays: whether steps may be recorded, and replayed; not where they wait for other processes.
     exact: whether the numerics contract has to hold; else a backend may take products that break it.
     """
 
@@ -346,3 +347,4 @@ class BackendSettings:
     cpu_isa: str = "auto"
     findings_folder: str | None = None
     exact: bool = True
+    replays: bool = True

@@ -18,6 +18,7 @@ from .files import (
     Text,
     TextError,
     locked,
+    lost_link,
     private_folder,
     read_text,
     read_toml,
@@ -72,6 +73,8 @@ class Config:
             content = _parse(file)
         except ConfigError as error:
             warnings.append(f"{error}; defaults are used")
+        if lost := lost_link(file):
+            warnings.append(f"{file} {lost}; defaults are used")
         reader = _Reader(file, warnings.append)
         top = {key: value for key, value in content.items() if key not in _TABLES}
         tables = {key: reader.table(content, key) for key in _TABLES}

@@ -6,12 +6,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from .errors import UserError, did_you_mean, shown
-from .files import TextError, expanded, read_text
+from .files import Text, TextError, expanded, read_text
+from .given_file import is_file
 from .paths import data_file
 
 CONSTRAINTS: Mapping[str, str] = {
@@ -49,32 +50,40 @@ def names() -> list[str]:
     return sorted(file.stem for file in data_file("schemas").glob("*.json"))
 
 
-def schema_of(text: str, *, files: bool = True) -> str:
+Reader = Callable[[Path, int], Text]
+"""Reads a file of at most so many bytes: `read_text`, or `read_given`, which waits for who writes a pipe."""
+
+
+def schema_of(text: str, read: Reader | None = read_text) -> str:
     """The JSON Schema that a text means, as JSON. ConstraintError.
 
-    It is JSON, or else a name, or else a file (if those may be meant), or else fields in the short form.
+    It is JSON, or else a name, or else a file (read so; None: none is meant), or else fields in the short
+    form.
     """
     if _JSON.match(text):
         return text
     name = text.strip()
     if name in names():
         return _read(data_file("schemas") / f"{name}.json")
-    if os.sep in name or name.endswith(".json") or (files and os.path.isfile(expanded(name))):
-        if not files:
+    if os.sep in name or name.endswith(".json") or (read is not None and is_file(expanded(name))):
+        if read is None:
             raise ConstraintError(f"{shown(name)} is no schema: write JSON, a name or fields, not a file")
-        return _read(expanded(name))
+        return _read(expanded(name), read)
     return json.dumps(_fields(text), ensure_ascii=False)
 
 
-def grammar_of(text: str) -> str:
+def grammar_of(text: str, read: Reader = read_text) -> str:
     """The grammar that a text means: it, or what is in the file of that name. ConstraintError."""
     name = text.strip()
     single = "\n" not in name and ":" not in name
-    return _read(expanded(name)) if single or os.path.isfile(expanded(name)) else text
+    return _read(expanded(name), read) if single or is_file(expanded(name)) else text
 
 
-def constraint_of(values: Mapping[str, Any], *, files: bool = True) -> dict[str, str]:
-    """What was given for a reply to keep to, as the engine takes it. ConstraintError."""
+def constraint_of(values: Mapping[str, Any], read: Reader | None = read_text) -> dict[str, str]:
+    """What was given for a reply to keep to, as the engine takes it. ConstraintError.
+
+    read: reads the files that are named; None: no file may be.
+    """
     given = {name: values[name] for name in CONSTRAINTS if values.get(name) is not None}
     if len(given) > 1:
         raise ConstraintError(f"{' and '.join(given)} exclude each other: a reply keeps to one of them")
@@ -82,9 +91,9 @@ def constraint_of(values: Mapping[str, Any], *, files: bool = True) -> dict[str,
         if not isinstance(text, str) or not text.strip():
             raise ConstraintError(f"{name} must be a text that is not empty, not {shown(text)}")
     if "schema" in given:
-        return {"schema": schema_of(given["schema"], files=files)}
-    if "grammar" in given and files:
-        return {"grammar": grammar_of(given["grammar"])}
+        return {"schema": schema_of(given["schema"], read)}
+    if "grammar" in given and read is not None:
+        return {"grammar": grammar_of(given["grammar"], read)}
     return given
 
 
@@ -139,9 +148,9 @@ def _finite(written: str) -> float:
     return value
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, read: Reader = read_text) -> str:
     try:
-        return read_text(path, LARGEST).text
+        return read(path, LARGEST).text
     except OSError as error:
         raise ConstraintError(f"{path} cannot be read: {error.strerror}") from error
     except TextError as error:

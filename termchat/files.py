@@ -74,6 +74,13 @@ def expanded(name: str) -> Path:
         return Path(name)
 
 
+def lost_link(path: Path) -> str:
+    """What a link to nothing leads to, as a sentence goes on from its name; "" for anything else."""
+    if not os.path.islink(path) or os.path.exists(path):
+        return ""
+    return f"is a link to {os.readlink(path)}, which is not there"
+
+
 def private_folder(path: Path) -> Path:
     """Create `path` and its missing parents, all with mode 0700. Folders that exist keep their mode."""
     missing = []
@@ -95,11 +102,14 @@ def private_folder(path: Path) -> Path:
 def open_private(path: Path | str, flags: int, *, create: bool = True) -> int:
     """A file descriptor of `path`: a new file gets mode 0600, an old one that others can read is tightened.
 
-    Devices keep their mode, so that a file linked to /dev/null stays harmless.
+    Devices keep their mode, so that a file linked to /dev/null stays harmless. OSError, also for a pipe, on
+    whose other end one would wait.
     """
-    fd = os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     try:
         info = os.fstat(fd)
+        _no_pipe(info.st_mode, path)
+        os.set_blocking(fd, True)
         if stat.S_ISREG(info.st_mode) and stat.S_IMODE(info.st_mode) & 0o077:
             with _where_offered():  # a file of someone else is theirs to guard
                 os.fchmod(fd, 0o600)
@@ -157,15 +167,18 @@ def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     on which one would wait for ever.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        _no_pipe(os.fstat(file.fileno()).st_mode, path)
         data = bytearray()
         while more := file.read(min(1 << 20, largest + 1 - len(data))):
             data += more
     if len(data) > largest:
         raise OSError(errno.EFBIG, f"it has more than {largest} bytes", str(path))
     return bytes(data)
+
+
+def _no_pipe(mode: int, path: Path | str) -> None:
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def decode(data: bytes) -> Text:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
-from .files import expanded, size_of
+from .files import expanded, lost_link, size_of
 from .hub import PREFIX
 from .model_entry import LocalSource, ModelEntry, NamedSource
 from .paths import Paths, data_file
@@ -269,9 +269,8 @@ def _absent(path: Path) -> str | None:
         os.path.abspath(path)  # where the current folder was removed, even `.` is nowhere
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        if os.path.islink(path):
-            return f"it is a link to {os.readlink(path)}, which is not there"
-        return ""
+        lost = lost_link(path)
+        return f"it {lost}" if lost else ""
     except OSError as error:
         return error.strerror
     except ValueError as error:  # no name that a file could have

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
-from .files import TextError, expanded, read_toml
+from .files import TextError, expanded, lost_link, read_toml
 from .hub import PREFIX
 from .hub.name import HubName, HubNameError, is_repo, is_revision
 from .model_entry import HuggingFaceSource, LocalSource, ModelEntry, NamedSource, PyPISource, Source
@@ -92,6 +92,8 @@ def _parse(file: Path, warn: Callable[[str], None]) -> dict[str, Any]:
     try:
         return read_toml(file)
     except FileNotFoundError:
+        if lost := lost_link(file):
+            warn(f"{file} {lost}")
         return {}
     except OSError as error:
         warn(f"{file} is ignored: {error.strerror}")

@@ -58,10 +58,13 @@ def load_parallel(
             "backend": selection.name,
             "device": kind,
             "dtype": config.dtype,
+            "exact": config.exact,
+            "findings": selection.settings.findings_folder,
             "threads": max(1, (selection.settings.threads or usable_cpus()) // split.ranks),
         }
         opened = team.ask("open", [settings] * split.ranks, watch)
         exact = all(rank["exact"] for rank in opened)
+        replaced = tuple(dict.fromkeys(name for rank in opened for name in rank["replaced"]))
         free = free_memory() if kind == "cpu" else sum(rank["free_bytes"] for rank in opened)
         alone = replace(config, tensor_parallel=1, pipeline_parallel=1)
         drafting = drafting_for(alone, checkpoint, context, exact, free)
@@ -93,7 +96,7 @@ def load_parallel(
             sum(rank[name] for rank in placed) for name in ("streamed_bytes", "expert_bytes", "weight_bytes")
         )
         device = f"{opened[0]['device']} x {split.ranks}"
-        program = ParallelProgram(team, limits, opened[0]["backend"], device, exact, weights)
+        program = ParallelProgram(team, limits, opened[0]["backend"], device, exact, weights, replaced)
         if kind != "cpu":  # whether there is room for it is known before anybody waits for a reply
             program.launch(largest_step(limits, shape, positions)).result()
         texts = texts_made()

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.interface import Experts, Gate, Handle, Routing, StepOutput
-from kernels.step import Step
+from kernels.interface import Experts, Gate, Handle, Routing
 
 from ..models.spec import ModelSpec
 from ..models.weights import FeedForward, LayerWeights, Linear, Mixture, Weights
@@ -65,9 +63,14 @@ class RankOperations:
         """Of the rank's columns; a norm of whole rows takes those of all ranks."""
         if not isinstance(weight, RowNorm):
             return self._of(self._inner.rms_norm(x, weight, eps))
+        x = self.tensor(x)
         own = weight.columns[self._group.rank]
         whole = self._inner.rms_norm(self._group.columns(x, weight.columns), weight.whole, eps)
         return self._of(whole[:, own.start : own.stop].contiguous())
+
+    def tensor(self, x: Any) -> Tensor:
+        """A value of the backend, computed now if it isn't yet: what is sent to another rank."""
+        return x if isinstance(x, Tensor) else self._of(self._inner.tensor(x))
 
     def linear(self, x: Tensor, weight: Handle, bias: Handle | None = None, *, planes: int = 1) -> Tensor:
         """The product; of a table, all columns at the stage's first rank, its own at the others."""
@@ -87,25 +90,14 @@ class RankOperations:
             return self._of(self._inner.experts(x, logits, experts, routing, gate))
         return self._group.sum(self._inner.experts(x, logits, experts.own, routing, gate))
 
-    def sample(self, logits: Tensor, sampling: Step) -> StepOutput:
-        """At the first rank of the last stage, which has all logits."""
-        if self._group.rank == 0:
-            output: StepOutput = self._inner.sample(logits, sampling)
-            return output
-        return self.nothing()
-
-    def nothing(self) -> StepOutput:
-        """What a rank that samples nothing returns. Of its experts it counts what it read all the same."""
-        read = self._inner.sample(torch.empty(0, 1), NO_SAMPLES).expert_bytes
-        return StepOutput(np.empty(0, np.int32), None, read)
+    def sample(self, logits: Tensor, sampling: Any) -> Any:
+        """At the first rank of the last stage, which has all logits; `nothing` at the others."""
+        return self._inner.sample(logits, sampling) if self._group.rank == 0 else self._inner.nothing()
 
     @staticmethod
     def _of(x: Any) -> Tensor:
         assert isinstance(x, Tensor)
         return x
-
-
-NO_SAMPLES = Step.of(tokens=np.empty(0, np.int32))
 
 
 def joined(weights: Weights, whole: ModelSpec, group: Group) -> Weights:

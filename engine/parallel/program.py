@@ -16,16 +16,23 @@ from .team import Team
 class ParallelProgram:
     """Owner and program of a `ModelRunner`."""
 
-    replaced = ()
     working_bytes = 0
 
     def __init__(
-        self, team: Team, limits: Limits, name: str, device: str, exact: bool, weight_bytes: int
+        self,
+        team: Team,
+        limits: Limits,
+        name: str,
+        device: str,
+        exact: bool,
+        weight_bytes: int,
+        replaced: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.device = device
         self.exact = exact
         self.weight_bytes = weight_bytes
+        self.replaced = replaced
         self._team = team
         self._limits = limits
 

@@ -55,7 +55,7 @@ class RankModel:
         """Carry out a question. EngineError, ValueError, MemoryError: it can't be."""
         match question:
             case "open":
-                return self._open(**body)
+                return self._open(progress, **body)
             case "load":
                 return self._load(progress, **body)
             case "begin":
@@ -84,11 +84,28 @@ class RankModel:
         values = () if output.logits is None else (np.ascontiguousarray(output.logits),)
         return frame(RESULT, header, np.ascontiguousarray(output.tokens, np.int32), *values)
 
-    def _open(self, split: list[int], backend: str, device: str, dtype: str, threads: int) -> dict[str, Any]:
+    def _open(
+        self,
+        progress: Progress,
+        split: list[int],
+        backend: str,
+        device: str,
+        dtype: str,
+        threads: int,
+        exact: bool = True,
+        findings: str | None = None,
+    ) -> dict[str, Any]:
         self._split, self._threads = Split(*split), threads
-        settings = BackendSettings(_device(device, self._rank, self._split.ranks), dtype, threads)  # type: ignore[arg-type]
+        settings = BackendSettings(
+            _device(device, self._rank, self._split.ranks),
+            dtype,  # type: ignore[arg-type]
+            threads,
+            findings_folder=findings,
+            exact=exact,
+            replays=False,
+        )
         try:
-            self.backend = open_backend(backend, settings)
+            self.backend = open_backend(backend, settings, progress if self._rank == 0 else _untold)
         except ValueError as error:
             raise EngineError("model_invalid", str(error)) from error
         torch_device = self.backend.torch_device  # type: ignore[attr-defined]
@@ -99,6 +116,7 @@ class RankModel:
             "backend": self.backend.name,
             "device": self.backend.device,
             "exact": self.backend.exact,
+            "replaced": list(self.backend.replaced),
             "free_bytes": self.backend.free_bytes(),
         }
 
@@ -155,7 +173,7 @@ class RankModel:
         x = layers(own, spec, self.weights, batch, x, given)
         if share.last:
             return head(own, spec, self.weights, batch, x)
-        self.group.send(torch.cat((x, *given[len(spec.layers) :]), 1))
+        self.group.send(torch.cat(tuple(map(own.tensor, (x, *given[len(spec.layers) :]))), 1))
         return own.nothing()
 
 
@@ -171,6 +189,10 @@ def _device(name: str, rank: int, ranks: int) -> str:
             f"finds {count}; ask for fewer, or for --device cpu",
         )
     return f"cuda:{rank}"
+
+
+def _untold(words: str) -> None:
+    """One rank tells for all."""
 
 
 def _told(total: int, progress: Progress, tells: bool) -> Callable[[int], None] | None:

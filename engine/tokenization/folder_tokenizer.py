@@ -24,9 +24,12 @@ from .vocabulary import MAX_PIECE, Kind, Vocabulary, is_byte_token
 NAME = "tokenizer.json"
 _NAMES = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 MAX_BYTES = 1 << 27
-_SENTENCEPIECE = (
-    ", and tokenizer.model is not read: take a GGUF file of the model, or make a tokenizer.json with "
-    "transformers (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+_OTHERS = ("tokenizer.model", "tekken.json", "spiece.model", "vocab.json", "vocab.txt", "tiktoken.model")
+"""Other forms of tokenizers, which are not read."""
+
+_ADVICE = (
+    "take a GGUF file of the model, or make a tokenizer.json with transformers "
+    "(AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
 )
 _MAX_TOKENS = 1 << 22
 
@@ -48,7 +51,8 @@ class _File:
         self.path = folder.file(NAME)
         data = read_bytes(self.path, MAX_BYTES)
         if data is None:
-            advice = _SENTENCEPIECE if os.path.exists(folder.path / "tokenizer.model") else ""
+            other = next((name for name in _OTHERS if os.path.exists(folder.path / name)), None)
+            advice = f", and {other} is not read: {_ADVICE}" if other else ""
             raise invalid(self.path, f"does not exist{advice}", colon=False)
         if not data:
             raise invalid(self.path, "has 0 bytes; a JSON object is expected", colon=False)

@@ -140,6 +140,10 @@ class ReferenceOperations:
         """Rows by number."""
         return x.index_select(0, rows)
 
+    def nothing(self) -> StepOutput:
+        """What a forward returns that samples nothing: a part of one. It has read experts all the same."""
+        return StepOutput(np.empty(0, np.int32), None, self._expert_bytes)
+
     def sample(self, logits: Tensor, sampling: Step) -> StepOutput:
         """Drawn on the host by the rules of kernels/sampling.py."""
         scores = logits.cpu().numpy()

@@ -66,6 +66,7 @@ class TritonBackend:
         self._programs: list[TritonProgram] = []
         self.shares_arrays = self.torch_device.type == "cpu"
         self._dtype = _dtype(settings.dtype)
+        self._replays = settings.replays
         folder = None if settings.findings_folder is None else Path(settings.findings_folder)
         self._record = Record(folder, self.torch_device)
         finding = self._record.read() or Finding({}, complete=False)
@@ -147,7 +148,7 @@ class TritonBackend:
     def capture(self, forward: Forward, limits: Limits) -> TritonProgram:
         """A program; graphs are recorded as sizes of steps recur."""
         graphs: Graphs[tuple[Tensor, Tensor]] = Graphs(None)
-        if self.torch_device.type == "cuda":
+        if self.torch_device.type == "cuda" and self._replays:
             graphs = Graphs(cuda_record(self.torch_device), used=lambda: used_bytes(self.torch_device))
         program = TritonProgram(
             self._use, self._own_cache, self.torch_device, forward, limits, graphs, self._faulted

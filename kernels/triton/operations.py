@@ -88,7 +88,7 @@ class TritonOperations:
         self._bounds = bounds
         self._expert_bytes = torch.zeros(1, dtype=torch.int64, device=batch.memory.device)
 
-    def _tensor(self, value: Any) -> Tensor:
+    def tensor(self, value: Any) -> Tensor:
         """A value, computed now if it isn't yet."""
         if isinstance(value, Tensor):
             return value
@@ -102,7 +102,10 @@ class TritonOperations:
 
     def embedding(self, table: Any, tokens: Tensor) -> Tensor:
         """Rows of a placed matrix."""
-        self._bounds.narrow("tokens", table.shape[0], self._batch.step)
+        if (
+            tokens.data_ptr() == self._batch.array("tokens").data_ptr()
+        ):  # else they are others than the step's
+            self._bounds.narrow("tokens", table.shape[0], self._batch.step)
         return self._use["embedding"](table, tokens)  # type: ignore[no-any-return]
 
     def rms_norm(self, x: Any, weight: Tensor, eps: float) -> Tensor:
@@ -110,29 +113,29 @@ class TritonOperations:
         if isinstance(x, Sum) and x.value is None and len(weight) == x.a.shape[1]:
             x.value, normed = self._use["add_norm"](x.a, x.b, weight, eps)
             return normed  # type: ignore[no-any-return]
-        return self._use["rms_norm"](self._tensor(x), weight, eps)  # type: ignore[no-any-return]
+        return self._use["rms_norm"](self.tensor(x), weight, eps)  # type: ignore[no-any-return]
 
     def linear(self, x: Any, weight: Any, bias: Tensor | None = None, *, planes: int = 1) -> Tensor:
         """Product with a placed matrix."""
-        return self._use["linear"](self._tensor(x), weight, bias, planes)  # type: ignore[no-any-return]
+        return self._use["linear"](self.tensor(x), weight, bias, planes)  # type: ignore[no-any-return]
 
     def split(self, x: Any, columns: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Views of the columns."""
         ends = np.cumsum(columns).tolist()
-        values = self._tensor(x)
+        values = self.tensor(x)
         return tuple(values.narrow(1, end - width, width) for width, end in zip(columns, ends, strict=True))
 
     def rope(self, x: Any, positions: Tensor, rotation: Rotation, *, head_dim: int | None = None) -> Turned:
         """Computed when it is known what for."""
         self._bounds.narrow("positions", len(rotation.cos), self._batch.step)
         dim = head_dim or 2 * rotation.cos.shape[1]
-        return Turned(self._tensor(x), Turn(positions, rotation, dim))
+        return Turned(self.tensor(x), Turn(positions, rotation, dim))
 
     def kv_write(self, layer: int, k: Any, v: Any, slots: Tensor) -> None:
         """Store in the cache's format; keys that have yet to turn do so on the way."""
         turning = isinstance(k, Turned) and k.value is None
-        keys, turn = (k.x, k.turn) if turning else (self._tensor(k), None)
-        self._use["kv_write"](self._cache, layer, keys, self._tensor(v), slots, turn)
+        keys, turn = (k.x, k.turn) if turning else (self.tensor(k), None)
+        self._use["kv_write"](self._cache, layer, keys, self.tensor(v), slots, turn)
 
     def paged_attention(
         self,
@@ -146,29 +149,29 @@ class TritonOperations:
         sinks: Tensor | None = None,
     ) -> Tensor:
         """By the work that the host has divided."""
-        queries = self._tensor(q)
+        queries = self.tensor(q)
         return self._use["attention"](  # type: ignore[no-any-return]
             queries, self._cache, layer, self._batch, scale, window, cap, sinks
         )
 
     def gated(self, x: Any, gate: Gate = "silu", up: Any | None = None) -> Tensor:
         """The gate's activation times up."""
-        other = None if up is None else self._tensor(up)
-        return self._use["gated"](self._tensor(x), gate, other)  # type: ignore[no-any-return]
+        other = None if up is None else self.tensor(up)
+        return self._use["gated"](self.tensor(x), gate, other)  # type: ignore[no-any-return]
 
     def experts(self, x: Any, logits: Any, experts: Experts, routing: Routing, gate: Gate = "silu") -> Tensor:
         """Routed on the device; the bytes are added up there."""
-        mixed = self._use["experts"](self._tensor(x), self._tensor(logits), experts, routing, gate)
+        mixed = self._use["experts"](self.tensor(x), self.tensor(logits), experts, routing, gate)
         self._expert_bytes += mixed.expert_bytes
         return mixed.rows  # type: ignore[no-any-return]
 
     def scale(self, x: Any, factor: float) -> Tensor:
         """Elementwise product."""
-        return self._use["scale"](self._tensor(x), factor)  # type: ignore[no-any-return]
+        return self._use["scale"](self.tensor(x), factor)  # type: ignore[no-any-return]
 
     def cap(self, x: Any, limit: float) -> Tensor:
         """Elementwise limit."""
-        return self._use["cap"](self._tensor(x), limit)  # type: ignore[no-any-return]
+        return self._use["cap"](self.tensor(x), limit)  # type: ignore[no-any-return]
 
     def center(self, x: Any) -> Tensor:
         """Each row without its mean."""
@@ -176,14 +179,20 @@ class TritonOperations:
 
     def add(self, a: Any, b: Any) -> Sum:
         """Computed when it is known what for."""
-        return Sum(self._tensor(a), self._tensor(b))
+        return Sum(self.tensor(a), self.tensor(b))
 
     def gather(self, x: Any, rows: Tensor) -> Tensor:
         """Rows by number."""
-        return self._tensor(x).index_select(0, rows)
+        return self.tensor(x).index_select(0, rows)
+
+    def nothing(self) -> Output:
+        """What a forward returns that samples nothing: a part of one. It has read experts all the same."""
+        device = self._batch.memory.device
+        none = torch.empty(0, dtype=torch.int32, device=device)
+        return Output(none, torch.empty(0, 1, device=device), self._expert_bytes)
 
     def sample(self, logits: Any, sampling: Batch) -> Output:
         """Drawn on the device."""
-        scores = self._tensor(logits)
+        scores = self.tensor(logits)
         self._bounds.narrow("vocabulary", scores.shape[1], self._batch.step)
         return Output(self._use["sample"](scores, sampling, self._rules), scores, self._expert_bytes)

@@ -62,7 +62,7 @@ class Launched:
                 self._done.synchronize()
             logits = None if self._logits is None else self._logits[: self._samples].cpu().numpy()
         words = self._small.numpy()
-        return StepOutput(words[: self._samples].copy(), logits, int(words[-2:].view(np.int64)[0]))
+        return StepOutput(words[:-2][: self._samples].copy(), logits, int(words[-2:].view(np.int64)[0]))
 
 
 class TritonProgram:

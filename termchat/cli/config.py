@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
+from engine import DRAFT_WORDS, template_names
+
+from ..files import expanded
 from ..settings import ENGINE, OPTIONS, SAMPLING
 from .console import Console, to_json
 from .errors import CliError
-from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, Text, json_option
+from .option_types import Text
+from .options import DRAFT_OPTIONS, ENGINE_OPTIONS, SAMPLING_OPTIONS, CommandGroup, json_option
 
-_PLACES = ("model", "engine.draft_model", "engine.template")
-"""Settings that may be names or paths."""
+_PATHS = ("model", "engine.draft_model", "engine.template")
+"""Settings that may name a file."""
 
 
 @click.group("config", cls=CommandGroup)
@@ -82,8 +87,7 @@ def set_setting(console: Console, key: str, values: tuple[str, ...], as_json: bo
 
     KEY is one of `termchat config show`, or keys.ACTION. Several values become a list (sampling.stop).
     """
-    value = _value(key, values)
-    _write(console, key, _from_anywhere(console, key, value) if key in _PLACES else value, as_json)
+    _write(console, key, _value(key, values), as_json)
 
 
 @config.command("unset")
@@ -100,13 +104,33 @@ def _write(console: Console, key: str, value: Any, as_json: bool) -> None:
     from ..paths import Paths
 
     file = Paths.default().config_file
-    set_value(file, key, value)
+    set_value(file, key, _anchored(key, value))
     now = next((setting for setting in Config.load(file).show() if setting.key == key), None)
     if as_json:
         console.print_json({"key": key, "value": now and now.value, "source": now and now.source})
     else:
         state = "has its default again" if value is None else f"is {to_json(value)}"
         console.output.write(f"{key} {state}, by {file}\n")
+
+
+def _anchored(key: str, value: Any) -> Any:
+    """A file of the current folder with its whole path: the setting holds from everywhere."""
+    if key not in _PATHS or not isinstance(value, str):
+        return value
+    path = expanded(value)
+    if path.is_absolute() or not os.path.exists(path) or (os.sep not in value and value in _names(key)):
+        return value
+    return os.path.abspath(path)
+
+
+def _names(key: str) -> Iterable[str]:
+    """What goes before files of the same name."""
+    if key == "engine.template":
+        return template_names()
+    from ..paths import Paths
+    from ..registry import Registry
+
+    return [*DRAFT_WORDS, *Registry.load(Paths.default()).entries]
 
 
 def _value(key: str, values: tuple[str, ...]) -> Any:
@@ -127,17 +151,6 @@ def _value(key: str, values: tuple[str, ...]) -> Any:
         except click.UsageError as error:
             raise CliError("usage", f"{key}: {error.message}") from error
     return _plain(values[0])
-
-
-def _from_anywhere(console: Console, key: str, value: str) -> str:
-    """A path that is relative to the current folder as one that holds in all; a name as it is."""
-    from engine import template_names
-
-    from .download import load_registry
-
-    known = template_names() if key == "engine.template" else load_registry(console).entries
-    path = os.path.expanduser(value)
-    return os.path.abspath(path) if value not in known and os.path.exists(path) else value
 
 
 def _plain(value: str) -> Any:

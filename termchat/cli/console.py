@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..given_file import read_some
 from ..sanitize import one_line
 from .output import Messages, Output
 from .signals import Signals
-from .stdin import Kind, kind_of, read_some
+from .stdin import Kind, kind_of
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

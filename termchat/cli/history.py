@@ -16,7 +16,8 @@ from ..units import date
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
-from .options import CommandGroup, Text, json_option
+from .option_types import Text
+from .options import CommandGroup, json_option
 
 if TYPE_CHECKING:
     from ..store import Store

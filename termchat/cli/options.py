@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -10,7 +9,7 @@ import click
 
 from ..constraints import CONSTRAINTS
 from ..settings import ENGINE, SAMPLING
-from .stdin import argument_text
+from .option_types import ByteSize, DraftTokens, TemplateName, Text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -137,52 +136,6 @@ def _wants_value(arg: str, names: Mapping[str, click.Option]) -> bool:
         if not option.is_flag:
             return place == len(arg)
     return False
-
-
-class Text(click.ParamType[str]):
-    """Text for the model: bytes that are no UTF-8 are replaced, with a note."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The argument as valid Unicode."""
-        name = param.human_readable_name if param is not None else "an argument"
-        note = ctx.obj.messages.note if ctx is not None and ctx.obj is not None else lambda message: None
-        return argument_text(value, name if isinstance(param, click.Argument) else f"--{name}", note)
-
-
-class ByteSize(click.ParamType[int]):
-    """A number of bytes, with or without a unit: 1000000, 512MB, 2GiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes as an integer; k, M and G are decimal, Ki, Mi and Gi binary."""
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?:([kmg])(i?)b?|b)?", value.strip().lower())
-        if found is None:
-            self.fail(
-                f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", param, ctx
-            )
-        base = 1024 if found[3] else 1000
-        return int(float(found[1]) * base ** ("kmg".index(found[2]) + 1 if found[2] else 0))
-
-
-class DraftTokens(click.ParamType[int | str]):
-    """A number of tokens, or auto."""
-
-    name = "tokens"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The number, whose range the engine checks, or auto."""
-        if isinstance(value, int):
-            return value
-        if value == "auto":
-            return "auto"
-        if not re.fullmatch(r"-?[0-9]{1,18}", value):
-            self.fail(f"{value!r} is no number of tokens; give one, or auto", param, ctx)
-        return int(value)
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -333,7 +286,12 @@ draft_options = options(
 )
 
 template_option = setting(
-    "Prompt", "template", ENGINE["template"], metavar="NAME|FILE", shell_complete=complete_engine
+    "Prompt",
+    "template",
+    ENGINE["template"],
+    type=TemplateName(),
+    metavar="NAME|FILE",
+    shell_complete=complete_engine,
 )
 """For commands that give a model messages."""
 

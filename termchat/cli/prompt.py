@@ -8,16 +8,17 @@ from typing import Any
 import click
 
 from ..constraints import constraint_of
+from ..given_file import read_given
 from . import stdin
 from .commands import PROMPT_COMMAND, described
 from .console import Console
 from .errors import CliError
+from .option_types import Text
 from .options import (
     DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SAMPLING_OPTIONS,
     SectionedCommand,
-    Text,
     constraint_options,
     draft_options,
     engine_options,
@@ -133,6 +134,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
 
     console: Console = ctx.obj
     _check_combination(values)
+    constraint = constraint_of(values, read_given)  # first: it may be what is on standard input
     text = _prompt_text(console, values)
     request = Request(
         text=text or "",
@@ -140,7 +142,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"],
         raw=values["raw"],
-        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values)},
+        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint},
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
         form="json" if values["as_json"] else "jsonl" if values["jsonl"] else "plain",
         stream=not values["no_stream"],

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..files import MARKS, binary_kind, encoding_of, name_of
+from ..given_file import read_some
 from .errors import CliError
 
 PATIENCE_MS = 1000
@@ -18,8 +19,6 @@ PATIENCE_MS = 1000
 
 LIMIT_BYTES = 64 << 20
 """More than any model's context holds; an endless pipe must not fill the memory."""
-
-PIECE = 1 << 16
 
 Kind = Literal["terminal", "data", "device", "closed"]
 
@@ -33,22 +32,6 @@ def kind_of(fd: int, closed: frozenset[int] = frozenset()) -> Kind:
     mode = os.fstat(fd).st_mode
     is_data = stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
     return "data" if is_data else "device"
-
-
-def read_some(fd: int, size: int = PIECE) -> bytes:
-    """The next bytes, as soon as there are some; none at the end, and only there.
-
-    Another program that shares the description can have made it non-blocking, at any moment, and its flags
-    are that program's: so "nothing yet" is waited out, never changed. OSError.
-    """
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    while True:
-        poll.poll()
-        try:
-            return os.read(fd, size)
-        except BlockingIOError:  # somebody else was faster
-            continue
 
 
 class Input(io.RawIOBase):

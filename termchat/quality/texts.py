@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine import Message
 
+from .. import files
 from ..errors import UserError
+from ..given_file import read_given
 from ..paths import data_file
 
 MOST_BYTES = 1 << 24
@@ -44,18 +47,15 @@ def bundled() -> list[Text]:
 
 
 def read_text(path: Path) -> Text:
-    """A file's text. TextError: it cannot be read, is no UTF-8, is empty, or is too large."""
+    """A file's text. TextError: it cannot be read, is no Unicode, is empty, or is too large."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        text = read_given(path, MOST_BYTES).text
+    except files.TextError as error:
+        raise TextError(f"{path} {error}") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        if getattr(error, "errno", None) == errno.EFBIG:
+            raise TextError(f"{path} is larger than {MOST_BYTES >> 20} MiB; a part of it would do") from error
         raise TextError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > MOST_BYTES:
-        raise TextError(f"{path} is larger than {MOST_BYTES >> 20} MiB; a part of it would do")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TextError(f"{path} is no UTF-8 text: byte {error.start} belongs to no character") from error
     if not text.strip():
         raise TextError(f"{path} holds no text")
     return Text(path.name, pieces(text))

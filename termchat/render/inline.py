@@ -1,7 +1,8 @@
 """The inline half of Markdown: emphasis, code, links, as lines of styled fragments.
 
-A line break in the source is a line break on screen: models and people put one where they mean one. Raw HTML
-and reference links are shown as typed, so what a piece of text looks like depends on that piece alone.
+A line break in the source is a line break on screen: models and people put one where they mean one, and
+`<br>` is one, too, as tables have no other. Other raw HTML and reference links are shown as typed, so what a
+piece of text looks like depends on that piece alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from functools import lru_cache
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from .formula import formula
@@ -18,16 +20,31 @@ from .wrap import WIDE
 
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
 _PARSER.inline.ruler.before("escape", "formula", formula)
+_LINE_BREAK = re.compile(r"<br\s*/?>[ \t]*", re.IGNORECASE)
 _OPENING = {"strong_open": "strong", "em_open": "em", "s_open": "strike", "link_open": "link"}
 _CLOSING = {"strong_close", "em_close", "s_close", "link_close"}
 # Left in plain text, one of these may still find its partner in text to come.
-_UNMATCHED = re.compile(r"[*_~`\[]")
+_UNMATCHED = re.compile(r"[*_~`\[]|<br\s*/?\s*\Z", re.IGNORECASE)
 
 # A paragraph is parsed in segments of about this many characters, so that one endless paragraph costs the
 # same per token as a short one. It is cut where no markup is open; only at the last limit regardless of that.
 _SEGMENT_LIMITS = (1024, 1536, 2048)
 _SEGMENT_END = 4096
 _BREAK = re.compile(rf"\s+(?=\S)|(?<=[{WIDE}])(?=[{WIDE}])")
+
+
+def _line_break(state: StateInline, silent: bool) -> bool:
+    """Take in a `<br>`; a rule of markdown-it's inline parser."""
+    found = _LINE_BREAK.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = found.end()
+    return True
+
+
+_PARSER.inline.ruler.before("autolink", "line_break", _line_break)
 
 
 def _tokens(text: str) -> list[Token]:

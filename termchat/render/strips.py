@@ -15,7 +15,7 @@ from textual.color import Color
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ..cells import cell_len
+from ..cells import cell_len, split_graphemes
 
 _SYNTAX = (
     *("keyword", "string", "number", "comment", "function", "type", "constant", "builtin", "decorator"),
@@ -146,6 +146,21 @@ class Row:
                 segments.append(Segment(text, at))
                 offset += len(text)
         return Strip(segments).adjust_cell_length(width, palette.style(self.fill))
+
+    def characters_at(self, cell: int) -> tuple[int, int]:
+        """Return from where to where in the logical line the character at a cell stands.
+
+        In decoration that is nothing, before the row's content, and right of the text nothing, behind it.
+        """
+        at = cell_len(line_text(self.fragments[: self.lead]))
+        if cell < at:
+            return self.offset, self.offset
+        content = self.content
+        for start, end, cells in split_graphemes(content)[0]:
+            at += cells
+            if cell < at:
+                return self.offset + start, self.offset + end
+        return self.offset + len(content), self.offset + len(content)
 
     def selected_cells(self, selection: Selection) -> tuple[int, int] | None:
         """Return from where to where the row is selected, in cells, or None."""

@@ -20,6 +20,8 @@ _GAP = " │ "
 _MORE = " …"  # after a row that has more columns
 
 Align = Literal["left", "center", "right"]
+Cell = list[list[Fragment]]
+"""Its lines."""
 
 _DELIMITER = re.compile(r"(?:[:|]|-(?=\S))[-:|\s]+$")  # a dash and a space would be a list item
 _DASHES = re.compile(r":?-+:?$")
@@ -63,7 +65,7 @@ class Table(Leaf):
     def __init__(self, start: int, aligns: list[Align]) -> None:
         super().__init__(start)
         self.aligns = aligns
-        self._cells: list[list[list[Fragment]]] = []  # parsed cells of the settled lines
+        self._cells: list[list[Cell]] = []  # parsed cells of the settled lines
         self._natural = [1] * len(aligns)  # the widths they want
         self._widths: list[int] = []
 
@@ -86,15 +88,15 @@ class Table(Leaf):
             self._widths = widths
             self._restart()
 
-    def _parse(self, index: int) -> list[list[Fragment]]:
+    def _parse(self, index: int) -> list[Cell]:
         """Return the cells of a line, exactly one for each column."""
         if index == 1:
-            return [[] for _ in self.aligns]
+            return [[[]] for _ in self.aligns]
         style = "head" if index == 0 else ""
         cells = split_cells(self.lines[index])[: len(self.aligns)]
         cells += [""] * (len(self.aligns) - len(cells))
         return [
-            parse_inline(cell, style)[0] if len(cell) <= _LONGEST else [(cell.expandtabs(1), style)]
+            parse_inline(cell, style) if len(cell) <= _LONGEST else [[(cell.expandtabs(1), style)]]
             for cell in cells
         ]
 
@@ -114,7 +116,7 @@ class Table(Leaf):
         else:
             cells = self._cells[index] if index < len(self._cells) else self._parse(index)
             columns = [
-                split_at(cell, word_breaks(line_text(cell), width))
+                [row for line in cell for row in split_at(line, word_breaks(line_text(line), width))]
                 for cell, width in zip(cells, self._widths, strict=False)
             ]
             for row in range(max(map(len, columns))):
@@ -133,12 +135,12 @@ class Table(Leaf):
         self.rows[-1].whole = True
 
 
-def _widened(natural: list[int], cells: list[list[Fragment]], exactly: bool) -> list[int]:
+def _widened(natural: list[int], cells: list[Cell], exactly: bool) -> list[int]:
     """Return the widths that columns want after another row.
 
     Not `exactly` means in large steps: each makes all rows again, so there must be few of them.
     """
-    wanted = [cell_len(line_text(cell)) for cell in cells]
+    wanted = [max(cell_len(line_text(line)) for line in cell) for cell in cells]
     return [
         have if want <= have else want if exactly else max(want, have + have // 2 + 2)
         for have, want in zip(natural, wanted, strict=True)

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from textual._compositor import CompositorUpdate
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
+from textual.timer import Timer
 
 from ..config import Config
 from ..themes import load_themes, marks, variable_defaults
@@ -25,6 +26,8 @@ from .terminal.safe_text import SafeText
 DEFAULT_THEME = "dusk"
 TERMINAL_THEME = "terminal"
 """The default of a terminal with 16 colours."""
+ROOM_SECONDS = 0.05
+"""A terminal that takes nothing is asked again that often."""
 ASCII_ONLY, SAFE_TEXT, NO_COLOUR = Ascii(), SafeText(), NoColor()
 
 
@@ -54,6 +57,7 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
         if no_color is not None:  # Textual takes it away; it is for the programs started from here, too
             os.environ["NO_COLOR"] = no_color
         self.config = config
+        self._late: Timer | None = None  # frames were left out
         self.glyphs = ASCII if config.ascii else UNICODE
         self._themes, self.theme_warnings = load_themes(theme_folders)
         if config.options["ui.reduced_motion"]:
@@ -113,7 +117,25 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
         return [*filters, ASCII_ONLY] if self.glyphs is ASCII else filters
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Draw a frame so that no text can damage what stands beside it."""
+        """Draw a frame so that no text can damage what stands beside it.
+
+        Frames that a slow terminal has no room for are left out: behind a queue of them no key would be seen
+        to do anything. What there is then is drawn as soon as there is room.
+        """
         if isinstance(renderable, CompositorUpdate):
+            if self._terminal_is_behind:
+                screen._compositor._dirty_regions.add(screen.size.region)
+                self._late = self._late or self.set_interval(ROOM_SECONDS, self._draw_late)
+                return
             renderable = Frame(renderable, screen._compositor)
         super()._display(screen, renderable)
+
+    @property
+    def _terminal_is_behind(self) -> bool:
+        return isinstance(self._driver, TerminalDriver) and self._driver.behind
+
+    def _draw_late(self) -> None:
+        if self._late is not None and not self._terminal_is_behind:
+            self._late.stop()
+            self._late = None
+            self.screen._compositor_refresh()

@@ -66,7 +66,7 @@ class Keys:
         wherever one is. They have no id: the keys are resolved here.
         """
         return [
-            Binding(key, f"command('{id}')", self._commands[id].title, show=False, priority=True)
+            Binding(key, f"command('{id}', '{key}')", self._commands[id].title, show=False, priority=True)
             for id, keys in self._keys.items()
             for key in keys
         ]

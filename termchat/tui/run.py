@@ -103,7 +103,14 @@ def run(
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(unhandled)
         settled = asyncio.create_task(_keep_what_is_loaded(app.engines.default))
-        with on_signal(lambda: loop.call_soon_threadsafe(leave), restore):
+
+        def asked() -> None:
+            """A signal asks for the end; the loop may be waiting for a terminal that takes nothing."""
+            if isinstance(app._driver, TerminalDriver):
+                app._driver.hurry()
+            loop.call_soon_threadsafe(leave)
+
+        with on_signal(asked, restore):
             try:
                 await app.run_async()
             except Exception as error:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from anchors import COUNT_IDS, COUNT_TEXT, FACES, FACES_IDS
 from engine import AsyncEngine, EngineConfig, Finished, Message, SamplingParams, TextDelta, as_dict
+from standing import record_snapshots, standing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -220,16 +221,18 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(engine: AsyncE
     seed = random.randrange(10**9)
     print("seed", seed)
     rng = random.Random(seed)
-    reasons = []
+    reasons, at_once = [], 0
     for _ in range(200):
         prompt = [rng.randrange(17, 49000) for _ in range(rng.choice([5, 40, 120]))]
         stream = engine.generate(prompt, SamplingParams(temperature=0, max_tokens=rng.choice([2, 60])))
-        await asyncio.sleep(rng.choice([0, 0.002, 0.01, 0.04]))
+        if pause := rng.choice([0, 0.002, 0.01, 0.04]):
+            await asyncio.sleep(pause)
+        at_once += not pause
         stream.abort()
         finals = [event async for event in stream if isinstance(event, Finished)]
         assert len(finals) == 1
         reasons.append(finals[0].reason)
-    assert reasons.count("aborted") > 50
+    assert reasons.count("aborted") >= at_once > 0
     await engine.audit()
     snapshot = engine.snapshot()
     assert snapshot.blocks_free + snapshot.blocks_cached == snapshot.blocks_total
@@ -238,7 +241,9 @@ async def test_B033_two_hundred_aborts_leave_the_anchor_unchanged(engine: AsyncE
 
 
 @pytest.mark.slow
-async def test_sixteen_conversations_share_each_step(default_model: Path) -> None:
+async def test_sixteen_conversations_share_each_step(
+    default_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All rows in one step, hardly more steps than the longest reply, hardly a slot of the cache unused."""
     length = 320
     # Without drafts all of them are as far at any time.
@@ -246,18 +251,17 @@ async def test_sixteen_conversations_share_each_step(default_model: Path) -> Non
     async with AsyncEngine(config) as engine:
         params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
         prompts = [[Message("user", f"Count from 1 to {10 + i}.")] for i in range(16)]
-        streams = [engine.generate(prompt, params) for prompt in prompts]
-        pending = asyncio.gather(*(stream.result() for stream in streams))
-        rows, utilisation = 0, []
-        while not pending.done():
-            await asyncio.sleep(0.02)
-            snapshot = engine.snapshot()
-            rows = max(rows, snapshot.last_step_rows)
-            if all(row.tokens >= 300 for row in snapshot.conversations) and snapshot.running == 16:
-                utilisation.append(snapshot.kv_utilisation)
-        finals = await pending
+        snapshots = record_snapshots(monkeypatch)
+        async with standing(engine, len(prompts)):
+            streams = [engine.generate(prompt, params) for prompt in prompts]
+        finals = [await stream.result() for stream in streams]
         assert all(len(final.token_ids) == length for final in finals)
-        assert rows == 16
+        assert max(snapshot.last_step_rows for snapshot in snapshots) == 16
         assert engine.snapshot().steps <= 1.1 * length
-        assert utilisation
-        assert min(value for value in utilisation if value is not None) > 0.9
+        full = [
+            snapshot.kv_utilisation or 0
+            for snapshot in snapshots
+            if snapshot.running == 16 and all(row.tokens >= 300 for row in snapshot.conversations)
+        ]
+        assert len(full) >= length - 300
+        assert min(full) > 0.9

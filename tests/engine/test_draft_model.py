@@ -24,6 +24,7 @@ from drafting import (
     drafted,
     every_way_to_end,
     replies,
+    simulate_time,
 )
 from engine import AsyncEngine, EngineConfig, EngineError, Finished, SamplingParams, TextDelta
 from engine.sampler import SamplerState
@@ -74,7 +75,10 @@ async def test_every_way_to_end_is_the_same_with_a_draft_model(
         )
 
 
-async def test_a_draft_model_that_is_right_but_slow_is_left_alone(tiny_tokenizer: Path) -> None:
+async def test_a_draft_model_that_is_right_but_slow_is_left_alone(
+    tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate_time(monkeypatch)
     script = [[60 + place % 100 for place in range(120)]]
     model = ScriptedModel(script, tiny_tokenizer, [END], step_seconds=0.001)
     draft = ScriptedModel(script, tiny_tokenizer, [END], step_seconds=0.02)

@@ -25,6 +25,7 @@ from drafting import (
     drafted,
     every_way_to_end,
     replies,
+    simulate_time,
 )
 from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
 from engine.blocks import BlockPool
@@ -246,9 +247,10 @@ async def test_every_way_to_end_is_the_same_with_drafts(
 
 @pytest.mark.parametrize("window", [*range(1, 9), "auto"])
 async def test_every_way_to_end_is_the_same_with_drafts_from_the_text(
-    tiny_tokenizer: Path, audited: None, window: Any
+    tiny_tokenizer: Path, audited: None, window: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, requests = every_way_to_end(tiny_tokenizer, 0.002 if window == "auto" else 0)
+    simulate_time(monkeypatch)
+    plain, requests = every_way_to_end(tiny_tokenizer, 0.002)
     expected, _, before = await replies(plain, requests)
     assert [reply[2] for reply in expected] == ENDS
     found, finals, after = await replies(replace(plain, draft_model="ngram", draft_tokens=window), requests)

@@ -48,7 +48,7 @@ async def test_a_broken_pool_ends_everyone_and_is_not_touched_again(tiny_tokeniz
         assert service is not None
         service.pool._references[:] = [0] * len(service.pool._references)
         model.fails = SystemExit("the device is gone")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             finals = [await stream.result() for stream in streams]
         assert {final.error.code for final in finals if final.error} == {"engine_failed"}
         assert all("the device is gone" in str(final.error) for final in finals)
@@ -88,7 +88,7 @@ async def test_what_fails_every_time_ends_the_engine_and_everyone_in_it(
     async with engine_of(tiny_tokenizer, [[A] * 9] * 4, 0.001) as engine:
         broken = True
         streams = [engine.generate(prompt) for prompt in ("text", [5], [Message("user", "Hi")])]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             finals = [await stream.result() for stream in streams]
         assert any(final.reason == "error" for final in finals)
         assert engine.snapshot().state == "failed"
@@ -109,7 +109,7 @@ async def test_a_load_that_fails_while_calls_wait_answers_them(error: BaseExcept
     class Broken:
         def load(self, config: EngineConfig) -> LoadedModel:
             begun.set()
-            leave.wait(60)
+            leave.wait(300)
             raise error
 
     engine = AsyncEngine(EngineConfig(model=Broken()))  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ async def test_a_load_that_fails_while_calls_wait_answers_them(error: BaseExcept
         await engine.tokenize("x")
     await asyncio.sleep(0)
     leave.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         outcomes = await asyncio.gather(opening, *calls, return_exceptions=True)
     assert [getattr(outcome, "code", outcome) for outcome in outcomes] == [code] * 3
     assert all("broken" in str(outcome) for outcome in outcomes)
@@ -280,7 +280,7 @@ def test_sessions_of_every_kind_leave_nothing(tiny_tokenizer: Path) -> None:
             tasks.clear()
             task = None
             gc.collect()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while engine.snapshot().running or engine.snapshot().waiting:
                     await asyncio.sleep(0.002)
             await engine.audit()
@@ -370,7 +370,8 @@ from engine import AsyncEngine, EngineConfig, EngineError
 from engine.testing import ScriptedModel
 
 def engine():
-    model = ScriptedModel([[65] * 1500] * 4, sys.argv[1], [257], step_seconds=0.001)
+    script = [[65] * 100_000] * 4  # more than comes while it is looked at
+    model = ScriptedModel(script, sys.argv[1], [257], step_seconds=0.001, context_length=110_000)
     return AsyncEngine(EngineConfig(model=model))
 
 async def child(inherited):
@@ -430,7 +431,7 @@ asyncio.run(main())
 
 def run(script: str, tokenizer: Path) -> list[str]:
     command = [sys.executable, "-c", script, str(tokenizer)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -466,5 +467,5 @@ def test_a_model_file_that_is_cut_short_in_use_ends_replies_and_not_the_program(
     copy = tmp_path / "model.gguf"
     copy.write_bytes(default_model.read_bytes())
     command = [sys.executable, "-c", CUT_SHORT, str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, "cut short" in done.stdout) == (0, True), done

@@ -38,7 +38,7 @@ KINDS = 1
 BESIDE = cycle((False, True))
 """Whether a session's steps are computed beside the engine's thread."""
 
-HANG = 30.0
+HANG = 120.0
 """Seconds after which something hangs; the time that it takes is printed."""
 
 
@@ -145,6 +145,26 @@ def sites() -> Iterator[Sites]:
         sys.modules.update(kept)
 
 
+class FailsLater:
+    """A model whose steps fail once some tokens have come."""
+
+    def __init__(self, model: Any, tokens: int = 100) -> None:
+        self._model, self._left = model, tokens
+
+    def load(self, config: Any) -> Any:
+        loaded = self._model.load(config)
+        launch = loaded.runner.launch
+
+        def step(plan: Any, *, logits: bool) -> Any:
+            if self._left <= 0:
+                raise InjectedError("the model")
+            self._left -= len(plan.samples())
+            return launch(plan, logits=logits)
+
+        loaded.runner.launch = step
+        return loaded
+
+
 class Session:
     """One engine with 64 requests of every kind at the same time; `run` is it from its start to its end."""
 
@@ -154,8 +174,8 @@ class Session:
         rng = random.Random(3)
         scripts = [[rng.randrange(256) for _ in range(rng.choice([1, 4]))] for _ in range(REQUESTS)]
         scripts[56:64] = [[65] * 4000] * 8  # these run until the engine is closed
-        self.model = ScriptedModel(scripts, tokenizer, [257], context_length=2000, beside=next(BESIDE))
-        self.fails = fails
+        model = ScriptedModel(scripts, tokenizer, [257], context_length=2000, beside=next(BESIDE))
+        self.model = FailsLater(model) if fails else model
         self.finals: list[list[Any]] = []
         self.answers: list[Any] = []
         self.state = ""
@@ -210,10 +230,6 @@ class Session:
                 streams[10].abort()
                 streams[13].abort()
                 readers = [asyncio.create_task(read(stream)) for stream in streams]
-                if self.fails:
-                    while engine.snapshot().state == "ready" and not engine.snapshot().tokens_total:
-                        await asyncio.sleep(0.001)
-                    self.model.fails = InjectedError("the model")
                 await asyncio.gather(*readers[:56], *tasks)
             await asyncio.gather(*readers)
         self.state = engine.snapshot().state

@@ -184,6 +184,12 @@ def test_a_model_without_a_template_says_so_before_its_weights_are_read(
     assert caught.value.code == "template"
 
 
+def test_the_text_of_a_template_is_one() -> None:
+    for text in ("{{ messages }}", "{% if true %}a/b.c{% endif %}"):
+        assert read_template(text) == text
+        assert EngineConfig(model="m", template=text).template == text
+
+
 async def test_a_template_that_was_given_is_the_models(bare: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.jinja"
     own.write_text("{% for m in messages %}[{{ m.content }}]{% endfor %}")

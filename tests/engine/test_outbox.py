@@ -59,7 +59,7 @@ async def test_an_event_is_seen_when_it_was_sent_and_only_readers_that_wait_are_
     outbox.send()
     outbox.start()
     outbox.end(None)
-    outbox.join(30)
+    outbox.join(60)
     woken = forward.woken[0]
     assert waited_for in woken
     assert other not in woken
@@ -82,7 +82,7 @@ async def test_what_is_open_at_the_end_gets_its_last_event_once_and_so_does_what
     outbox.emit(2, delta(3))
     outbox.end(broken)
     outbox.end(broken)
-    outbox.join(30)
+    outbox.join(60)
     assert [streams[0].take(), streams[0].take()] == [delta(1), FINAL]
     assert [streams[1].take(), streams[1].take()] == [delta(3), replace(last, reason="error", error=broken)]
     assert call.take() == Answer(None, broken)
@@ -139,7 +139,7 @@ def test_a_reader_that_could_not_be_woken_is_tried_again() -> None:
     mailbox = outbox.open(1, FINAL)
     outbox.start()
     outbox.end(None)
-    outbox.join(30)
+    outbox.join(60)
     assert woken == [[mailbox]] * 2
 
 

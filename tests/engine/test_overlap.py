@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 from beside import Beside
 from drafting import END, ENDS, SETTINGS, A, B, TinyModel, every_way_to_end, replies
 from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
+from engine.outbox import Outbox
 from engine.request import Request
+from engine.scheduler import Scheduler
 from engine.service import Service
+from engine.step_builder import StepBuilder
 from engine.testing import ScriptedModel
 
 
@@ -83,30 +87,43 @@ async def test_replies_of_the_default_model_are_the_same(default_model: Path, au
 async def test_between_two_steps_only_what_decides_the_next_one_is_done(
     tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text is made, and readers are woken, while a step runs; only the last step's are told after it."""
+    """Text is made, readers are woken and the next step is laid out while a step runs."""
     events: list[str] = []
-    tell = Request.tell
 
-    def told(request: Request) -> Any:
-        events.append("tell")
-        return tell(request)
+    def note(owner: Any, name: str) -> None:
+        whole = getattr(owner, name)
 
-    monkeypatch.setattr(Request, "tell", told)
-    model = Beside(ScriptedModel([[A] * 20] * 4, tiny_tokenizer, [END]), events.append)
-    params = SamplingParams(temperature=0, max_tokens=20)
-    async with AsyncEngine(EngineConfig(model=model, block_size=16, draft_model="none")) as engine:
-        streams = [engine.generate([5 + n], params) for n in range(4)]
-        finals = [await stream.result() for stream in streams]
-    assert [len(final.token_ids) for final in finals] == [20] * 4
-    under_way, beside, between = False, 0, 0
-    for place, event in enumerate(events):
-        under_way = event == "launch" or (under_way and event != "result")
-        if event == "tell":
-            beside += under_way
-            between += not under_way and "launch" in events[place:]
-    assert events.count("tell") == 4 * 20
-    assert between <= 4, "of a step after which there was nothing to compute until the next request came"
-    assert beside >= 4 * 19 - 4
+        def noted(*arguments: Any, **more: Any) -> Any:
+            events.append(name)
+            return whole(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for owner, name in ((Request, "tell"), (Scheduler, "plan"), (StepBuilder, "build"), (Outbox, "send")):
+        note(owner, name)
+    tokens = 40
+    config = EngineConfig(
+        model=Beside(TinyModel("native", tiny_tokenizer, 100), events.append),
+        block_size=16,
+        kv_blocks=40,
+        draft_model="none",
+    )
+    requests = [([5 + n] * (n + 1), SamplingParams(temperature=n / 4, max_tokens=tokens)) for n in range(4)]
+    _, finals, state = await replies(config, requests)
+    assert [len(final.token_ids) for final in finals] == [tokens] * 4
+    under_way, between = False, Counter[str]()
+    for event in events:
+        if event in ("launch", "result"):
+            under_way = event == "launch"
+        elif not under_way:
+            between[event] += 1
+    assert events.count("launch") == state.steps >= tokens
+    assert events.count("tell") == 4 * tokens
+    # Requests that begin, and the end: there is no step then that anything could be done beside.
+    assert between["tell"] <= 4
+    assert between["plan"] == between["build"] <= 8
+    assert events.count("build") > tokens
+    assert between["send"] <= 8
 
 
 async def test_a_row_too_many_after_a_stop_string_is_not_told_and_not_found(

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from engine import AsyncEngine, EngineConfig, EngineError, Finished, Message, SamplingParams
+from engine import AsyncEngine, EngineConfig, EngineError, Message, SamplingParams
 from engine.commands import Source, Submit
 from engine.preparation import Preparation
 from engine.prompt import PIECE, WHOLE, encode
 from engine.testing import ScriptedModel
+from standing import standing
 from waiting import wait_for
 
 ONE = 33
@@ -101,7 +102,7 @@ async def test_N012_an_abort_holds_while_the_prompt_is_tokenized(
 
     def stuck(model: object, source: object) -> Any:
         inside.set()
-        leave.wait(60)
+        leave.wait(300)
         yield from ()
         return [5]
 
@@ -113,10 +114,10 @@ async def test_N012_an_abort_holds_while_the_prompt_is_tokenized(
         assert engine.snapshot().waiting <= 1
         if how == "abort":
             stream.abort()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert (await stream.result()).reason == "aborted"
             task.cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert (await stream.result()).reason == "aborted"
         await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled() if how == "abort" else isinstance(task.exception(), EngineError)
@@ -179,7 +180,7 @@ def test_N012_who_has_had_least_goes_first(monkeypatch: pytest.MonkeyPatch) -> N
     wait_for(lambda: len(work.done) == 4)
     assert work.done == [4, 5, 2, 1]
     work.preparation.close()
-    work.preparation.join(30)
+    work.preparation.join(60)
     work.add(1)
     assert work.done == [4, 5, 2, 1]
 
@@ -202,12 +203,13 @@ async def test_equal_prompts_are_admitted_in_the_order_they_came_in(
     async with AsyncEngine(config) as engine:
         order: list[str] = []
 
-        async def finish(text: str) -> Finished:
-            final = await engine.generate(text, SamplingParams(max_tokens=5)).result()
+        async def finish(text: str) -> None:
+            await streams[text].result()
             order.append(text)
-            return final
 
-        busy = asyncio.create_task(engine.generate([5]).result())
-        await asyncio.gather(*(finish(text) for text in "abc"))
-        await busy
+        async with standing(engine, 4):
+            busy = engine.generate([5])
+            streams = {text: engine.generate(text, SamplingParams(max_tokens=5)) for text in "abc"}
+        await asyncio.gather(*map(finish, streams))
+        await busy.result()
     assert order == ["a", "b", "c"]

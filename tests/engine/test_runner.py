@@ -19,7 +19,7 @@ BLOCK = 16
 class Recorder:
     """A backend and a program in one that keep the steps they are given."""
 
-    name, exact, weight_bytes = "recorder", True, 0
+    name, device, exact, weight_bytes = "recorder", "cpu", True, 0
 
     def __init__(self):
         self.steps = []

@@ -242,8 +242,9 @@ def test_keys_that_stand_twice_are_checked_as_the_library_reads_them(tmp_path: P
 
 
 def test_a_folder_with_a_sentencepiece_file_only_gets_advice(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.model").write_bytes(b"x")
-    assert "tokenizer.model is not read: take a GGUF file" in refused(tmp_path)
+    for name in ("vocab.json", "tekken.json", "tokenizer.model"):
+        (tmp_path / name).write_bytes(b"x")
+        assert f"{name} is not read: take a GGUF file" in refused(tmp_path)
 
 
 def test_many_or_deeply_nested_values(tmp_path: Path) -> None:

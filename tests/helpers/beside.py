@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from engine import EngineConfig
 from engine.model import LoadedModel, load_model
-from engine.runner import StepResult
-from engine.step_plan import StepPlan
+from engine.runner import ModelRunner
+from kernels.interface import Program, StepOutput
+from kernels.step import Step
 
 
 class Beside:
@@ -23,34 +25,35 @@ class Beside:
         return f"{self._model} beside"
 
     def load(self, config: EngineConfig) -> LoadedModel:
-        from dataclasses import replace
-
-        if hasattr(self._model, "load"):
-            loaded: LoadedModel = self._model.load(config)
-        else:
-            loaded = load_model(replace(config, model=self._model))
-        launch, close = loaded.runner.launch, loaded.runner.close
-        thread = ThreadPoolExecutor(1)
-
-        def begin(plan: StepPlan, *, logits: bool) -> Flying:
-            self._watch("launch")
-            return Flying(thread.submit(lambda: launch(plan, logits=logits).result()), self._watch)
-
-        def end() -> None:
-            thread.shutdown()
-            close()
-
-        loaded.runner.launch, loaded.runner.close = begin, end  # type: ignore[method-assign]
+        loads = hasattr(self._model, "load")
+        loaded: LoadedModel = (
+            self._model.load(config) if loads else load_model(replace(config, model=self._model))
+        )
+        runner = loaded.runner
+        assert isinstance(runner, ModelRunner)
+        runner._program = BesideProgram(runner._program, self._watch)
         return loaded
+
+
+class BesideProgram:
+    def __init__(self, program: Program, watch: Callable[[str], object]) -> None:
+        self._program = program
+        self._watch = watch
+        self._thread = ThreadPoolExecutor(1)
+
+    def launch(self, step: Step, *, logits: bool = False) -> Flying:
+        self._watch("launch")
+        launch = self._program.launch
+        return Flying(self._thread.submit(lambda: launch(step, logits=logits).result()), self._watch)
 
 
 class Flying:
     computed = False
 
-    def __init__(self, future: Future[StepResult], watch: Callable[[str], object]) -> None:
+    def __init__(self, future: Future[StepOutput], watch: Callable[[str], object]) -> None:
         self._future = future
         self._watch = watch
 
-    def result(self) -> StepResult:
+    def result(self) -> StepOutput:
         self._watch("result")
         return self._future.result()

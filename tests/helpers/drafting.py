@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence as Tokens
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
 from kernels.interface import BackendSettings, Limits
 from random_weights import RandomTensors
+from standing import standing
 
 A, B, END = 65, 66, 257
 Request = tuple[list[int], SamplingParams]
@@ -47,6 +49,28 @@ def audit_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Service, "step", step)
 
 
+class Clock:
+    """Time that goes by only where a scripted model takes it: whatever it decides is the same anywhere."""
+
+    def __init__(self) -> None:
+        self._now = time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+    def perf_counter(self) -> float:
+        return self._now
+
+    monotonic = perf_counter
+
+
+def simulate_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of scripted models, drafts included, take the seconds that they say, and none in truth."""
+    clock = Clock()
+    for module in ("testing", "service", "speculative.draft_model"):
+        monkeypatch.setattr(f"engine.{module}.time", clock)
+
+
 async def replies(
     config: EngineConfig, requests: Tokens[Request]
 ) -> tuple[list[Any], list[Finished], EngineSnapshot]:
@@ -63,7 +87,8 @@ async def replies(
         return (final.text, final.token_ids, final.reason, final.stop_match, usage, logprobs), final
 
     async with AsyncEngine(config) as engine:
-        streams = [engine.generate(*request) for request in requests]
+        async with standing(engine, len(requests)):
+            streams = [engine.generate(*request) for request in requests]
         found = await asyncio.gather(*(read(stream) for stream in streams))
         return [reply for reply, _ in found], [final for _, final in found], engine.snapshot()
 

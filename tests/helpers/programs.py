@@ -16,7 +16,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes]) -> bytes:
     """What a process wrote; it ended well."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err.decode()
     return out
 

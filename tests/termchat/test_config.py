@@ -264,5 +264,5 @@ def test_two_programs_that_set_keys_at_once_both_succeed(file: Path) -> None:
     code = "import sys, pathlib; from termchat.config import set_value\n"
     code += "for n in range(20): set_value(pathlib.Path(sys.argv[1]), 'keys.' + sys.argv[2] + str(n), 'x')"
     running = [subprocess.Popen([sys.executable, "-c", code, str(file), who]) for who in "ab"]
-    assert [process.wait(60) for process in running] == [0, 0]
+    assert [process.wait(300) for process in running] == [0, 0]
     assert len(Config.load(file).keys) == 40

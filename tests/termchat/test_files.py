@@ -19,6 +19,8 @@ from termchat.files import (
     TomlError,
     decode,
     locked,
+    lost_link,
+    open_private,
     parse_toml,
     read_text,
     try_lock,
@@ -26,6 +28,7 @@ from termchat.files import (
 )
 from termchat.paths import Paths
 from termchat.registry import Registry
+from termchat.registry_errors import UnknownModelError
 from termchat.registry_file import read_registries
 from termchat.removal import remove
 from termchat.themes import load_themes
@@ -220,3 +223,37 @@ def test_file_systems_without_modes_and_syncs_do(tmp_path: Path, monkeypatch: py
     assert file.read_text() == "new"
     os.close(files.open_private(file, os.O_RDWR))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_link_to_nothing_is_told_from_no_file(tmp_path: Path) -> None:
+    """Settings that lie in a folder which is not mounted must not be passed over without a word."""
+    link = tmp_path / "config.toml"
+    assert lost_link(link) == ""
+    link.symlink_to("gone/config.toml")
+    assert lost_link(link) == "is a link to gone/config.toml, which is not there"
+    assert Config.load(link).warnings == (f"{link} {lost_link(link)}; defaults are used",)
+    models = tmp_path / "models.toml"
+    models.symlink_to(tmp_path / "gone.toml")
+    registry = Registry.load(Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    assert f"{models} is a link to {tmp_path / 'gone.toml'}, which is not there" in registry.warnings
+    model = tmp_path / "m.gguf"
+    model.symlink_to("n.gguf")
+    with pytest.raises(UnknownModelError, match=r"m\.gguf: it is a link to n\.gguf, which is not there"):
+        registry.resolve(str(model))
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "config.toml").write_text("")
+    assert lost_link(link) == ""
+
+
+def test_a_pipe_in_place_of_a_file_of_ours_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Nobody reads it, so opening it to write would not come back."""
+    pipe = tmp_path / "termchat.log"
+    os.mkfifo(pipe)
+    for flags in (os.O_WRONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR):
+        with pytest.raises(OSError, match=r"no regular file|No such device"):
+            open_private(pipe, flags)
+    with pytest.raises(OSError, match="no regular file"), locked(pipe):
+        pass
+    fd = open_private(tmp_path / "file", os.O_RDWR)
+    assert os.get_blocking(fd)
+    os.close(fd)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,8 @@ logging.error("lost"); warnings.warn("lost too")
     assert "cannot create the folder" in run(tmp_path / "file" / "termchat.log", code, "-W", "always")
     (tmp_path / "folder").mkdir()
     assert "cannot write the log" in run(tmp_path / "folder", code, "-W", "always")
+    os.mkfifo(tmp_path / "pipe")  # nobody reads it: opening it would not come back
+    assert "cannot write the log" in run(tmp_path / "pipe", code, "-W", "always")
 
 
 def test_a_full_disk_prints_nothing(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_command_is_data_and_needs_no_command_code() -> None:
         "print([name for name in sys.modules if name.startswith('termchat.tui.commands')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stdout.strip() == "[]"
 

@@ -79,7 +79,7 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
 
     refused("none", None, "none cannot be read: No such file")
     refused("empty", b" \n\t", "empty holds no text")
-    refused("bytes", b"ab\xff", "bytes is no UTF-8 text: byte 2")
+    refused("bytes", b"ab\xff", "bytes is not UTF-8: wrong byte 0xff in line 1")
     refused("large", b"x" * (MOST_BYTES + 1), "large is larger than 16 MiB")
     with pytest.raises(TextError, match="cannot be read: Is a directory"):
         read_text(tmp_path)

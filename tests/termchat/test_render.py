@@ -57,6 +57,18 @@ def test_an_item_draws_its_marker_once() -> None:
     assert shown("- first\n\n  second\n\n  > quoted") == "• first\n\n  second\n\n  ▌ quoted"
 
 
+def test_a_br_is_a_line_break_and_other_html_is_as_written() -> None:
+    assert shown("a<br>b <BR/> **c<br />d** e") == "a\nb\nc\nd e"
+    assert shown("`a<br>b` \\<br> <b>x</b> <brx> <br") == "`a<br>b` <br> <b>x</b> <brx> <br".replace("`", "")
+    assert shown("- a<br>b\n- c") == "• a\n  b\n• c"
+    assert shown("```\na<br>b\n```") == "▏ code\n▏ a<br>b"
+    table = "| h<br>i | j |\n|---|---|\n| 1. one<br>2. two long<br/>3 | x<br>y |\n| `a<br>b` | z |"
+    assert shown(table, 30) == (
+        "h           │ j\ni           │\n────────────┼──\n1. one      │ x\n2. two long │ y\n3           │\n"
+        "a<br>b      │ z"
+    )
+
+
 def test_inline_styles() -> None:
     text = "a **b** *c* `d` ~~e~~ [f](http://g.h) ***i***"
     assert styles_of("b", text) == {"strong"}

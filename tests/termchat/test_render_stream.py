@@ -10,7 +10,7 @@ from textual.selection import Selection
 from termchat.render import Document, Row
 
 WORDS = [
-    "alpha", "beta", "**bold", "words**", "*em*", "`code`", "~~gone~~", "[link](http://a.b/c?d=e)",
+    "alpha", "beta", "<br>", "x<br />y", "**bold", "words**", "*em*", "`code`", "~~gone~~", "[link](http://a.b/c?d=e)",
     "[red]x[/red]", "[/INST]", "<b>raw</b>", "&amp;", "&#x202e;", "漢字が続く長い文章です。", "مرحبا",
     "بالعالم",
     "שלום", "🇩🇪", "👍🏽", "👩\u200d👩\u200d👧\u200d👦", "❤\ufe0f", "e\u0301", "\\*", "**", "__x__", "`", "[",
@@ -23,6 +23,7 @@ LINES = [
     "```python", "  ```js", "~~~", "def f(x): return {'a': 1}  # comment", '"""docstring', 'end"""',
     "\tindented with a tab", "    code", "| a | b | c |", "|---|:-:|--:|", "| 1 | 2 | 3 |",
     "| long cell with words | `x` | **y** |", "|", "---", "***", "[ref]: http://example.com 'title'",
+    "one<br>two<br /> three <BR", "| 1<br>2 | <br/> | x |",
     "[text][ref]", "<div class='x'>", "</div>", "<!-- comment -->", "", "", "", "``", "`", "~~", "-", "1",
     "1.", "+", "#", "|--", "=", "\x1b[31mred\x1b[0m", "a\x07b\x9bc", "\u202eevil", "-\ttab",
 ]  # fmt: skip

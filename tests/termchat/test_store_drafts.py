@@ -56,7 +56,7 @@ from termchat.store import Store, save_draft
 save_draft(Store(Path(sys.argv[1])), "k", None, "half a thought")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.db")], timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.db")], timeout=300)
     assert done.returncode == -signal.SIGKILL
     with Store(tmp_path / "t.db") as store:
         assert take_drafts(store) == [Draft("k", "half a thought")]

@@ -227,7 +227,7 @@ def test_N022_file_systems_without_locks_or_shared_memory(
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started = [subprocess.Popen([*command, str(number)], env=env, **pipes) for number in range(count)]
         for process in started:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=300)
             assert (process.returncode, out) == (0, b""), err.decode()
             notes = err.splitlines()
             assert len(notes) <= 1, err.decode()

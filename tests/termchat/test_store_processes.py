@@ -386,7 +386,7 @@ database.Database._connect = killing
 database.Database(path, (*MIGRATIONS, (*eval(sys.argv[2]), "SELECT kill()")))
 """
     process = start(code, path, V2)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
@@ -405,7 +405,7 @@ from termchat.store import database, schema
 database.Database(path, ((*schema.MIGRATIONS[0][:4], "not sql"),))
 """
     process = start(code, path)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 1
     with Store(path) as store:
         store.get_or_create("c")

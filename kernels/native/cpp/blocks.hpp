@@ -179,7 +179,7 @@ INLINE void read_block(Is<Stored::Q2_K>, Rows rows, ptrdiff_t at, Block<256>& bl
     set_units(tail[3], block);
 }
 
-// Digits to the base 3, as the upper parts of a fraction: that of 3^-(1 + number).
+// Digits to the base 3, of fractions: power is 3 to the number of the digit.
 INLINE Int digits(Int bytes, int power) {
     const Int even = splat_int(0x00ff00ff), factor = splat_int(power), three = splat_int(3);
     Int first = (((bytes & even) * factor) & even) * three >> 8 & even;

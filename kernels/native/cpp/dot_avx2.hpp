@@ -3,6 +3,7 @@
 
 constexpr int kParts = 2;     // of a tile's outputs, one after the other
 constexpr int kTogether = 1;  // rows whose products are made side by side
+constexpr int kFew = 1;       // rows up to which sums stay in registers
 constexpr bool kCanRaise = true;
 using Part = __m256;
 INLINE Part splat_part(float x) { return _mm256_set1_ps(x); }
@@ -10,6 +11,9 @@ INLINE Part load_part(const uint16_t* halves, int part) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(halves + 8 * part)));
 }
 INLINE Part load_part(const float* p, int part) { return _mm256_loadu_ps(p + 8 * part); }
+INLINE Part load_part(const uint8_t* bytes, int part) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)(bytes + 8 * part))));
+}
 INLINE void store_part(float* p, Part a) { _mm256_storeu_ps(p, a); }
 INLINE Part fma_part(Part a, Part b, Part c) { return _mm256_fmadd_ps(a, b, c); }
 

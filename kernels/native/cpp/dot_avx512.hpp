@@ -3,11 +3,13 @@
 
 constexpr int kParts = 1;     // of a tile's outputs, one after the other
 constexpr int kTogether = 4;  // rows whose products are made side by side
+constexpr int kFew = 3;       // rows up to which sums stay in registers
 constexpr bool kCanRaise = true;
 using Part = Vec;
 INLINE Part splat_part(float x) { return splat(x); }
 INLINE Part load_part(const uint16_t* halves, int) { return load_f16(halves); }
 INLINE Part load_part(const float* p, int) { return load(p); }
+INLINE Part load_part(const uint8_t* bytes, int) { return to_float(load_bytes(bytes)); }
 INLINE void store_part(float* p, Part a) { store(p, a); }
 INLINE Part fma_part(Part a, Part b, Part c) { return fma(a, b, c); }
 
@@ -29,7 +31,8 @@ INLINE __m512i fields(const uint8_t* plane, int i, __m512i below = _mm512_setzer
     if constexpr (B == 8) return v;
     int shift = i / B * B - At;  // to the right
     if (shift > 0) v = (__m512i)((Shorts)v >> shift);
-    if (shift < 0) v = (__m512i)((Shorts)v << -shift);
+    if (B > 1 && shift < 0) v = (__m512i)((Shorts)v << -shift);
+    for (int n = shift; B == 1 && n < 0; n++) v = _mm512_add_epi8(v, v);  // more units add than shift
     const __m512i mask = _mm512_set1_epi8((char)(((1 << B) - 1) << At));
     return At == 0 ? _mm512_and_si512(v, mask) : _mm512_ternarylogic_epi32(v, mask, below, 0xea);
 }
@@ -82,23 +85,18 @@ INLINE void dot_plane(__m512i* total, const Codes& codes, const Activation<Plane
 
 template <class Tile, int First, int Count, int Planes, int Rows>
 INLINE void dots(const Codes& codes, const Activation<Planes>* x, Part* out) {
-    const __m512i raised = _mm512_set1_epi32(kRaised);
-    __m512i total[Rows], offset[Rows];
+    __m512i total[Rows], high[Rows];
 #pragma GCC unroll 8
     for (int j = 0; j < Rows; j++) {
-        offset[j] = raised;
-        if constexpr (kLeast<Tile> != 0) offset[j] = _mm512_set1_epi32(Count == 8 ? x[j].offset : x[j].offsets[First / 4]);
-        total[j] = Planes == 2 ? _mm512_setzero_si512() : offset[j];
+        high[j] = _mm512_set1_epi32(-(kRaised >> 8));  // takes kRaised away at the end
+        total[j] = _mm512_set1_epi32(kRaised);
+        if constexpr (kLeast<Tile> != 0) total[j] = _mm512_set1_epi32(Count == 8 ? x[j].offset : x[j].offsets[First / 4]);
     }
-    if constexpr (Planes == 2) {
-        dot_plane<First, Count, Rows>(total, codes, x, 0);
-#pragma GCC unroll 8
-        for (int j = 0; j < Rows; j++) {
-            total[j] = _mm512_slli_epi32(total[j], 8);
-            if constexpr (kLeast<Tile> != 0) total[j] = _mm512_add_epi32(total[j], _mm512_sub_epi32(offset[j], raised));
-        }
-    }
+    if constexpr (Planes == 2) dot_plane<First, Count, Rows>(high, codes, x, 0);
     dot_plane<First, Count, Rows>(total, codes, x, Planes - 1);
 #pragma GCC unroll 8
-    for (int j = 0; j < Rows; j++) out[j] = Planes == 2 ? to_float(Int{total[j]}) : as_float(Int{total[j]});
+    for (int j = 0; j < Rows; j++) {
+        if constexpr (Planes == 2) out[j] = to_float(Int{_mm512_add_epi32(_mm512_slli_epi32(high[j], 8), total[j])});
+        else out[j] = as_float(Int{total[j]});
+    }
 }

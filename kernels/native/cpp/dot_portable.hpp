@@ -7,11 +7,13 @@ typedef int32_t Int8 __attribute__((vector_size(32)));
 
 constexpr int kParts = 1;     // of a tile's outputs, one after the other
 constexpr int kTogether = 1;  // rows whose products are made side by side
+constexpr int kFew = 1;       // rows up to which sums stay in registers
 constexpr bool kCanRaise = false;  // `fma` may be slow
 using Part = Vec;
 INLINE Part splat_part(float x) { return splat(x); }
 INLINE Part load_part(const uint16_t* halves, int) { return load_f16(halves); }
 INLINE Part load_part(const float* p, int) { return load(p); }
+INLINE Part load_part(const uint8_t* bytes, int) { return to_float(load_bytes(bytes)); }
 INLINE void store_part(float* p, Part a) { store(p, a); }
 INLINE Part fma_part(Part a, Part b, Part c) { return fma(a, b, c); }
 

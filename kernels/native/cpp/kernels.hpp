@@ -26,8 +26,7 @@ struct LinearArgs {
     int columns, groups;
     int outputs;             // valid outputs: the last tile may hold fewer than 16
     int rows;                // rows of the step
-    int tile_begin, tile_end, row_begin, row_end;  // this call's part: whole blocks of at most kLinearRows rows
-    int near_rows;           // rows to go through all tiles with before the next; a multiple of kBlockRows
+    int tile_begin, tile_end, row_begin, row_end;  // this call's part: at most kLinearRows rows, whole blocks
 };
 
 // Attention of some rows of one sequence, at consecutive positions, over the keys of one key head.

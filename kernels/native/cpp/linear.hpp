@@ -98,39 +98,31 @@ INLINE const Activation<Planes>* activations_of(const LinearArgs& a, int row, in
     return (const Activation<Planes>*)a.blocks + activation_index(row, group, a.rows, a.groups);
 }
 
-// Tiles within rows that stay close: call(tile, row, rows).
-template <class Call>
-INLINE void for_each_tile(const LinearArgs& a, Call call) {
-    for (int row = a.row_begin; row < a.row_end; row += a.near_rows) {
-        int rows = a.row_end - row < a.near_rows ? a.row_end - row : a.near_rows;
-        for (int tile = a.tile_begin; tile < a.tile_end; tile++) call(tile, row, rows);
-    }
-}
-
 template <int Planes>
 static void packed_linear(const LinearArgs& a, const PackedProducts& products) {
     size_t bytes = products.bytes_of(a.groups);
-    for_each_tile(a, [&](int tile, int row, int rows) {
+    const int rows = a.row_end - a.row_begin;
+    for (int tile = a.tile_begin; tile < a.tile_end; tile++) {
         alignas(64) float sums[kLinearRows * kLanes];
-        products.with_rest[rows % kTogether]((const char*)a.tiles + bytes * (size_t)tile, a.groups,
-                                             activations_of<Planes>(a, row), rows, sums);
-        finish_rows(a, tile, row, rows, sums);
-    });
+        products.of(rows)((const char*)a.tiles + bytes * (size_t)tile, a.groups, activations_of<Planes>(a, a.row_begin),
+                          rows, sums);
+        finish_rows(a, tile, a.row_begin, rows, sums);
+    }
 }
 
 template <int Planes>
 static void packed_gated_linear(const GatedArgs& a, const PackedProducts& products) {
     size_t bytes = products.bytes_of(a.groups);
-    for_each_tile(a, [&](int group, int row, int rows) {
+    const int rows = a.row_end - a.row_begin;
+    for (int group = a.tile_begin; group < a.tile_end; group++) {
         alignas(64) float sums[2][2][kLinearRows * kLanes];  // of gate and up, by halves
         for (int i = 0; i < 4; i++) {
             int tile = 2 * group + i / 2;
             const char* tiles = (const char*)(i % 2 ? a.up_tiles : a.tiles) + bytes * (size_t)tile;
-            products.with_rest[rows % kTogether](tiles, a.groups, activations_of<Planes>(a, row), rows,
-                                                 sums[i % 2][i / 2]);
+            products.of(rows)(tiles, a.groups, activations_of<Planes>(a, a.row_begin), rows, sums[i % 2][i / 2]);
         }
-        finish_gated_rows(a, group, row, rows, kLinearRows, sums[0][0], sums[1][0]);
-    });
+        finish_gated_rows(a, group, a.row_begin, rows, kLinearRows, sums[0][0], sums[1][0]);
+    }
 }
 
 constexpr int kPlainRows = 8;  // that share each load of a plain format's weights
@@ -165,10 +157,9 @@ static void plain_rows(const LinearArgs& a, int tile, int row, int rows) {
 
 template <Format F>
 static void plain_linear(const LinearArgs& a) {
-    for_each_tile(a, [&](int tile, int row, int rows) {
-        for (int j = 0; j < rows; j += kPlainRows)
-            plain_rows<F>(a, tile, row + j, rows - j < kPlainRows ? rows - j : kPlainRows);
-    });
+    for (int tile = a.tile_begin; tile < a.tile_end; tile++)
+        for (int row = a.row_begin; row < a.row_end; row += kPlainRows)
+            plain_rows<F>(a, tile, row, a.row_end - row < kPlainRows ? a.row_end - row : kPlainRows);
 }
 
 template <class Tile, int Planes>

@@ -5,14 +5,10 @@
 namespace native {
 namespace {
 
-constexpr int kNearBytes = 262144;  // of activations that stay in the second-level cache beside a tile
-
 void set_rows(const Matrix& matrix, const Product& p, LinearArgs& args) {
     args.columns = matrix.columns();
     args.groups = groups_of(matrix.columns());
     args.rows = p.count;
-    args.near_rows = std::max(1, kNearBytes / (args.groups * (int)sizeof(Activation<1>)) / kBlockRows) * kBlockRows;
-    args.near_rows = std::min(args.near_rows, kLinearRows);
     args.row_begin = p.begin;
     args.row_end = std::min(p.begin + kLinearRows, p.count);
     args.blocks = p.blocks;

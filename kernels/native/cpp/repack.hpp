@@ -66,8 +66,8 @@ INLINE void put_block(const Block<Values>& block, Tile* tiles) {
     }
 }
 
-// next: where the sixteen rows after these begin, one behind the other; it need not exist. Memory alone would wait for each
-// row, of which there are more side by side than a processor foresees.
+// next: where the sixteen rows after these begin, one behind the other; they need not exist. They are fetched here, as
+// sixteen rows side by side are more than a processor foresees.
 template <Stored Type, int Values, int Bytes, class Tile>
 static bool repack_blocks(Rows rows, const uint8_t* next, int columns, Tile* tiles) {
     static_assert(Values % Tile::kColumns == 0, "blocks are whole tiles");

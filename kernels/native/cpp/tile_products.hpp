@@ -11,58 +11,60 @@ INLINE void fetch_ahead(const void* p, int bytes) {
     }
 }
 
-// The scales, or minima, of 16 outputs.
+// The scales of microscaling formats, of 16 outputs.
 template <class Tile>
-INLINE Vec scale_lanes(const Tile& w, int which, int run) {
-    const uint8_t* p = w.scales(which);
-    if constexpr (Tile::kScales == Scales::f16) {
-        return load_f16((const uint16_t*)p + run * kLanes);
-    } else if constexpr (Tile::kScales == Scales::f32) {
-        return load((const float*)p + run * kLanes);
-    } else if constexpr (Tile::kScales == Scales::e8m0) {
-        Int bits = greater(shift_left<23>(load_bytes(p + run * kLanes)), splat_int(0x400000));
-        return as_float(bits) * splat(0.5f);
-    } else if constexpr (Tile::kScales == Scales::ue4m3) {
-        return as_float(shift_left<20>(load_bytes(p + run * kLanes))) * splat(0x1p119f);
-    } else {
-        constexpr ScaleKind kind = Tile::kKind;
-        Int number;
-        if constexpr (kind.bits == 8) {
-            number = load_bytes(p + run * kLanes);
-        } else {
-            Int pair = load_bytes(p + run / 2 * kLanes);
-            number = run % 2 ? shift_right<4>(pair) : pair & splat_int(15);
-            if constexpr (kind.bits == 6) {
-                Int four = load_bytes(p + (Tile::kRuns / 2 + run / 4) * kLanes);
-                Int upper = run % 4 == 0   ? shift_left<4>(four)
-                            : run % 4 == 1 ? shift_left<2>(four)
-                            : run % 4 == 2 ? four
-                                           : shift_right<2>(four);
-                number = number | (upper & splat_int(48));
-            }
-        }
-        if constexpr (kind.low != 0) number = number - splat_int(-kind.low);
-        return load_f16(w.halves(which)) * to_float(number);
-    }
+INLINE Vec micro_scales(const uint8_t* bits) {
+    if constexpr (Tile::kScales == Scales::e8m0)
+        return as_float(greater(shift_left<23>(load_bytes(bits)), splat_int(0x400000))) * splat(0.5f);
+    else return as_float(shift_left<20>(load_bytes(bits))) * splat(0x1p119f);
 }
 
-// Scales and minima of a tile. Those of a single run are taken from the tile itself where that is one instruction.
+// Scales and minima of a tile, as far prepared as pays for all of its groups.
 template <class Tile>
 struct TileScales {
-    static constexpr bool kKept = Tile::kRuns > 1 || (Tile::kScales != Scales::f16 && Tile::kScales != Scales::f32);
-    alignas(64) float v[Tile::kNumbers][kKept ? Tile::kRuns : 1][kLanes];
+    static constexpr bool kMicro = Tile::kScales == Scales::e8m0 || Tile::kScales == Scales::ue4m3;
+    static constexpr bool kNumbered = Tile::kKind.block > 0, kShort = kNumbered && Tile::kKind.bits < 8;
+    alignas(64) float values[kMicro || kNumbered ? Tile::kNumbers : 1][kMicro ? Tile::kRuns : 1][kLanes];
+    alignas(64) uint8_t numbers[Tile::kNumbers][kShort ? Tile::kRuns : 1][kLanes];
 
-    INLINE void fill(TileScales& scales, const Tile& w) {
-        if constexpr (kKept)
+    INLINE void fill(TileScales& kept, const Tile& w) {
 #pragma GCC unroll 2
-            for (int which = 0; which < Tile::kNumbers; which++)
-#pragma GCC unroll 16
-                for (int run = 0; run < Tile::kRuns; run++) store(scales.v[which][run], scale_lanes(w, which, run));
+        for (int which = 0; which < Tile::kNumbers; which++) {
+            if constexpr (kNumbered) store(kept.values[which][0], load_f16(w.halves(which)));
+            if constexpr (kMicro)
+                for (int run = 0; run < Tile::kRuns; run++)
+                    store(kept.values[which][run], micro_scales<Tile>(w.scales(which) + run * kLanes));
+            if constexpr (kShort) unpack_numbers(w.scales(which), kept.numbers[which]);
+        }
     }
-    INLINE Part part(const TileScales& scales, const Tile& w, int which, int run, int part) {
-        if constexpr (kKept) return load_part(scales.v[which][run], part);
-        else if constexpr (Tile::kScales == Scales::f16) return load_part((const uint16_t*)w.scales(which), part);
-        else return load_part((const float*)w.scales(which), part);
+    INLINE Part part(const TileScales& kept, const Tile& w, int which, int run, int part) {
+        const uint8_t* scales = w.scales(which);
+        if constexpr (kMicro) return load_part(kept.values[which][run], part);
+        else if constexpr (Tile::kScales == Scales::f16) return load_part((const uint16_t*)scales + run * kLanes, part);
+        else if constexpr (Tile::kScales == Scales::f32) return load_part((const float*)scales + run * kLanes, part);
+        else {
+            Part number = load_part(kShort ? kept.numbers[which][run] : scales + run * kLanes, part);
+            if constexpr (Tile::kKind.low != 0) number = number - splat_part(-(float)Tile::kKind.low);
+            return load_part(kept.values[which][0], part) * number;
+        }
+    }
+
+private:
+    typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+
+    // Numbers of 4 and 6 bits as bytes.
+    INLINE void unpack_numbers(const uint8_t* fields, uint8_t numbers[][kLanes]) {
+        Bytes pair, four, number;
+#pragma GCC unroll 16
+        for (int run = 0; run < Tile::kRuns; run++) {
+            memcpy(&pair, fields + run / 2 * kLanes, kLanes);
+            number = (run % 2 ? pair >> 4 : pair) & 15;
+            if constexpr (Tile::kKind.bits == 6) {
+                memcpy(&four, fields + (Tile::kRuns / 2 + run / 4) * kLanes, kLanes);
+                number |= (run % 4 < 2 ? four << (4 - run % 4 * 2) : four >> (run % 4 * 2 - 4)) & 48;
+            }
+            memcpy(numbers[run], &number, kLanes);
+        }
     }
 };
 
@@ -130,43 +132,58 @@ INLINE int tiles_of(int groups) {
     return (groups + Tile::kGroups - 1) / Tile::kGroups;
 }
 
+// Adds a group's products with the first `whole` rows to sums in memory: they are too many for registers.
+template <class Tile, int Planes>
+INLINE void add_group_to_many(const Codes& codes, const GroupScales<Tile>& scales, const Activation<Planes>* x, int group,
+                              int groups, int rows, int whole, float* sums) {
+#pragma GCC unroll 1
+    for (int first = 0; first < whole; first += kBlockRows) {
+        const int height = block_height(first, rows), end = height / kTogether * kTogether;
+        const Activation<Planes>* near = x + first * groups + group * height;
+#pragma GCC unroll 1
+        for (int row = 0; row < end; row += kTogether, near += kTogether, sums += kTogether * kLanes) {
+            Part acc[kTogether];
+#pragma GCC unroll 8
+            for (int j = 0; j < kTogether; j++) acc[j] = load_part(sums + j * kLanes, 0);
+            add_group<Tile, Planes, kTogether>(codes, scales, near, acc);
+#pragma GCC unroll 8
+            for (int j = 0; j < kTogether; j++) store_part(sums + j * kLanes, acc[j]);
+        }
+    }
+}
+
 // 16 outputs' products with up to kLinearRows rows, as [rows][16] in memory. A group is unpacked once: then the rows go by,
-// kTogether at a time, and at the end the Rest of them. Not inlined: each is needed in several places.
-template <class Tile, int Planes, int Rest>
+// kTogether at a time where there are so Many, and at the end the Rest of them. Not inlined: each is needed in several places.
+template <class Tile, int Planes, bool Many, int Rest>
 __attribute__((noinline)) static void tile_products(const void* tiles, int groups, const void* blocks, int rows,
                                                     float* out) {
     const auto* x = (const Activation<Planes>*)blocks;
     const Tile* w = (const Tile*)tiles;
-    const int whole = rows - Rest;
-    Vec rest[Rest ? Rest : 1];
-    for (int j = 0; j < Rest; j++) rest[j] = splat(0.0f);
+    const int whole = Many ? rows - Rest : 0;
+    Part rest[kParts][Rest ? Rest : 1];
     for (int j = 0; j < whole; j++) store(out + j * kLanes, splat(0.0f));
+    for (int j = 0; j < kParts * Rest; j++) rest[j / Rest][j % Rest] = splat_part(0.0f);
     for (int group = 0; group < groups; w++) {
         TileScales<Tile> kept;
         TileScales<Tile>::fill(kept, *w);
 #pragma GCC unroll 1
         for (int k = 0; k < Tile::kGroups && group < groups; k++, group++) {
             fetch_ahead(w->codes[k], sizeof *w / Tile::kGroups);
-#pragma GCC unroll 1
+#pragma GCC unroll 2
             for (int part = 0; part < kParts; part++) {
                 const Codes codes = unpack(*w, k, part);
                 const auto scales = GroupScales<Tile>::of(*w, kept, k, part);
-#pragma GCC unroll 1
-                for (int row = 0; row < whole; row += kTogether) {
-                    Part acc[kTogether];
-                    float* sums = out + row * kLanes + part * (kLanes / kParts);
-#pragma GCC unroll 8
-                    for (int j = 0; j < kTogether; j++) acc[j] = load_part(sums + j * kLanes, 0);
-                    add_group<Tile, Planes, kTogether>(codes, scales, x + activation_index(row, group, rows, groups), acc);
-#pragma GCC unroll 8
-                    for (int j = 0; j < kTogether; j++) store_part(sums + j * kLanes, acc[j]);
-                }
+                if constexpr (Many)
+                    add_group_to_many<Tile>(codes, scales, x, group, groups, rows, whole, out + part * (kLanes / kParts));
                 if constexpr (Rest > 0)
-                    add_group<Tile, Planes, Rest>(codes, scales, x + activation_index(whole, group, rows, groups), rest);
+                    add_group<Tile, Planes, Rest>(codes, scales, x + activation_index(whole, group, rows, groups),
+                                                  rest[part]);
             }
         }
     }
-    for (int j = 0; j < Rest; j++) store(out + (whole + j) * kLanes, rest[j]);
+    for (int part = 0; part < kParts; part++)
+        for (int j = 0; j < Rest; j++)
+            store_part(out + (whole + j) * kLanes + part * (kLanes / kParts), rest[part][j]);
 }
 
 using TileProducts = void (*)(const void* tiles, int groups, const void* blocks, int rows, float* out);
@@ -175,13 +192,19 @@ using TileProducts = void (*)(const void* tiles, int groups, const void* blocks,
 struct PackedProducts {
     size_t tile_bytes;
     int tile_groups;
-    TileProducts with_rest[kTogether];  // of rows beside multiples of kTogether
+    TileProducts few[kFew + 1];     // by the number of rows
+    TileProducts many[kTogether];   // by what is left of them
 
     size_t bytes_of(int groups) const { return (size_t)((groups + tile_groups - 1) / tile_groups) * tile_bytes; }
+    TileProducts of(int rows) const { return rows <= kFew ? few[rows] : many[rows % kTogether]; }
 };
-template <class Tile, int Planes, int... Rest>
-constexpr PackedProducts products_of(std::integer_sequence<int, Rest...>) {
-    return {sizeof(Tile), Tile::kGroups, {tile_products<Tile, Planes, Rest>...}};
+template <class Tile, int Planes, int... Few, int... Rest>
+constexpr PackedProducts products_of(std::integer_sequence<int, Few...>, std::integer_sequence<int, Rest...>) {
+    return {sizeof(Tile),
+            Tile::kGroups,
+            {nullptr, tile_products<Tile, Planes, false, Few + 1>...},
+            {tile_products<Tile, Planes, true, Rest>...}};
 }
 template <class Tile, int Planes>
-static constexpr PackedProducts kProducts = products_of<Tile, Planes>(std::make_integer_sequence<int, kTogether>{});
+static constexpr PackedProducts kProducts = products_of<Tile, Planes>(std::make_integer_sequence<int, kFew>{},
+                                                                      std::make_integer_sequence<int, kTogether>{});

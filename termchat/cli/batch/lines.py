@@ -196,6 +196,6 @@ def _constraint(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if isinstance(settings.get("schema"), (dict, bool)):
             return {}
-        return constraint_of(settings, files=False)
+        return constraint_of(settings, None)
     except ConstraintError as error:
         raise CliError("grammar", str(error)) from error

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from engine import Finished, TextDelta
 
 from ...constraints import constrains, over
+from ...given_file import PIECE, open_given
 from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
@@ -26,7 +27,7 @@ from ..output import Output
 from ..progress import ProgressLine
 from ..result import Result
 from ..serving import Serving, check_flags, choose, load_setup, serving, sized, warn_if_slow
-from ..stdin import PIECE, Input
+from ..stdin import Input
 from .lines import BadLine, Job, key_of, read_jobs
 from .results import ResultFile
 
@@ -118,8 +119,7 @@ def _open(console: Console, request: BatchRequest, output: int | str) -> Iterato
     fd = console.stdin
     if request.source != "-":
         try:
-            fd = os.open(request.source, os.O_RDONLY | os.O_CLOEXEC)
-            os.read(fd, 0)  # a folder can be opened, but not read
+            fd = open_given(request.source)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CliError("usage", f"cannot read {request.source}: {reason}") from error

@@ -16,7 +16,7 @@ from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
 from ..engines.model_slot import ModelSlot
-from ..keymap import Keys, on_message
+from ..keymap import Keys, on_message, shown
 from ..terminal.typeahead import is_text
 from ..widgets.conversation_list import ConversationList
 from ..widgets.engine_panel import EngineLine, EnginePanel
@@ -150,7 +150,10 @@ class MainScreen(FoldingScreen):
         """The key that goes to the new text below the screen; "" if there is none."""
         if not self.view.unseen:
             return ""
-        return self.keys.hint("scroll.page_down" if self.prompt.text else "scroll.end")
+        held = (key for key in self.keys.of("scroll.end") if "+" in key)
+        if self.prompt.text:
+            return shown(next(held, "")) or self.keys.hint("scroll.page_down")
+        return self.keys.hint("scroll.end")
 
     def poll(self) -> None:
         """Five times a second: the engine's snapshot, for panel and list."""
@@ -213,7 +216,7 @@ class MainScreen(FoldingScreen):
         """How to carry out a command: its first key, else how it is typed."""
         return self.keys.hint(id)
 
-    async def action_command(self, id: str) -> None:
+    async def action_command(self, id: str, key: str = "") -> None:
         """A key of a command."""
         self.commands.run_id(id)
 
@@ -238,15 +241,17 @@ class MainScreen(FoldingScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that are letters belong to messages: elsewhere they are typed. Those that scroll are the
-        prompt's where it has more rows than it shows.
+        prompt's where it has more rows than it shows, unless Ctrl or Alt is held.
         """
-        id = str(parameters[0]) if action == "command" else ""
+        id, key = map(str, parameters) if action == "command" and len(parameters) == 2 else ("", "")
         if on_message(id):
             return self.view.focused is not None
         if id in ("scroll.page_up", "scroll.page_down"):
-            return not (self.prompt.has_focus and self.prompt.max_scroll_y > 0) and not self.in_list
+            typing = self.prompt.has_focus and self.prompt.max_scroll_y > 0 and "+" not in key
+            return not typing and not self.in_list
         if id == "scroll.end":
-            return not (self.prompt.has_focus and self.prompt.text) and not self.in_list
+            typing = self.prompt.has_focus and bool(self.prompt.text) and "+" not in key
+            return not typing and not self.in_list
         return True
 
     def keep_draft(self) -> None:

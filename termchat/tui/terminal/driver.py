@@ -6,6 +6,7 @@ and for the ways out: by the job control's keys, by a fault, and by the last sig
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -48,13 +49,21 @@ CLEAR = "\x1b[0m\x1b[H\x1b[2J"
 
 
 class Paper(io.TextIOBase):
-    """A terminal to draw on: all of a text is written, or, where the terminal is gone, none of it."""
+    """A terminal to draw on: all of a text is written, or, where the terminal is `gone`, none of it.
+
+    One that takes nothing, such as a connection that hangs, is waited for, but in no way that the end of the
+    program would have to wait for, too: it is opened anew, as the mode of the one that the shell has given is
+    the shell's.
+    """
 
     def __init__(self, fileno: int) -> None:
         self._fileno = fileno
+        self._written = _opened_anew(fileno)
         self._charset = charset()
         self._waiting: list[str] = []
-        self._gone = False
+        self._hurried = False
+        self.gone = False
+        self.full = False  # it takes nothing now
 
     def fileno(self) -> int:
         """The terminal."""
@@ -64,21 +73,27 @@ class Paper(io.TextIOBase):
         """It is one."""
         return True
 
+    def hurry(self) -> None:
+        """From now on a terminal that takes nothing for `LEAVING_SECONDS` is gone. From any thread."""
+        self._hurried = True
+
     def write(self, text: str) -> int:
         """Take a text, to be drawn by `flush`."""
         self._waiting.append(text)
         return len(text)
 
     def flush(self) -> None:
-        """Draw what was written, also on a terminal that another program has made non-blocking."""
+        """Draw what was written."""
         data, self._waiting = memoryview(encoded("".join(self._waiting), self._charset)), []
-        while data and not self._gone:
+        while data and not self.gone:
             try:
-                data = data[os.write(self._fileno, data) :]
+                data = data[os.write(self._written, data) :]
             except BlockingIOError:
-                _room(self._fileno, 1.0)
+                self.full, hurried = True, self._hurried
+                self.gone = not _room(self._written, LEAVING_SECONDS) and hurried
             except OSError:
-                self._gone = True  # nothing can be seen any more; the program ends by its signal
+                self.gone = True  # nothing can be seen any more; the program ends by its signal
+        self.full = False
 
 
 class DrivenApp(App[None], inherit_bindings=False):
@@ -99,7 +114,8 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, app: DrivenApp, **options: Any) -> None:
         super().__init__(app, **options)
         self._drawn = _drawn_on()
-        self._file = Paper(self._drawn)  # type: ignore[assignment]
+        self._paper = Paper(self._drawn)
+        self._file = self._paper  # type: ignore[assignment]
         self._modes = _modes(self.fileno)
         self._input, self._reports = Input(charset()), Reports()
         self._active = False
@@ -111,6 +127,7 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal."""
+        _wait_for_foreground(self.fileno)
         self._input = Input(charset())
         self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -139,6 +156,21 @@ class TerminalDriver(LinuxDriver):
         self._active = False
         super().stop_application_mode()
         self._speak()
+
+    def close(self) -> None:
+        """End; what could not be drawn in order is drawn at last."""
+        super().close()
+        if self._paper.gone:
+            self.restore()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the terminal has not taken yet what was drawn: what is drawn now would be seen late."""
+        return self._paper.full
+
+    def hurry(self) -> None:
+        """The program has been told to end: it waits for the terminal no more. From any thread."""
+        self._paper.hurry()
 
     def restore(self) -> None:
         """Leave the terminal as it was found, at once and whatever else is going on."""
@@ -271,6 +303,28 @@ def _drawn_on() -> int:
     return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
 
 
+def _opened_anew(fileno: int) -> int:
+    """The same terminal, written to without waiting; itself where it cannot be opened (another user's)."""
+    try:
+        return os.open(os.ttyname(fileno), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return fileno
+
+
+def _wait_for_foreground(fileno: int) -> None:
+    """Be stopped as often as the shell lets the program go on while another one has the terminal (`&`, `bg`).
+
+    A program in the background that sets a terminal's modes, here to what they are, is stopped by the system.
+    """
+    while True:
+        try:
+            termios.tcsetattr(fileno, termios.TCSANOW, termios.tcgetattr(fileno))
+        except termios.error as error:
+            if error.args[0] == errno.EINTR:
+                continue
+        return
+
+
 def _modes(fileno: int) -> list[Any] | None:
     try:
         return termios.tcgetattr(fileno)
@@ -281,10 +335,14 @@ def _modes(fileno: int) -> list[Any] | None:
 def restore(read: int, drawn: int, modes: list[Any] | None, *, clear: bool = False) -> None:
     """Write what ends all modes of a terminal and set it as it was. Waits for nothing and raises nothing.
 
+    Of a terminal that takes nothing, what it has not taken so far is thrown away: it may go on later.
+
     clear: our own screen is the one shown.
     """
-    with suppress(OSError, ValueError):
-        if _room(drawn, LEAVING_SECONDS):
+    with suppress(OSError, ValueError, termios.error):
+        if not _room(drawn, LEAVING_SECONDS):
+            termios.tcflush(drawn, termios.TCOFLUSH)
+        if _room(drawn, 0):
             os.write(drawn, (CLEAR * clear + LEAVE).encode())
     if modes is not None:
         with suppress(termios.error, OSError):

@@ -55,6 +55,7 @@ _KNOWN = re.compile(
 _MARKS_PASTES = re.compile(rb"\x1b\[\?2004;[12]\$y")
 _LINES = re.compile(rb"[\r\n][\r\n]*[^\x00-\x1f\x7f]")
 _WHOLE_LINES = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_WITH_ALT = b"\r\b"  # Enter, and Backspace as some terminals send it
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
 
 
@@ -222,7 +223,7 @@ class Input:
     def _with_alt(self, tokens: list[Token]) -> int:
         """Take ESC and the character behind it."""
         buffer = self._buffer
-        if buffer[1] < 0x20 and buffer[1] != 0x0D:
+        if buffer[1] < 0x20 and buffer[1] not in _WITH_ALT:
             tokens.append(Token("keys", "\x1b"))
             return 1
         size = 1 if buffer[1] < 0xC2 else 2 if buffer[1] < 0xE0 else 3 if buffer[1] < 0xF0 else 4

@@ -156,6 +156,8 @@ def keys(sequence: str) -> Iterator[events.Key]:
     if isinstance(known, tuple):
         for each in known:
             yield events.Key(each.value, None)
+    elif isinstance(known, str) and sequence.startswith("\x1bO"):  # the character of a keypad
+        yield from typed(known)
     elif len(sequence) == 2:  # alt: what is bound to it is done, else the character is typed
         for key in typed(sequence[1]):
             name = f"shift+{key.key.lower()}" if len(key.key) == 1 and key.key.isupper() else key.key

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from textual import events
 from textual.binding import Binding
@@ -124,9 +125,19 @@ class Prompt(AsWritten, Kept, TextBox):
         if text.count("\n") >= _FOLD_LINES or len(text) > _FOLD_CHARACTERS:
             text = self._fold(text)
         start, end = self.selection
-        self._origin = "pasted"
-        try:
+        with self._from("pasted"):
             self.replace(text, start, end, maintain_selection_offset=False)
+
+    def yank(self, text: str) -> None:
+        """Put back what was deleted: where that came from is not known any more."""
+        with self._from("back"):
+            super().yank(text)
+
+    @contextmanager
+    def _from(self, origin: Origin) -> Iterator[None]:
+        self._origin = origin
+        try:
+            yield
         finally:
             self._origin = "typed"
 

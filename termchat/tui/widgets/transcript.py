@@ -26,6 +26,7 @@ from ...themes import contrast
 from ..terminal.ascii import AsWritten
 from .kept_rows import RowView
 from .message_rows import GLYPHS, MessageRows, Role
+from .mouse_selection import MouseSelection
 
 _MARGIN = 2  # columns left of the text, where the cursor is
 _SPACE = 1  # columns right of the text, before the scroll bar
@@ -33,7 +34,7 @@ _GAP = 1  # rows after a message
 _READABLE = 2.7  # contrast of selected text; with less it is drawn in the colour of plain text
 
 
-class Transcript(AsWritten, RowView, can_focus=True):
+class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
     """Messages, the newest at the bottom; it stays there until the user scrolls up.
 
     Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.
@@ -203,7 +204,9 @@ class Transcript(AsWritten, RowView, can_focus=True):
         self._following = self.scroll_offset.y >= self.max_scroll_y
 
     def on_click(self, event: events.Click) -> None:
-        """Fold or unfold the thinking by a click on its line."""
+        """Fold or unfold the thinking by a click on its line; more clicks select."""
+        if self.take_clicked(event):
+            return
         y = event.y - self.gutter.top + self.scroll_offset.y
         number = bisect_right(self._tops, y) - 1
         if number < len(self._messages) and self._messages[number].is_fold(y - self._tops[number]):
@@ -241,6 +244,11 @@ class Transcript(AsWritten, RowView, can_focus=True):
             marked = [Segment(text, self._marked(own or Style())) for text, own, _ in strip.crop(*cells)]
             strip = Strip([*strip.crop(0, cells[0]), *marked, *strip.crop(cells[1])])
         return Strip([*margin, *strip]).extend_cell_length(width, self.part_style())
+
+    def row_at(self, y: int) -> tuple[int, Row] | None:
+        """Where in row `y` its content begins, and the row."""
+        found = self._row(y) if y >= 0 else None
+        return None if found is None else (self.gutter.left + _MARGIN + len(found[1]), found[2])
 
     def _row(self, y: int) -> tuple[int, str, Row] | None:
         """Return the number of the message in row `y`, what stands before the row, and the row."""

@@ -36,7 +36,7 @@ from waiting import until, wait_for
 pytestmark = pytest.mark.slow
 
 BLOCKS, BLOCK, CONTEXT = 24, 16, 192
-SECONDS = 10.0
+SECONDS = 60.0
 """What a failure may take until everyone knows."""
 
 
@@ -121,7 +121,7 @@ def test_processes_compute_the_bits_that_threads_do(split: Split, folder: Path) 
             with pytest.raises(EngineError, match=r"a process of the model failed: \w*Error: ") as caught:
                 model.launch(work).result()
             assert caught.value.code == "engine_failed"
-        wait_for(lambda: not alive(model._team._pids), 5)
+        wait_for(lambda: not alive(model._team._pids))
     finally:
         threads.close()
         loaded.close()
@@ -179,7 +179,7 @@ async def killed(engine: AsyncEngine, rank: int, number: signal.Signals) -> None
     print("seconds", took)
     assert [final.error.code if final.error else final.reason for final in finals] == ["engine_failed"] * 3
     assert took < SECONDS
-    wait_for(lambda: not alive(pids), 5)
+    wait_for(lambda: not alive(pids))
     late = await engine.generate([1, 2]).result()
     assert late.error is not None
     assert late.error.code == "engine_failed"

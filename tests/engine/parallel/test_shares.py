@@ -183,7 +183,7 @@ def test_the_parts_of_every_tensor_are_the_whole(kind: str, quantization: str, t
     [
         ({"tensor_parallel": 0}, r"tensor_parallel must be an integer in \[1, 64\] processes, not 0"),
         ({"pipeline_parallel": True}, r"pipeline_parallel must be an integer in \[1, 64\] stages, not True"),
-        ({"tensor_parallel": 2, "backend": "native"}, "backend must be auto or reference with"),
+        ({"tensor_parallel": 2, "backend": "native"}, "backend must be auto, triton or reference with"),
         ({"tensor_parallel": 2, "device": "cuda:1"}, "device must be auto, cpu or cuda with"),
         ({"pipeline_parallel": 2, "device": "mps"}, "device must be auto, cpu or cuda with"),
         ({"tensor_parallel": 2, "model": ScriptedModel([[1]], "nowhere")}, "model must be the path"),

@@ -51,7 +51,7 @@ def hooks(tmp_path_factory) -> Path:
         pytest.skip("needs a C++ compiler and a preloaded library")
     path = tmp_path_factory.mktemp("hooks") / "failures.so"
     source = HERE / "failures.cpp"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", source, "-o", path, "-ldl"], check=True, timeout=120)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", source, "-o", path, "-ldl"], check=True, timeout=300)
     return path
 
 
@@ -69,7 +69,7 @@ def run(hooks: Path, program: str) -> str:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "LD_PRELOAD": preloaded, "ASAN_OPTIONS": sanitizer},
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])

@@ -59,7 +59,8 @@ def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(native, hel
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     content = mapped[:]
-    assert resident(path) > 0.9 * BYTES
+    # A system that is short of memory may take some back while they are looked at.
+    assert any(mapped[:] == content and resident(path) > 0.9 * BYTES for _ in range(50))
     from_file = product(native, helpers, in_blocks(mapped, 64))
     assert resident(path) < 0.1 * BYTES
     assert helpers.same_bits(from_file, product(native, helpers, in_blocks(content, 64)))
@@ -76,7 +77,6 @@ def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     data = np.frombuffer(mapped, np.uint8).reshape(stored.data.shape)
-    # A system that is short of memory may take some back while they are looked at.
     assert any(data.any() and resident(path) > 0.9 * stored.data.nbytes for _ in range(50))
     backend = native()
     backend.place_matrix(Stored(type, (rows, columns), data, "tensor 'w'"))

@@ -272,7 +272,7 @@ def test_light_commands_import_no_heavy_library(arguments, home):
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -305,7 +305,7 @@ def test_the_shell_completes(words, expected, home):
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert f"plain,{expected}" in done.stdout.split()
@@ -322,7 +322,7 @@ def test_what_cannot_be_completed_leaves_the_line_that_is_typed_alone(home):
             "COMP_CWORD": "3",
         },
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
@@ -348,3 +348,9 @@ def test_the_librarys_own_switches_do_not_count():
     )
     given = {**os.environ, "TEXTUAL_COLOR_SYSTEM": "nonsense", "TEXTUAL_LOG": "/nosuch/x"}
     assert subprocess.run([sys.executable, "-c", code], env=given, capture_output=True).stdout == b"[]\n"
+
+
+def test_a_prompt_without_quotes_is_told_how(termchat):
+    refused = termchat("Why", "is", "the", "sky", "blue?")
+    assert (refused.code, refused.out) == (2, "")
+    assert "a text of several words is one argument, in quotes: termchat 'TWO WORDS'" in refused.err

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,9 @@ from termchat.cli.console import Console
 from termchat.cli.main import run
 from termchat.cli.output import Messages, Output
 from termchat.store import Store
+from waiting import wait_for
+
+PROMPT = "\n> "
 
 
 class Terminal:
@@ -36,6 +40,18 @@ class Terminal:
             return False
         return True
 
+    def _is_reading(self):
+        """Whether the program's thread stands in a call of the system for its keyboard, by three looks."""
+        if sys.platform != "linux":
+            time.sleep(1)
+            return True
+        for _ in range(3):
+            time.sleep(0.01)
+            call = Path(f"/proc/self/task/{threading.main_thread().native_id}/syscall").read_text().split()
+            if call[1:2] != [hex(self._keyboard)]:
+                return False
+        return True
+
     def _play(self):
         position, deadline = 0, time.monotonic() + 60
         for expected, action in self._script:
@@ -46,7 +62,10 @@ class Terminal:
                     return
             position = found + len(expected)
             if isinstance(action, int):
-                time.sleep(0.3)  # a signal between the prompt and the read is only seen at the next key
+                if (
+                    expected == PROMPT
+                ):  # a signal between the prompt and the read is only seen at the next key
+                    wait_for(self._is_reading)
                 os.kill(os.getpid(), action)
             else:
                 os.write(self.main, action)
@@ -55,8 +74,9 @@ class Terminal:
 
     def run(self, monkeypatch, *arguments):
         """Run the program here; its exit code."""
-        self._thread.start()
         with open(self.side, closefd=False) as keyboard, open(self.side, "w", closefd=False) as screen:
+            self._keyboard = keyboard.fileno()
+            self._thread.start()
             monkeypatch.setattr(sys, "stdin", keyboard)
             monkeypatch.setattr(sys, "__stdout__", screen)
             console = Console(Output(self.side), Messages(self.side), stdin=self.side)
@@ -136,7 +156,7 @@ def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monke
     terminal = Terminal(
         ("Ctrl-D leaves", b"Count\n"),
         ("four", signal.SIGINT),
-        ("\n> ", signal.SIGINT),
+        (PROMPT, signal.SIGINT),
         ("(Ctrl-D leaves)", b"Still there?\n"),
         ("Yes.", b"\x04"),
     )
@@ -157,7 +177,7 @@ def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monke
 @pytest.mark.parametrize("moment", ["answer", "prompt"])
 def test_other_signals_end_the_chat(scripted, home, monkeypatch, number, moment):
     scripted("one two three four five " * 50, step_seconds=0.02)
-    script = [("Ctrl-D leaves", b"Count\n"), ("four", number)] if moment == "answer" else [("\n> ", number)]
+    script = [("Ctrl-D leaves", b"Count\n"), ("four", number)] if moment == "answer" else [(PROMPT, number)]
     assert Terminal(*script).run(monkeypatch) == 128 + number
     if moment == "answer":
         assert stored(home)[0][1][2] == "interrupted"

@@ -627,3 +627,24 @@ def test_plan_refuses_nonsense_in_one_line(termchat, home, arguments, words):
     assert (outcome.code, outcome.out) == (2, "")
     assert words in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_config_set_keeps_the_whole_path_of_a_file_here(termchat, home, monkeypatch, tmp_path):
+    """The setting holds in every folder; names stay names."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.gguf", "form.jinja", "smollm2-135m", "chatml"):
+        (tmp_path / name).write_text("{{ messages }}")
+    for key, value, written in (
+        ("model", "own.gguf", str(tmp_path / "own.gguf")),
+        ("model", "./smollm2-135m", str(tmp_path / "smollm2-135m")),
+        ("model", "smollm2-135m", "smollm2-135m"),
+        ("model", "elsewhere.gguf", "elsewhere.gguf"),
+        ("engine.draft_model", "own.gguf", str(tmp_path / "own.gguf")),
+        ("engine.draft_model", "none", "none"),
+        ("engine.template", "form.jinja", str(tmp_path / "form.jinja")),
+        ("engine.template", "chatml", "chatml"),
+        ("keys.quit", "own.gguf", "own.gguf"),
+    ):
+        outcome = termchat("config", "set", key, value, "--json")
+        assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)["value"] == written

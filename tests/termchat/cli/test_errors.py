@@ -101,7 +101,7 @@ def no_room_for_a_step(s):
     def full(runner, plan, *, logits):
         raise MemoryError(f"device cuda:0 has no room for a step of {plan.tokens} tokens")
 
-    s.patch("engine.testing.ScriptedRunner.run", full)
+    s.patch("engine.testing.ScriptedRunner.launch", full)
     s.scripted("x")
     return s.termchat("Hi")
 
@@ -135,13 +135,13 @@ def coroutine(function):
 
 def broken_step(s):
     s.scripted("x")
-    s.patch("engine.testing.ScriptedRunner.run", raised(ZeroDivisionError("x")))
+    s.patch("engine.testing.ScriptedRunner.launch", raised(ZeroDivisionError("x")))
     return s.termchat("Hi")
 
 
 def lost_file(s):
     s.scripted("x")
-    s.patch("engine.testing.ScriptedRunner.run", raised(EngineError("engine_failed", LOST)))
+    s.patch("engine.testing.ScriptedRunner.launch", raised(EngineError("engine_failed", LOST)))
     return s.termchat("Hi")
 
 
@@ -506,6 +506,7 @@ PRODUCERS = {
         "batch", s.file("x"), "-o", s.file("x")
     ),
     ("usage", "there is nothing on standard input; pipe the lines in, or name a file"): no_stdin,
+    ("usage", "standard input is no text but {kind}"): lambda s: s.termchat(stdin=b"%PDF-1.7\n"),
     ("usage", "{folder} is a folder; name a file"): lambda s: s.termchat(
         "history", "export", "-o", str(s.home)
     ),
@@ -687,6 +688,10 @@ PRODUCERS = {
         "batch", s.file("in.jsonl"), "-o", "/no/out.jsonl"
     ),
     ("output", "another batch is writing to {file}"): busy_result_file,
+    (
+        "output",
+        "{file} ends in what is no result of a batch, and stays as it is; name another output",
+    ): lambda s: s.termchat("batch", s.file("in.jsonl"), "-o", s.file("notes.md", b"mine")),
     ("input", "cannot read {file}: {reason}"): input_breaks,
     ("stdin", "cannot read standard input: {reason}"): stdin_breaks,
     (

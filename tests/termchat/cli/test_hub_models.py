@@ -426,7 +426,7 @@ def test_processes_that_want_one_model_at_once_fetch_it_once(hub, home):
     hub.add("o/r", files)
     command = [sys.executable, "-m", "termchat", "models", "pull", "hf:o/r", "--yes"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
-    results = [process.communicate(timeout=120) for process in running]
+    results = [process.communicate(timeout=300) for process in running]
     assert [process.returncode for process in running] == [0] * 3, results
     assert len(hub.storage.asked) == 3
     here = folder(home, "o/r", "Q8_0")

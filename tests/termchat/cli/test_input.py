@@ -139,17 +139,21 @@ def test_an_idle_pipe_is_mentioned_after_a_second(requests, kind):
         ours, theirs = socket.socketpair()
         source, sink = ours.detach(), theirs.detach()
 
+    errors_read, errors_write = os.pipe()
+    said = []
+
     def late():
-        time.sleep(stdin.PATIENCE_MS / 1000 + 0.3)
+        said.append(os.read(errors_read, 1000))  # waits until something is said
         os.write(sink, b"data\n")
         os.close(sink)
 
     writer = threading.Thread(target=late)
     writer.start()
-    code, errors = with_stdin(source, ["Hi"])
+    code = run(["Hi"], Console(Output(errors_write), Messages(errors_write), stdin=source))
     writer.join()
-    os.close(source)
-    assert (code, errors) == (0, "termchat: reading standard input\n")
+    for descriptor in (source, errors_read, errors_write):
+        os.close(descriptor)
+    assert (code, said) == (0, [b"termchat: reading standard input\n"])
     assert requests[0].text == "Hi\n\ndata"
 
 

@@ -18,7 +18,7 @@ def test_too_few_addresses_are_a_sentence_wherever_they_run_out(home, default_mo
         command,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         stdin=subprocess.DEVNULL,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from begun import reply_begun
 from engine import EngineConfig
 from termchat.cli.console import Console
 from termchat.cli.main import run
@@ -19,6 +20,7 @@ from termchat.cli.output import Messages, Output
 from termchat.cli.serving import warn_if_slow
 from termchat.store import Store
 from termchat.thinking import ThinkingStyle
+from waiting import wait_for
 
 END = 0  # the lowest of the model's end tokens, which a script ends with
 
@@ -420,7 +422,7 @@ def test_a_failing_engine_ends_the_reply_with_one_line(termchat, scripted, home,
     from engine.testing import ScriptedRunner
 
     steps = []
-    whole = ScriptedRunner.run
+    whole = ScriptedRunner.launch
 
     def run_until_it_breaks(self, plan, *, logits):
         steps.append(plan)
@@ -428,7 +430,7 @@ def test_a_failing_engine_ends_the_reply_with_one_line(termchat, scripted, home,
             raise ZeroDivisionError("the machine is on fire")
         return whole(self, plan, logits=logits)
 
-    monkeypatch.setattr(ScriptedRunner, "run", run_until_it_breaks)
+    monkeypatch.setattr(ScriptedRunner, "launch", run_until_it_breaks)
     outcome = termchat("Hi")
     assert outcome.code == 1
     assert outcome.out == "One two three\n"
@@ -561,10 +563,15 @@ def test_a_signal_with_json_prints_the_object(scripted, home):
     read, write = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
     console = Console(Output(write), Messages(write), stdin=null)
-    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt():
+        wait_for(lambda: reply_begun(home))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     code = run(["--json", "Hi"], console)
-    timer.cancel()
+    thread.join()
     os.close(write)
     with open(read) as out:
         reply = strict(out.read())
@@ -581,11 +588,13 @@ def test_B075_a_closed_pipe_stops_the_reply_quietly(scripted, home, form):
     errors_read, errors_write = os.pipe()
 
     def leave_early():
-        if form != ["--json"]:
+        if form == ["--json"]:
+            wait_for(lambda: reply_begun(home))
+        else:
             os.read(read, 4)
         os.close(read)
 
-    reader = threading.Timer(0.3, leave_early)
+    reader = threading.Thread(target=leave_early)
     reader.start()
     console = Console(Output(write), Messages(errors_write), stdin=os.open(os.devnull, os.O_RDONLY))
     assert run([*form, "Hi"], console) == 141

@@ -213,15 +213,21 @@ def test_an_interrupt_keeps_the_partial_reply(environment, home):
 
 
 def test_an_interrupt_while_loading_leaves_at_once_and_quietly(environment, home):
-    process = start(
-        environment, QUESTION, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    while not database(home).exists():  # made right before the model is loaded
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, out, err) == (143, b"", b"")
+    for _ in range(5):  # the moment is a short one, and passes where the machine is busy with something else
+        process = start(
+            environment, QUESTION, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        while not database(home).exists():  # made right before the model is loaded
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, err) == (143, b"")
+        if messages(home) == []:
+            break
+        for file in database(home).parent.iterdir():
+            file.unlink()
+    assert out == b""
     assert messages(home) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,24 @@ def test_the_default_model_invents_a_dog(termchat: Callable[..., Any], linked_mo
     outcome = termchat("--schema", "name, age int", "--seed", "1", "-n", "60", "Invent a dog")
     dog = json.loads(outcome.out)
     assert (outcome.code, [*dog], type(dog["age"])) == (0, ["name", "age"], int)
+
+
+def test_schemas_and_templates_come_through_pipes_of_the_shell_too(
+    termchat: Callable[..., Any], requests: list[Any]
+) -> None:
+    def pipe(text: str) -> str:
+        source, target = os.pipe()
+        os.write(target, text.encode())
+        os.close(target)
+        return f"/dev/fd/{source}"
+
+    outcome = termchat("--schema", pipe('{"type": "integer"}'), "--template", pipe("{{ messages }}"), "Hi")
+    assert outcome.code == 0
+    assert requests[0].sampling["schema"] == '{"type": "integer"}'
+    assert requests[0].engine["template"] == "{{ messages }}"
+    outcome = termchat("--template", name := pipe("no template"), "Hi")
+    assert outcome.code == 2
+    assert f"{name} holds no chat template" in outcome.err
 
 
 def test_json_has_the_value_beside_the_text(

@@ -70,7 +70,7 @@ def test_N030_real_processes(environment_of_its_own, home):
             env=environment_of_its_own,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

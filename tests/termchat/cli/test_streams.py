@@ -14,6 +14,8 @@ from contextlib import suppress
 
 import pytest
 
+from begun import reply_begun
+from engine.testing import ScriptedRunner
 from termchat.cli.batch.results import ResultFile
 from termchat.cli.console import Console
 from termchat.cli.destination import stream_of
@@ -266,13 +268,21 @@ def test_N005_a_signal_acts_while_the_reader_stalls(streams, scripted, home, for
     assert err == ""
 
 
-def test_N005_a_signal_stops_a_batch_while_the_reader_stalls(streams, scripted, tmp_path):
+def test_N005_a_signal_stops_a_batch_while_the_reader_stalls(streams, scripted, tmp_path, monkeypatch):
     scripted(*["One."] * 50)
     reading, writing = stuffed("pipe")
-    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    begun, launch = threading.Event(), ScriptedRunner.launch
+    monkeypatch.setattr(ScriptedRunner, "launch", lambda *a, **k: (begun.set(), launch(*a, **k))[1])
+
+    def interrupt():
+        begun.wait(SECONDS)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     code, _, _ = streams("batch", jobs(tmp_path, 50), "-o", f"/dev/fd/{writing}")
-    timer.join()
+    thread.join()
     assert code == 130
     os.close(reading)
     os.close(writing)
@@ -287,7 +297,7 @@ def test_N005_the_reader_of_a_reply_leaves(streams, scripted, home, kind, form):
 
     def leave():
         if "--json" in form:
-            wait_for(lambda: partly_stored(home))
+            wait_for(lambda: reply_begun(home))
         else:
             wait_for(lambda: b"One" in os.read(reading, 4096))
         os.close(reading)
@@ -302,17 +312,6 @@ def test_N005_the_reader_of_a_reply_leaves(streams, scripted, home, kind, form):
         reply = store.path("x")[-1]
     assert (reply.role, reply.status, reply.finish_reason) == ("assistant", "interrupted", "aborted")
     assert reply.text.startswith("One")
-
-
-def partly_stored(home):
-    database = home / "data" / "termchat" / "termchat.db"
-    if not database.exists():
-        return False
-    try:
-        with Store(database) as store:
-            return any(message.role == "assistant" and message.text for message in store.tree("x"))
-    except Exception:
-        return False
 
 
 def test_a_slow_reader_gets_everything_from_a_non_blocking_output():

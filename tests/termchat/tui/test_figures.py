@@ -139,9 +139,11 @@ async def test_B12_the_screen_of_plots_draws_nothing_while_nothing_runs(open_app
         await d.until(lambda: isinstance(d.app.screen, StatsScreen) and d.app.screen.is_mounted)
         screen = d.app.screen
         count, timeline = -1, d.app.monitor.timeline
-        while count != timeline.count:  # the last sample is drawn
+        while count != timeline.count:  # no sample is left
             count = timeline.count
-            await asyncio.sleep(0.5)
+            for _ in range(10):
+                d.app._main.poll()
+        await d.pilot.pause()  # the last one is drawn
         drawn: list[Any] = []
         for widget in screen.query("*"):
             before = widget.refresh

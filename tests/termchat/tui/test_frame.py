@@ -156,6 +156,7 @@ async def test_B14_no_width_damages_what_stands_beside(open_app: Any, script: An
     async with open_app(script(), conversation="one") as d:
         compositor = d.app.screen._compositor
         await d.until(lambda: any("idle" in strip.text for strip in compositor.render_strips()))
+        await d.settle()
         await d.pilot.pause(0.5)  # what the panel shows of an idle engine does not change any more
         width, height = d.app.size
         terminal = Terminal(width, height)

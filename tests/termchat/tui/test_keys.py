@@ -21,7 +21,7 @@ def test_every_command_can_have_a_key() -> None:
         alone = Keys(COMMANDS, {command.id: "ctrl+alt+f9"})
         assert (alone.warnings, alone.of(command.id)) == ([], ["alt+ctrl+f9"])
         assert [binding.action for binding in alone.bindings() if binding.key == "alt+ctrl+f9"] == [
-            f"command('{command.id}')"
+            f"command('{command.id}', 'alt+ctrl+f9')"
         ]
 
 
@@ -81,7 +81,7 @@ async def test_page_keys_scroll_the_conversation_from_the_prompt(open_app: Any, 
         await d.until(lambda: not transcript.following)
         await d.shows("new text below · end")
         d.main.prompt.load("x")
-        await d.shows("new text below · pgdn")
+        await d.shows("new text below · ^end")
         d.main.prompt.load("")
         await d.settle()
         at = transcript.scroll_offset.y

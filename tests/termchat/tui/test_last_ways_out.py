@@ -68,7 +68,7 @@ class Shell:
         kept = {name: value for name, value in os.environ.items() if name not in ("VISUAL", "NO_COLOR")}
         kept |= {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
         kept |= {"TERM": "xterm-256color", **environment}
-        self.child = pexpect.spawn(command[0], command[1:], env=kept, dimensions=(30, 100), timeout=60)
+        self.child = pexpect.spawn(command[0], command[1:], env=kept, dimensions=(30, 100), timeout=300)
         self.before = termios.tcgetattr(self.child.child_fd)
         self.written = b""
 
@@ -299,3 +299,61 @@ def test_a_bad_id_on_a_terminal_is_a_usage_error(shell: Any) -> None:
     assert screen.end() == 2
     assert screen.written.count(b"\n") == 1
     assert b"a conversation's id has" in screen.written
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(shell: Any, number: int) -> None:
+    """A connection that hangs, a window that is frozen: nobody reads. Later it may go on, as it was."""
+    screen = shell(sys.executable, "-m", "termchat", "-t", "0")
+    begin_a_story(screen)
+    child, written = screen.child, len(screen.written)
+    time.sleep(3)  # so long nothing is read: all there is between is full
+    child.kill(number)
+    deadline = time.monotonic() + 20
+    while child.isalive():
+        assert time.monotonic() < deadline, "it does not end"
+        time.sleep(0.05)
+    assert screen.end() == 128 + number
+    assert len(screen.written) > written
+    screen.is_restored()
+    question, reply = screen.stored()
+    assert question[:2] == ("user", "done")
+    assert reply[:2] == ("assistant", "interrupted")
+
+
+def test_a_slow_terminal_gets_what_there_is_and_not_what_there_was(shell: Any) -> None:
+    """Frames that nobody has taken yet do not pile up before the one that shows what a key has done."""
+    screen = shell(sys.executable, "-m", "termchat", "-t", "0")
+    begin_a_story(screen)
+    before = len(screen.written)
+    time.sleep(5)  # nothing is read
+    screen.child.send("\x1b")
+    screen.shows(b"continues this reply", after=before)
+    assert len(screen.written) - before < 60_000
+    screen.child.send("\x11")
+    assert screen.end() == 0
+    screen.is_restored()
+
+
+def test_started_in_the_background_it_waits_for_the_terminal(shell: Any) -> None:
+    """`termchat &`: the shell says that it is stopped, and `fg` shows it; `bg` only stops it again."""
+    screen = shell("bash", "--norc", "--noprofile", "-i", PS1="ready> ")
+    screen.shows(b"ready> ")
+    screen.child.send(f"{sys.executable} -m termchat --no-save &\r")
+
+    def is_stopped(after: int) -> bool:
+        screen.child.send("jobs\r")
+        screen.read(0.3)
+        return b"Stopped" in screen.written[after:]
+
+    screen.until(lambda: is_stopped(0))
+    before = len(screen.written)
+    screen.child.send("bg\r")
+    screen.until(lambda: is_stopped(before))
+    assert b"\x1b[?1049h" not in screen.written
+    screen.child.send("fg\r")
+    screen.shows(b"Type a message")
+    screen.child.send("\x11")
+    screen.until(lambda: b"\x1b[?1049l" in screen.written)
+    screen.child.send("echo code=$?\r")
+    screen.shows(b"code=0")

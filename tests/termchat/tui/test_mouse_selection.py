@@ -1,0 +1,149 @@
+"""What is selected with the mouse is what lies between the two ends, and nothing of other parts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from termchat.render.strips import Row
+from termchat.tui.terminal.input import Input
+from termchat.tui.terminal.reports import Reports
+from termchat.words import word_at
+
+REPLY = "First words that wrap.\n\n- see /etc/hosts_1, 你好 wide\n\nlast line"
+LEFT, DRAG = 0, 32
+
+
+class Mouse:
+    """Of a terminal that reports it."""
+
+    def __init__(self, d: Any) -> None:
+        self._d = d
+
+    def _report(self, button: int, at: tuple[int, int], end: str = "M") -> None:
+        data = f"\x1b[<{button};{at[0] + 1};{at[1] + 1}{end}".encode()
+        for message in Reports().messages(Input().feed(data, 0.0)):
+            self._d.app.post_message(message)
+
+    def find(self, text: str, after: int = 0) -> tuple[int, int]:
+        """Column and row of the cell where a text begins on the screen; there is nothing wide before it."""
+        for y, row in enumerate(self._d.screen.split("\n")):
+            if text in row:
+                return row.index(text) + after, y
+        raise AssertionError(f"{text} is not on the screen:\n{self._d.screen}")
+
+    async def drag(self, start: tuple[int, int], *ends: tuple[int, int]) -> str:
+        """The selection of a pointer that went this way."""
+        self._report(LEFT, start)
+        for end in ends:
+            self._report(DRAG, end)
+        self._report(LEFT, ends[-1], "m")
+        return await self._selected()
+
+    async def click(self, at: tuple[int, int], times: int) -> str:
+        for _ in range(times):
+            self._report(LEFT, at)
+            self._report(LEFT, at, "m")
+        return await self._selected()
+
+    async def _selected(self) -> str:
+        await self._d.typed()
+        await self._d.settle()
+        return self._d.main.get_selected_text() or ""
+
+
+async def test_mouse_selection_ends_where_the_pointer_is(open_app: Any, script: Any) -> None:
+    async with open_app(script(REPLY), size=(120, 30)) as d:
+        await d.say("question")
+        await d.shows("last line")
+        mouse = Mouse(d)
+        first, last = mouse.find("First"), mouse.find("last line")
+        assert await mouse.drag(first, (first[0] + 4, first[1])) == "First"
+        assert await mouse.drag((first[0] + 4, first[1]), first) == "First"
+        blank = (first[0] + 8, first[1] + 1)
+        assert await mouse.drag(first, blank) == "First words that wrap."
+        assert await mouse.drag(blank, mouse.find("see", 2)) == "see"
+        beside = (118, first[1])  # the panel
+        assert await mouse.drag(first, beside) == "First words that wrap."
+        assert await mouse.drag((first[0] + 6, first[1]), (2, first[1])) == "First w"  # the list
+        below = (first[0], 29)
+        assert await mouse.drag(last, below) == "last line"
+        label = mouse.find("❯ you")  # no part of the text: it begins below
+        assert await mouse.drag(label, (first[0] + 4, first[1])) == "question\n\nFirst"
+        wide = mouse.find("你")
+        assert await mouse.drag(wide, (wide[0] + 2, wide[1])) == "你好"
+        assert await mouse.drag(first, beside, (first[0], first[1])) == "F"
+        assert await mouse.click(last, 1) == ""
+
+
+async def test_mouse_selection_takes_words_and_paragraphs(open_app: Any, script: Any) -> None:
+    async with open_app(
+        script("one.  two three " + "word " * 40 + "end.\n\n`x-y` next"), size=(100, 30)
+    ) as d:
+        await d.say("question")
+        await d.shows("end.")
+        mouse = Mouse(d)
+        assert await mouse.click(mouse.find("two", 1), 2) == "two"
+        assert await mouse.click(mouse.find("one"), 2) == "one"
+        assert await mouse.click(mouse.find("x-y"), 2) == "x-y"
+        assert await mouse.click(mouse.find("two", 2), 3) == d.conversation.messages[-1].text.split("\n")[0]
+        d.main.prompt.load("say hello_world again")
+        await d.shows("hello_world")
+        await mouse.click(mouse.find("hello_world", 3), 2)
+        assert d.main.prompt.selected_text == "hello_world"
+        await mouse.click(mouse.find("hello_world", 3), 3)
+        assert d.main.prompt.selected_text == "say hello_world again"
+
+
+async def test_mouse_selection_scrolls_on_outside(open_app: Any, script: Any) -> None:
+    async with open_app(script("\n".join(f"- item {n}" for n in range(100))), size=(100, 20)) as d:
+        await d.say("question")
+        await d.shows("item 99")
+        mouse, transcript = Mouse(d), d.main.view.transcript
+        mouse._report(LEFT, mouse.find("item 99"))
+        mouse._report(DRAG, (40, 0))
+        await d.until(lambda: transcript.scroll_offset.y == 0)
+        mouse._report(LEFT, (40, 0), "m")
+        await d.settle()
+        assert "item 0\n" in d.main.get_selected_text()
+        assert not transcript.following
+        top = transcript.scroll_offset.y
+        mouse._report(LEFT | DRAG, (40, 19))  # let go before: nothing is selected on
+        await d.settle()
+        assert transcript.scroll_offset.y == top
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mouse_selection_finds_each_character_of_a_row(seed: int) -> None:
+    random_ = random.Random(seed)
+    parts = ["a", "é", "你", "e\u0301", "👨\u200d👩\u200d👧", "❤\ufe0f", " ", "\u200d", "ක්\u200dෂ"]
+    content = "".join(random_.choices(parts, k=12))
+    row = Row([("• ", "marker"), (content, "")], line=3, offset=7, lead=1)
+    assert row.characters_at(0) == row.characters_at(1) == (7, 7)
+    ends = (7 + len(content),) * 2
+    found = [row.characters_at(cell) for cell in range(2, 80)]
+    assert found[-1] == ends
+    assert sorted(set(found)) == list(dict.fromkeys(found)), (seed, content)
+    for start, end in dict.fromkeys(found):
+        cells = row.cells(start, end)
+        assert cells is None or row.characters_at(cells[0]) == (start, end), (seed, content)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "word"),
+    [
+        ("see /etc/hosts_1, now", 6, "etc/hosts_1"),
+        ("go https://a.b/c?x=1&y=2.", 10, "https://a.b/c?x=1&y=2"),
+        ("it's", 0, "it"),
+        ("a  b", 1, "  "),
+        ("x == y", 2, "=="),
+        ("ab", 2, ""),
+        ("", 0, ""),
+        ("naïve-é", 3, "naïve-é"),
+    ],
+)
+def test_words_under_the_pointer(text: str, at: int, word: str) -> None:
+    start, end = word_at(text, at)
+    assert text[start:end] == word
