@@ -70,7 +70,10 @@ RELATIVES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "cohere": ("CohereConfig", _COHERE),
     "cohere-mqa": ("CohereConfig", {**_COHERE, **_MQA, "logit_scale": 0.5}),
-    "cohere2": ("Cohere2Config", {**_COHERE, "num_hidden_layers": 5, "sliding_window": 6}),
+    "cohere2": (
+        "Cohere2Config",
+        {**_COHERE, "num_hidden_layers": 5, "sliding_window": 6, "rotary_pct": 1.0},  # which files have
+    ),
     "glm": ("GlmConfig", _GLM),
     "glm-mha-tied": (
         "GlmConfig",
