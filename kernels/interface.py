@@ -223,6 +223,11 @@ class Operations(Protocol):
     def cap(self, x: Value, limit: float) -> Value:
         """Elementwise limit * tanh(x / limit)."""
 
+    def center(self, x: Value) -> Value:
+        """Each row minus its mean: before a root mean square norm it makes that a layer norm without offset
+        (arXiv 1607.06450).
+        """
+
     def add(self, a: Value, b: Value) -> Value:
         """Elementwise sum."""
 

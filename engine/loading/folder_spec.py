@@ -142,6 +142,8 @@ def read_config(config: Fields) -> Declared:
         norm_eps=config.number("rms_norm_eps", *declared.NORM_EPS, default=1e-6),
         gate=gate,
         rotated_norm=family.rotated_norm,
+        centered=family.centered,
+        parallel=family.parallel,
         value_norm=family.value_norm,
         input_columns=_input_columns(config, family),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..models.family import Family
@@ -158,11 +159,18 @@ def _sizes(model: Fields, family: Family, heads: int, head_dim: int, layers: int
     )
 
 
+def _as_named(file: GGUFFile, family: Family) -> Family:
+    """The family with the names of tensors that this file has."""
+    if not any(f"blk.0.{name}" in file.tensors for name, _ in family.fused.values()):
+        return family
+    return replace(family, names={**family.names, **family.fused})
+
+
 def read_metadata(file: GGUFFile) -> Declared:
     """The specification a GGUF file declares. Raises EngineError(model_invalid) naming the key."""
     general = file.fields()
     _refuse_parts(general)
-    family = declared.gguf_family(general)
+    family = _as_named(file, declared.gguf_family(general))
     architecture = general.string("general.architecture")
     if (parts := general.integer("split.count", 0, 1 << 16, default=1)) > 1:
         general.fail("split.count", f"is {parts}: this is only a part of the model")
@@ -196,9 +204,14 @@ def read_metadata(file: GGUFFile) -> Declared:
         feed_forward=sizes.feed_forward,
         vocabulary=embedding.shape[0],
         context_length=declared.usable_context(context, full),
-        norm_eps=model.number("attention.layer_norm_rms_epsilon", *declared.NORM_EPS),
+        norm_eps=model.number(
+            "attention.layer_norm_epsilon" if family.centered else "attention.layer_norm_rms_epsilon",
+            *declared.NORM_EPS,
+        ),
         gate=next(iter(family.gates.values())),
         rotated_norm=family.rotated_norm,
+        centered=family.centered,
+        parallel=family.parallel,
         value_norm=family.value_norm,
         input_columns=model.integer(family.inputs[1], 0, declared.WIDTH[1], default=0)
         if family.inputs

@@ -126,10 +126,12 @@ def layers(
 ) -> Value:
     """The rows x [rows, width] through all layers."""
     for layer in weights.layers:
-        y = attention(ops, spec, weights, layer, _norm(ops, spec, x, layer.attention_norm), batch)
+        normed, network = _norm(ops, spec, x, layer.attention_norm), layer.network
+        y = attention(ops, spec, weights, layer, normed, batch)
         y = _norm(ops, spec, y, layer.attention_post_norm)
         x = ops.add(x, _scaled(ops, y, spec.residual_scale))
-        normed, network = _norm(ops, spec, x, layer.mlp_norm), layer.network
+        if not spec.parallel:
+            normed = _norm(ops, spec, x, layer.mlp_norm)
         y = (
             mixture(ops, spec, layer, network, x, normed)
             if isinstance(network, Mixture)
@@ -154,7 +156,9 @@ def head(ops: Operations, spec: ModelSpec, weights: Weights, batch: Batch, x: Va
 
 
 def _norm(ops: Operations, spec: ModelSpec, x: Value, weight: Handle | None) -> Value:
-    return x if weight is None else ops.rms_norm(x, weight, spec.norm_eps)
+    if weight is None:
+        return x
+    return ops.rms_norm(ops.center(x) if spec.centered else x, weight, spec.norm_eps)
 
 
 def _scaled(ops: Operations, x: Value, factor: float) -> Value:

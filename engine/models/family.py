@@ -114,7 +114,8 @@ class Family:
     names: role -> names in GGUF and safetensors, those of a layer without its prefix, which is `layer_prefix`
     in safetensors. Roles with the same name are blocks of rows of one tensor, in this order. Roles that end
     in _bias and those in `optional` may be missing, but for those in `biases`; bias_options: option of
-    config.json -> roles it makes necessary.
+    config.json -> roles it makes necessary. fused: names in GGUF files that have several roles in one tensor,
+    as some have.
     norm_of_rows: norms of queries and keys are of all heads together, not of each. rotated_norm: they come
     behind the rotation. norm_offset: what safetensors leave out of the weights of norms.
     windows: None if it has none. local_base: where the base of the rotation of layers with a window comes
@@ -134,7 +135,8 @@ class Family:
     config.json that must not be true. fixed: options that must have this value, where they are there and not
     null. mixture: None if no layer has experts. varied: None if the layers of a model have the same sizes.
     inputs: keys, of config.json and of GGUF files, of `ModelSpec.input_columns`. value_norm: as there.
-    guessing: likewise, of how many layers behind the last one guess further tokens; they are left out.
+    centered, parallel: likewise. guessing: keys, of config.json and of GGUF files, of how many layers behind
+    the last one guess further tokens; they are left out.
     """
 
     model_types: tuple[str, ...]
@@ -145,6 +147,7 @@ class Family:
     layout: RopeLayout = "half"
     gguf_layout: RopeLayout = "half"
     names: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NAMES)
+    fused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     layer_prefix: str = "model.layers"
     biases: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -174,4 +177,6 @@ class Family:
     varied: Varied | None = None
     inputs: tuple[str, str] | None = None
     value_norm: bool = False
+    centered: bool = False
+    parallel: bool = False
     guessing: tuple[str, str] | None = None

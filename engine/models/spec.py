@@ -130,9 +130,10 @@ class ModelSpec:
 
     kv_heads, head_dim, feed_forward: of layers that have none of their own (see `sizes`). gate: of the
     feed-forward network. attention_scale: of the scores, None for 1 / sqrt(head_dim). score_cap, logit_cap:
-    bounds that scores and logits approach, by a hyperbolic tangent. rotated_norm: norms of queries and keys
-    come behind their rotation. value_norm: heads of values are normed, without weights. input_columns: of
-    what each layer gets of the tokens besides, 0 if that is nothing.
+    bounds that scores and logits approach, by a hyperbolic tangent. centered: norms are of rows without
+    their mean. parallel: both blocks of a layer take the same normed rows. rotated_norm: norms of queries and
+    keys come behind their rotation. value_norm: heads of values are normed, without weights. input_columns:
+    of what each layer gets of the tokens besides, 0 if that is nothing.
     embedding_scale: of embedded tokens. residual_scale: of what each block adds. head_scale: of the logits,
     before their cap.
     """
@@ -151,6 +152,8 @@ class ModelSpec:
     attention_scale: float | None = None
     score_cap: float | None = None
     logit_cap: float | None = None
+    centered: bool = False
+    parallel: bool = False
     rotated_norm: bool = False
     value_norm: bool = False
     input_columns: int = 0

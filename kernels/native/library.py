@@ -22,6 +22,7 @@ Kind = Literal[
     "add",
     "scale",
     "cap",
+    "center",
     "rope",
     "kv_write",
     "gather",

@@ -231,6 +231,10 @@ class RecordingOperations:
         """The hyperbolic tangent, stretched."""
         return self._new(Node("cap", x, number=limit), x.columns, samples=x.storage.samples)
 
+    def center(self, x: Value) -> Value:
+        """The row without its mean."""
+        return self._new(Node("center", x), x.columns, samples=x.storage.samples)
+
     def add(self, a: Value, b: Value) -> Value:
         """Elementwise sum."""
         assert a.columns == b.columns

@@ -40,6 +40,8 @@ def linear(x: Tensor, weight: Tensor, multiply: Product | None = None) -> Tensor
 
 
 def _in_tiles(x: Tensor, weight: Tensor) -> Tensor:
+    if len(weight) == 1:  # a matrix and a vector have another kernel, which a lone tile would get
+        return _in_tiles(x, weight.expand(2, -1))[:, :1]
     rows, inputs = x.shape
     tiles = -(-rows // TILE)
     stack = pad(x.to(weight.dtype), (0, 0, 0, tiles * TILE - rows)).view(tiles, TILE, inputs)

@@ -128,6 +128,10 @@ class ReferenceOperations:
         """By the hyperbolic tangent of arithmetic.py."""
         return tanh32(x / limit, exp) * limit
 
+    def center(self, x: Tensor) -> Tensor:
+        """The mean by `tree_sum`."""
+        return x - tree_sum(x) * (1 / x.shape[1])
+
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """Elementwise sum."""
         return a + b

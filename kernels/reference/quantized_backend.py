@@ -150,6 +150,11 @@ class QuantizedOperations:
         with np.errstate(all="ignore"):
             return tanh32(x / np.float32(limit), exp32) * np.float32(limit)
 
+    def center(self, x: Float32) -> Float32:
+        """The mean by the sum of lanes."""
+        mean: Float32 = lane_sum(x) / np.float32(x.shape[1])
+        return x - mean[:, None]
+
     def add(self, a: Float32, b: Float32) -> Float32:
         """Elementwise sum."""
         return a + b

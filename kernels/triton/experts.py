@@ -151,7 +151,7 @@ def _trials(draw: Draw) -> Iterator[Trial]:
     own = draw.normal(count, 2 * hidden), draw.normal(count, width), draw.normal(count)
     experts = Experts(tuple(gate_up), tuple(down), *own)
     x, logits = draw.normal(rows, width), draw.normal(rows, count)
-    for routing in (Routing(2), Routing(3, "all"), Routing(2, "chosen", "sigmoid")):
+    for routing in (Routing(2), Routing(3, "all")):
         yield called_with(x, logits, experts, routing, "silu")
     preferred = experts._replace(preference=draw.normal(count))
     for routing in (Routing(3), Routing(2, "all", "sigmoid")):

@@ -54,6 +54,34 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, 
     return _launch(x, y, weight, eps)
 
 
+@triton.jit
+def _center(x, out, x_stride, width, share, WIDE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
+    held = columns < width
+    value = tl.load(x + row * x_stride + columns, mask=held, other=0.0)
+    tl.store(out + row * width + columns, value - tl.sum(value, 0) * share, mask=held)
+
+
+def center(x: Tensor) -> Tensor:
+    """`Operations.center` of x, whose columns are contiguous."""
+    rows, width = x.shape
+    out, wide = x.new_empty(x.shape), triton.next_power_of_2(width)
+    if rows:
+        _center[rows,](
+            x, out, x.stride(0), width, 1 / width, WIDE=wide, num_warps=min(16, max(1, wide // 512)), **EXACT
+        )
+    return out
+
+
+def _plain_center(x: Tensor) -> Tensor:
+    return PLAIN.center(x.contiguous())
+
+
+def _center_trials(draw: Draw) -> Iterator[Trial]:
+    for rows, _, width in _SIZES:
+        yield called_with(draw.normal(rows, width + 3)[:, :width])
+
+
 def _plain(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return PLAIN.rms_norm(x.contiguous(), weight, eps)
 
@@ -80,5 +108,6 @@ def _sum_trials(draw: Draw) -> Iterator[Trial]:
 
 KERNELS = (
     Kernel("rms_norm", rms_norm, _plain, _trials, tolerance=2e-6),
+    Kernel("center", center, _plain_center, _center_trials, tolerance=2e-6),
     Kernel("add_norm", add_norm, _plain_sum, _sum_trials, tolerance=2e-6),
 )

@@ -173,6 +173,10 @@ class TritonOperations:
         """Elementwise limit."""
         return self._use["cap"](self.tensor(x), limit)  # type: ignore[no-any-return]
 
+    def center(self, x: Any) -> Tensor:
+        """Each row without its mean."""
+        return self._use["center"](self._tensor(x))  # type: ignore[no-any-return]
+
     def add(self, a: Any, b: Any) -> Sum:
         """Computed when it is known what for."""
         return Sum(self.tensor(a), self.tensor(b))

@@ -17,6 +17,7 @@ import safetensors.numpy
 
 import engine
 import kernels
+from converted import write_gguf as write_model
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.loading.declared import folder_family, gguf_family
 from engine.loading.fields import Fields
@@ -33,6 +34,7 @@ from kernels.native.library import kernels as native_kernels
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
 from steps import step
+from tiny_models import make
 
 ISAS = ("portable", "avx2", "avx512", "amx")
 POST_NORMS = {
@@ -339,3 +341,30 @@ def test_the_table_of_families_in_the_documentation_has_all_of_them() -> None:
     known = [family for family in families.discover() if family is not EVERYTHING]
     assert folders == {name for each in known for name in (*each.model_types, *each.multimodal)}
     assert files == {name for each in known for name in each.architectures}
+
+
+def test_queries_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
+    """GGUF files of GLM-4 were made of two forms of it."""
+    folder = tmp_path / "m"
+    model = make("glm", folder)
+    apart = write_model(tmp_path / "apart.gguf", model, "glm")
+    reader, writer = gguf.GGUFReader(apart), gguf.GGUFWriter(tmp_path / "one.gguf", "chatglm")
+    for name, entry in reader.fields.items():
+        if name.startswith("chatglm."):
+            value = entry.contents()
+            (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(name, value)
+    parts = {tensor.name: tensor.data for tensor in reader.tensors}
+    for i in range(len(open_checkpoint(apart).spec.layers)):
+        for kind in ("weight", "bias"):
+            rows = [parts.pop(f"blk.{i}.attn_{role}.{kind}") for role in "qkv"]
+            parts[f"blk.{i}.attn_qkv.{kind}"] = np.concatenate(rows)
+    for name, values in parts.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    whole, expected = open_checkpoint(tmp_path / "one.gguf").tensors, open_checkpoint(apart).tensors
+    for name in (f"{i}.{role}{kind}" for i in range(3) for role in "qkv" for kind in ("", "_bias")):
+        found, wanted = whole.get(name), expected.get(name)
+        assert np.array_equal(getattr(found, "values", None), getattr(wanted, "values", 1)), name

@@ -47,6 +47,8 @@ def test_layers_that_share_read_what_the_last_of_their_kind_keeps() -> None:
     assert shape.layer_bytes == (128, 128, 256, 128, 128)
     assert shape.nbytes == 3 * 16 * 768
     # The token itself is read in all eight layers, and written in five.
+    written = Traffic.of(spec, 1000, shape.layer_bytes).written_bytes
+    assert written == shape.bytes_per_token, "layers with a window have keys, too, and those that share none"
     assert Traffic.of(spec, 1000, shape.layer_bytes).token_bytes() == 1000 + (768 + 256 + 128 + 256) + 768
 
 

@@ -64,7 +64,7 @@ def metadata(config: Any, architecture: str, whole: Any) -> Values:
         "feed_forward_length": config.intermediate_size,
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
-        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", 0.0),
         "rope.freq_base": rope["rope_theta"],
     }
     if getattr(config, "head_dim", None) is not None:

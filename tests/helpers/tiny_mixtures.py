@@ -48,7 +48,14 @@ _GLM = {
     "num_hidden_layers": 4,
 }
 _ERNIE = {"moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 24, "head_dim": 16}
-_HUNYUAN = {"num_experts": 6, "moe_topk": 2, "head_dim": 16}
+_HUNYUAN = {
+    "num_experts": 6,
+    "head_dim": 16,
+    # For each layer, as the files say it; llama.cpp's converter wants all of it.
+    "moe_topk": [2, 2, 2],
+    "moe_intermediate_size": [96, 96, 96],
+    "num_shared_expert": [1, 1, 1],
+}
 
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -162,7 +169,8 @@ def metadata(config: Any) -> dict[str, Any]:
     """By key below the architecture; empty for a model without experts."""
 
     def said(*names: str) -> Any:
-        return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+        value = next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+        return value[0] if isinstance(value, list) else value
 
     count = said("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
     if count is None:

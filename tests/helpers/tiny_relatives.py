@@ -7,6 +7,7 @@ from typing import Any
 _MQA = {"num_key_value_heads": 1}
 _GLM = {"head_dim": 16, "pad_token_id": 0, "eos_token_id": [1], "rms_norm_eps": 1e-5, "seq_length": 256}
 """seq_length: what llama.cpp's converter takes for the context; and norms have this number there."""
+_COHERE = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "logit_scale": 1.5}
 _YARN = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
@@ -67,6 +68,12 @@ RELATIVES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": _YARN,
         },
     ),
+    "cohere": ("CohereConfig", _COHERE),
+    "cohere-mqa": ("CohereConfig", {**_COHERE, **_MQA, "logit_scale": 0.5}),
+    "cohere2": (
+        "Cohere2Config",
+        {**_COHERE, "num_hidden_layers": 5, "sliding_window": 6, "rotary_pct": 1.0},  # which files have
+    ),
     "glm": ("GlmConfig", _GLM),
     "glm-mha-tied": (
         "GlmConfig",
@@ -84,6 +91,8 @@ CONVERTED = {
     "ernie": ("ernie4_5", False),
     "seedoss": ("seed_oss", False),
     "glm": ("chatglm", False),
+    "cohere": ("command-r", False),
+    "cohere2": ("cohere2", False),
 }
 """As `tiny_models.CONVERTED`."""
 
@@ -93,6 +102,9 @@ NOT_IN_GGUF = {"hunyuan-alpha": "the converter wants the sizes of the models tha
 def metadata(config: Any) -> dict[str, Any]:
     """By key below the architecture, what is said besides; empty for another family."""
     rope = config.rope_parameters
+    if config.model_type in ("cohere", "cohere2"):
+        said = {"attention.layer_norm_epsilon": config.layer_norm_eps, "logit_scale": config.logit_scale}
+        return {**said, "attention.sliding_window": getattr(config, "sliding_window", 0) or 0}
     if config.model_type == "exaone4" and config.sliding_window is not None:
         return {
             "attention.sliding_window": config.sliding_window,

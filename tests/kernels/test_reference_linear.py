@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("torch_threads")
 
 SEED = 20
 
-SHAPES = [(96, 64), (576, 1536), (50, 33), (5, 3)]
+SHAPES = [(1, 64), (96, 64), (576, 1536), (50, 33), (5, 3)]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 

@@ -105,6 +105,7 @@ def test_a_row_has_the_same_bits_among_any_others(ops, threads, torch_threads):
     operations = {
         "rms_norm": lambda rows: ops.rms_norm(x[rows], norm, 1e-5),
         "head norm": lambda rows: ops.rms_norm(x[rows], head_norm, 1e-5),
+        "center": lambda rows: ops.center(x[rows]),
         "rope": lambda rows: ops.rope(x[rows], positions[rows], table),
         "gated": lambda rows: ops.gated(x[rows]),
     }

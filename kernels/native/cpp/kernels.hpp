@@ -109,6 +109,7 @@ struct Kernels {
                   int32_t* chosen, float* weights);
     void (*scale)(const float* x, float factor, int columns, float* out);
     void (*cap)(const float* x, float limit, int columns, float* out);
+    void (*center)(const float* x, int columns, float* out);
     // cos, sin: [turning / 2], for the first `turning` columns of each head.
     void (*rotate[2])(const float* x, const float* cos, const float* sin, int heads, int head_dim, int turning,
                       float* out);

@@ -32,6 +32,7 @@ static const Kernels kKernels = {
     route,
     scale,
     cap,
+    center,
     {rotate_half, rotate_interleaved},
     {CACHE_FORMATS(ATTENTION)},
     join_spans,

@@ -265,6 +265,9 @@ void Program::run_row(const Op& op, int row) {
         case OpKind::cap:
             kernels_.cap(at(op.x), op.number, op.out.columns, at(op.out));
             break;
+        case OpKind::center:
+            kernels_.center(at(op.x), op.out.columns, at(op.out));
+            break;
         case OpKind::rope: {
             ptrdiff_t angle = (ptrdiff_t)step_.positions[row] * (op.turning / 2);
             kernels_.rotate[op.interleaved](at(op.x), op.cos + angle, op.sin + angle, op.x.columns / op.length,

@@ -101,6 +101,17 @@ static void cap(const float* x, float limit, int columns, float* out) {
     if (rest) store_first(out + whole, tanh32(load_first(x + whole, rest) / most) * most, rest);
 }
 
+// What is above the row's mean.
+static void center(const float* x, int columns, float* out) {
+    int whole = columns / kLanes * kLanes, rest = columns - whole;
+    Vec sums = splat(0.0f);
+    for (int i = 0; i < whole; i += kLanes) sums = sums + load(x + i);
+    if (rest) sums = sums + load_first(x + whole, rest);
+    Vec mean = splat(sum(sums) / (float)columns);
+    for (int i = 0; i < whole; i += kLanes) store(out + i, load(x + i) - mean);
+    if (rest) store_first(out + whole, load_first(x + whole, rest) - mean, rest);
+}
+
 // cos, sin: of the row's position. Column i turns with column i + turning / 2.
 static void rotate_half(const float* x, const float* cos, const float* sin, int heads, int head_dim, int turning,
                         float* out) {

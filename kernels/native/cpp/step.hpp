@@ -40,7 +40,7 @@ struct Step {
 
 // Those up to combine work row by row.
 #define OP_KINDS(F)                                                                                     \
-    F(embedding) F(norm) F(gated) F(add) F(scale) F(cap) F(rope) F(kv_write) F(gather) F(quantize)      \
+    F(embedding) F(norm) F(gated) F(add) F(scale) F(cap) F(center) F(rope) F(kv_write) F(gather) F(quantize)      \
     F(route) F(combine)                                                                                  \
     F(linear) F(gated_linear) F(experts) F(attention) F(sample)
 #define GATES(F) F(silu) F(gelu_tanh) F(gelu) F(clamped)

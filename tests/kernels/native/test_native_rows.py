@@ -31,6 +31,13 @@ def test_norm_of_rows(native, isas, helpers, width):
     assert np.allclose(got, exact, rtol=1e-6)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_without_their_mean(native, isas, helpers, width):
+    x = (np.random.default_rng(width).standard_normal((9, width)) + 3).astype(np.float32)
+    got = equal_to_twin(native, isas, helpers, x, lambda backend: lambda ops, v, inputs: ops.center(v))
+    assert np.allclose(got, x - x.astype(np.float64).mean(axis=1, keepdims=True), atol=1e-5)
+
+
 def test_norm_of_heads(native, isas, helpers):
     rng = np.random.default_rng(1)
     weight = rng.standard_normal(24).astype(np.float32)
