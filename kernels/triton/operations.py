@@ -175,7 +175,7 @@ class TritonOperations:
 
     def center(self, x: Any) -> Tensor:
         """Each row without its mean."""
-        return self._use["center"](self._tensor(x))  # type: ignore[no-any-return]
+        return self._use["center"](self.tensor(x))  # type: ignore[no-any-return]
 
     def add(self, a: Any, b: Any) -> Sum:
         """Computed when it is known what for."""
