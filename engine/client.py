@@ -178,6 +178,14 @@ class AsyncEngine:
         ids: list[int] = await self._call(lambda id: Tokenize(id, source))
         return ids
 
+    async def prepare(self, params: SamplingParams) -> None:
+        """Make ready what replies with these settings keep to: the first of them then need not wait for it.
+
+        Raises EngineError: grammar, engine_failed.
+        """
+        self._check_opened()
+        await self._call(lambda id: Tokenize(id, source_of(""), params))
+
     async def score(self, ids: Sequence[int], *, chosen: bool = False) -> Float32:
         """Log-probabilities of a text's tokens through the normal batched path, float32.
 

@@ -49,10 +49,14 @@ class Submit(NamedTuple):
 
 
 class Tokenize(NamedTuple):
-    """Answer with the token ids that a reply to this prompt would begin from."""
+    """Answer with the token ids that a reply to this prompt would begin from.
+
+    params: make ready what it keeps to, too.
+    """
 
     id: int
     source: Source
+    params: SamplingParams | None = None
 
 
 class Prepared(NamedTuple):

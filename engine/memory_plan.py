@@ -101,13 +101,14 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
 
 class ModelPlan(NamedTuple):
     """A plan of the memory here, and what the model asks for: as it would be loaded here, as it is stored (or
-    asked for), and with fewer bits than that, by their names.
+    asked for), and with fewer bits than that, by their names. draft: what its draft model asks for.
     """
 
     memory: MemoryPlan
     here: Workload
     own: Workload
     lighter: Mapping[str, Workload]
+    draft: Workload | None
 
 
 def plan_model(config: EngineConfig) -> ModelPlan:
@@ -173,6 +174,7 @@ def plan_model(config: EngineConfig) -> ModelPlan:
         here,
         own,
         {word: each for word, each in lighter.items() if each.weight_bytes < own.weight_bytes},
+        None if draft is None else workload_of(draft, config, context),
     )
 
 

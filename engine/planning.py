@@ -7,7 +7,7 @@ longer: a bound that kernels come near to, not a promise. Several cards share a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .data_sheets import Machine
@@ -109,12 +109,26 @@ def estimate(workload: Workload, machine: Machine, conversations: int, tokens: i
     )
 
 
+def with_draft(workload: Workload, draft: Workload | None) -> Workload:
+    """The model with the memory of its draft model, which has its keys in as many blocks."""
+    if draft is None:
+        return workload
+    both = workload.weight_bytes + draft.weight_bytes, workload.kv_bytes + draft.kv_bytes
+    return replace(workload, weight_bytes=both[0], kv_bytes=both[1])
+
+
 def faster(
-    workload: Workload, others: Mapping[str, Workload], machine: Machine, tokens: int
+    workload: Workload,
+    others: Mapping[str, Workload],
+    machine: Machine,
+    tokens: int,
+    draft: Workload | None = None,
+    window: int | None = None,
 ) -> dict[str, float]:
     """How many times as fast one conversation would be, by what is changed; and 8 of them together.
 
-    others: the same model with fewer bits, by what that is called.
+    others: the same model with fewer bits, by what that is called. draft: the model that guesses; None: one
+    whose guesses cost DRAFT_COST. window: guesses a step; None: as many as are best.
     """
     rate, found = rate_of(machine, workload), dict[str, float]()
     before = seconds(workload.decode(1, tokens - 1), machine, rate)
@@ -123,9 +137,13 @@ def faster(
     for what, other in others.items():
         after = seconds(other.decode(1, tokens - 1), machine, rate_of(machine, other))
         found[what] = before / after if after else 0.0
+    guess: float | None = DRAFT_COST * before
+    if draft is not None:
+        guess = seconds(draft.decode(1, tokens - 1), machine, rate_of(machine, draft))
+    assert guess is not None, "the bandwidth is known"
     found["draft"] = max(
-        drafted(count, ACCEPTANCE) * before / (verified + count * DRAFT_COST * before)
-        for count in range(1, MOST_DRAFTS + 1)
+        drafted(count, ACCEPTANCE) * before / (verified + count * guess)
+        for count in (range(1, MOST_DRAFTS + 1) if window is None else (window,))
         if (verified := seconds(_rows(workload, count + 1, tokens), machine, rate))
     )
     eight = seconds(workload.decode(8, tokens - 1), machine, rate)

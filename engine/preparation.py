@@ -188,7 +188,7 @@ class Preparation:
 def prepare(model: LoadedModel, command: Submit | Tokenize) -> Generator[None, None, Prepared]:
     """What a prompt and its settings come to, in steps. Raises EngineError: as `encode`, and grammar."""
     ids = yield from encode(model, command.source)
-    if isinstance(command, Tokenize) or command.params.constraint is None:
+    if command.params is None or command.params.constraint is None:
         return Prepared(command.id, ids, None)
     yield
     if model.grammars is None:

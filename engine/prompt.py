@@ -27,7 +27,7 @@ PIECE = 1 << 16
 SLACK = 256
 """Tokens by which a piece on its own may be more than its part of the whole: those at its two ends."""
 
-_SET_HERE = {"tokenizer", "template", "messages", "continue_final"}
+_SET_HERE = {"tokenizer", "template", "messages", "continue_final", "all_said"}
 
 Steps = Generator[None, None, list[int]]
 """Work that pauses now and then, so that others get their turn, and ends with token ids."""

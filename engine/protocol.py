@@ -86,6 +86,9 @@ class Engine(Protocol):
     ) -> list[int]:
         """The prompt ids that `generate` would use. Raises EngineError."""
 
+    async def prepare(self, params: SamplingParams) -> None:
+        """Make ready what replies with these settings keep to, before the first one. Raises EngineError."""
+
     async def score(self, ids: Sequence[int], *, chosen: bool = False) -> Float32:
         """Log-probabilities of a text's tokens. Raises EngineError."""
 

@@ -41,6 +41,7 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in order of admission
         self.focused: int | None = None
+        self._ahead = 0  # tokens behind those of the step under way that blocks are reserved for
         self.preemptions = 0
         self.prefix_tokens_saved = 0
 
@@ -111,6 +112,7 @@ class Scheduler:
         for run in plan.runs:
             table = run.sequence.table
             self.pool.extend(table, max(0, self.pool.blocks_for(run.end + 1) - len(table.blocks)))
+        self._ahead = 1
         return StepPlan([Run(run.sequence, run.end, 1, 1) for run in plan.runs])
 
     def holds(self, plan: StepPlan) -> bool:
@@ -131,6 +133,7 @@ class Scheduler:
         So does each whose block was to be copied, as nobody knows whether it was. What was reserved for the
         others stays theirs.
         """
+        self._ahead = 0
         for run in plan.runs:
             del run.sequence.drafts[:]
             run.sequence.table.drafted = min(run.sequence.table.drafted, run.sequence.computed)
@@ -159,8 +162,8 @@ class Scheduler:
             sequence.computed = run.end - rejected
             sequence.table.drafted = min(sequence.table.drafted, sequence.computed)
             self.pool.register(sequence.table, sequence.tokens, sequence.computed)
-            if rejected:
-                self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed))
+            self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed + self._ahead))
+        self._ahead = 0
         rows, sequences = self._asked
         if self.is_narrow:
             self.max_batch_tokens = min(rows, self.max_batch_tokens + 1 + self.max_batch_tokens // REGROWTH)

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,25 @@ def constraint_of(values: Mapping[str, Any], read: Reader | None = read_text) ->
 def constrains(sampling: Mapping[str, Any]) -> bool:
     """Whether replies with these settings keep to something."""
     return bool(CONSTRAINTS.keys() & sampling.keys())
+
+
+def described(sampling: Mapping[str, Any]) -> str:
+    """What replies with these settings keep to, in a few words; "": to nothing."""
+    kind = next(iter(CONSTRAINTS.keys() & sampling.keys()), "")
+    return f"{kind} {_subject(sampling[kind])}".rstrip() if kind == "schema" else kind
+
+
+@lru_cache(16)
+def _subject(schema: str) -> str:
+    """The name of a schema, or its fields."""
+    for name in names():
+        if schema == _read(data_file("schemas") / f"{name}.json"):
+            return name
+    try:
+        fields = json.loads(schema).get("properties")
+    except (ValueError, RecursionError, AttributeError):
+        return ""
+    return f"{{{', '.join(map(str, fields))}}}" if isinstance(fields, dict) and fields else ""
 
 
 def check(sampling: Mapping[str, Any]) -> None:

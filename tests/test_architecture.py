@@ -58,3 +58,18 @@ def test_scripts_and_benchmarks_import_what_there_is() -> None:
                 if not hasattr(module, name) and find_spec(f"{node.module}.{name}") is None
             ]
     assert not missing
+
+
+def test_no_fixture_changes_the_product_for_more_than_one_test() -> None:
+    """What is patched for a session is patched for whatever other files come after, in any order."""
+    changing = []
+    for file in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lasting = any(
+                    'scope="' in ast.unparse(each).replace("'", '"') for each in node.decorator_list
+                )
+                body = ast.unparse(node)
+                if lasting and "MonkeyPatch" in body and "from textual" not in body:
+                    changing.append(f"{file.name}: {node.name}")
+    assert not changing

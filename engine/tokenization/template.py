@@ -75,13 +75,14 @@ def render_chat(
     *,
     add_generation_prompt: bool = True,
     continue_final: bool = False,
+    all_said: bool = False,
     **variables: Any,
 ) -> str:
     """Render messages with a Jinja chat template, as Hugging Face's `apply_chat_template` does.
 
     add_generation_prompt: end with the beginning of the assistant's next turn. continue_final: end with the
-    content of the last message, an assistant's, instead. variables: plain values the template may read, such
-    as bos_token or enable_thinking.
+    content of the last message, an assistant's, instead. all_said: refuse a template that leaves out what the
+    user says. variables: plain values the template may read, such as bos_token or enable_thinking.
 
     A template that refuses the messages (by `raise_exception`), or leaves out what the system or the user
     says, gets them again in other forms: with alternating roles, without system turns, with their contents in
@@ -99,7 +100,7 @@ def render_chat(
         turns, mark = _with_mark(template, turns)
     unset = {"tools": None, "documents": None}
     values = {**unset, **_plain(variables), "add_generation_prompt": add_generation_prompt and not mark}
-    text = copy_context().run(_render_somehow, template, turns, values)
+    text = copy_context().run(_render_somehow, template, turns, values, all_said)
     if not mark:
         return text
     end = text.rfind(mark)
@@ -169,10 +170,10 @@ def chat_text(
         messages = [Message(m.role, tokenizer.control.hide(m.content, stand_ins)) for m in messages]
     values = {**tokenizer.named, **variables}
     if opening:
-        text = render_chat(template, messages[:-1], **values)
+        text = render_chat(template, messages[:-1], all_said=True, **values)
         text += messages[-1].content if text.rstrip().endswith(opening) else opening + messages[-1].content
     else:
-        text = render_chat(template, messages, continue_final=continue_final, **values)
+        text = render_chat(template, messages, continue_final=continue_final, all_said=True, **values)
     return text, {ord(character): text for text, character in stand_ins.items()}
 
 
@@ -212,7 +213,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     raise EngineError("template", f"a template variable holds a {type(value).__name__}, no plain value")
 
 
-def _render_somehow(template: str, turns: list[Message], values: dict[str, Any]) -> str:
+def _render_somehow(template: str, turns: list[Message], values: dict[str, Any], all_said: bool) -> str:
     """Render the turns, or else what can be made of them, all within one budget, which this context gets."""
     from .budget import Budget, current
     from .sandbox import RaisedError
@@ -238,6 +239,9 @@ def _render_somehow(template: str, turns: list[Message], values: dict[str, Any])
         if all(_stands_in(text, turn.content.strip()) for turn in _spoken(attempt)):
             return text
         form = _form_that_keeps(template, attempt, values)
+        said = [turn.content.strip() for turn in _spoken(attempt) if turn.role == "user"]
+        if form is None and all_said and not all(words in text for words in said):
+            raise EngineError("template", "the chat template leaves out what the user says")
         return text if form in (None, _plain_form) else _render(template, form(attempt), values)
     raise EngineError("template", f"the chat template refuses the conversation: {_one_line(first)}") from None
 

@@ -15,8 +15,10 @@ from ..units import number, size
 from .console import Console
 from .errors import FAILED, OK, CliError
 from .options import (
+    DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SectionedCommand,
+    draft_options,
     engine_options,
     given,
     json_option,
@@ -64,6 +66,7 @@ class Report:
 @model_options
 @json_option
 @engine_options
+@draft_options
 @template_option
 @click.pass_obj
 def doctor(console: Console, /, **values: Any) -> int:
@@ -167,6 +170,8 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
                 "replaced": list(snapshot.replaced),
                 "load_ms": served.load_ms,
                 "memory_bytes": snapshot.memory_bytes,
+                "draft": snapshot.draft or None,
+                "draft_memory_bytes": snapshot.draft_memory_bytes,
                 "bandwidth_peak_gbs": peak,
                 "bandwidth_peak_quiet": served.engine.peak is None or served.engine.peak.quiet,
                 "ceiling_tps": peak * 1e9 / snapshot.bytes_per_token
@@ -175,9 +180,8 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
             }
 
     try:
-        choice = choose(
-            console, setup, name, yes=values["yes"], flags=given(values, (*ENGINE_OPTIONS, "template"))
-        )
+        flags = given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template"))
+        choice = choose(console, setup, name, yes=values["yes"], flags=flags)
         asyncio.run(measure())
     except UserError as error:
         report.problem(

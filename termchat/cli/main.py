@@ -103,7 +103,7 @@ def _usage(error: click.ClickException) -> str:
     takes_text = context is not None and getattr(context.command, "takes_text", False)
     if isinstance(error, click.NoSuchOption) and takes_text:
         problem += f"; a text that begins with a dash goes behind --: {command} -- TEXT"
-    if error.message.startswith("Got unexpected extra argument") and takes_text:
+    elif problem.startswith("Got unexpected extra argument") and takes_text:
         problem += f"; a text of several words is one argument, in quotes: {command} 'TWO WORDS'"
     return f"{problem} ({command} --help lists everything)"
 

@@ -13,8 +13,10 @@ import click
 from .console import Console
 from .errors import CliError
 from .options import (
+    DRAFT_OPTIONS,
     ENGINE_OPTIONS,
     SectionedCommand,
+    draft_options,
     engine_options,
     given,
     json_option,
@@ -86,6 +88,7 @@ class Parameters(click.ParamType[float]):
 )
 @json_option
 @engine_options
+@draft_options
 @template_option
 @click.argument("file", required=False, metavar="")
 @click.pass_obj
@@ -103,6 +106,10 @@ def plan(console: Console, /, **values: Any) -> None:
         raise click.UsageError(f"name the model by --model: termchat plan -m {shlex.quote(values['file'])}")
     if values["params"] is not None and values["model"] is not None:
         raise click.UsageError("--params and --model exclude each other")
+    for name in DRAFT_OPTIONS if values["params"] is not None else ():
+        if values[name] is not None:
+            flag = DRAFT_OPTIONS[name].get("flags", (f"--{name.replace('_', '-')}",))[0]
+            raise click.UsageError(f"{flag} needs a model that is there: --params has none")
     try:
         planned = _planned(console, values)
     except EngineError as error:
@@ -126,8 +133,9 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
 
     wanted = values["gpu"]
     machines = None if wanted is None else MACHINES if wanted == "all" else (machine_of(wanted),)
-    flags = given(values, (*ENGINE_OPTIONS, "template"))
+    flags = given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template"))
     memory: MemoryPlan | None = None
+    draft: Workload | None = None
     lighter: Mapping[str, Workload]
     setup = load_setup(console)
     if values["params"] is not None:
@@ -145,7 +153,7 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
         name = own.name
     else:
         choice = choose(console, setup, values["model"], yes=values["yes"], flags=flags)
-        memory, here, own, lighter = plan_model(choice.config)
+        memory, here, own, lighter, draft = plan_model(choice.config)
         config, context, name = choice.config, memory.context_length, choice.model.name
         if config.template is not None:
             read_template(config.template)  # as a chat would
@@ -160,8 +168,18 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
         measured = this_machine(config, here.traffic.all_weight_bytes)
         machines = (_best(setup.paths.peaks, measured),)
     workload, memory = (here, memory) if wanted is None else (own, None)
-    concurrency = values["concurrency"]
-    return Planned(name, workload, lighter, machines, tokens, concurrency, setup.config, memory)
+    return Planned(
+        name,
+        workload,
+        lighter,
+        machines,
+        tokens,
+        values["concurrency"],
+        setup.config,
+        memory,
+        draft,
+        config.draft_window,
+    )
 
 
 def _best(path: Path, measured: Measured) -> Machine:

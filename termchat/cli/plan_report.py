@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.planning import ACCEPTANCE, DRAFT_COST, Estimate, estimate, faster
+from engine.planning import ACCEPTANCE, DRAFT_COST, Estimate, estimate, faster, with_draft
 
 from ..cells import columns
 from ..config import Config
@@ -28,7 +28,7 @@ class Planned(NamedTuple):
     """What was asked for. lighter: the model with fewer bits, by their names. tokens: of a conversation.
 
     machines: one, or a table of them. memory: the engine's own plan, of this machine alone; None elsewhere
-    and without a model.
+    and without a model. draft: a model that guesses. window: its guesses a step, None if they adapt.
     """
 
     name: str
@@ -39,10 +39,17 @@ class Planned(NamedTuple):
     concurrency: int
     config: Config
     memory: MemoryPlan | None = None
+    draft: Workload | None = None
+    window: int | None = None
+
+    @property
+    def in_memory(self) -> Workload:
+        """What has to fit."""
+        return with_draft(self.workload, self.draft)
 
     def estimate(self, machine: Machine) -> Estimate:
         """The model on one of the machines. Here as many fit as the engine has blocks for."""
-        found = estimate(self.workload, machine, self.concurrency, self.tokens)
+        found = estimate(self.in_memory, machine, self.concurrency, self.tokens)
         if self.memory is None:
             return found
         fits = self.memory.conversations(self.tokens) if self.memory.nbytes <= self.memory.free_bytes else 0
@@ -50,7 +57,7 @@ class Planned(NamedTuple):
 
     def faster(self, machine: Machine) -> dict[str, float]:
         """How many times as fast it would be there with what."""
-        return faster(self.workload, self.lighter, machine, self.tokens)
+        return faster(self.workload, self.lighter, machine, self.tokens, self.draft, self.window)
 
 
 def report(console: Console, planned: Planned) -> list[str]:
@@ -68,10 +75,14 @@ def _sizes(planned: Planned) -> list[str]:
     read = load.decode(1, 0).nbytes
     active = f", of which a token reads {size(read)}" if load.traffic.expert_bytes else ""
     assumed = f"; {load.shape}" if load.shape else ""
-    whole = size(load.conversation_bytes(planned.tokens))
+    draft = (
+        "" if planned.draft is None else f", draft {planned.draft.name} {size(planned.draft.weight_bytes)}"
+    )
+    both = planned.in_memory
+    whole = size(both.conversation_bytes(planned.tokens))
     return [
-        f"{planned.name}: weights {size(load.weight_bytes)} ({load.quantization}){active}{assumed}",
-        f"a conversation of {planned.tokens} tokens takes {whole}, {size(load.kv_bytes)} a token",
+        f"{planned.name}: weights {size(load.weight_bytes)} ({load.quantization}){active}{draft}{assumed}",
+        f"a conversation of {planned.tokens} tokens takes {whole}, {size(both.kv_bytes)} a token",
     ]
 
 
@@ -111,8 +122,9 @@ def _one(planned: Planned, machine: Machine, width: int) -> list[str]:
         f"{rate(found.batch)} for {planned.concurrency} together ({limit})"
         + (f"; prompts {count(found.prefill)} tokens/s" if speed else "")
     )
+    draft = "a draft a tenth its size" if planned.draft is None else f"the draft {planned.draft.name}"
     words = {
-        "draft": f"a draft a tenth its size, right in {percent(ACCEPTANCE)}",
+        "draft": f"{draft}, right in {percent(ACCEPTANCE)}",
         "batch of 8": "8 conversations, all together",
     }
     assert DRAFT_COST == 0.1, "as the words say"
@@ -177,12 +189,14 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "model": planned.name,
         "tokens": planned.tokens,
         "concurrency": planned.concurrency,
-        "conversation_bytes": load.conversation_bytes(planned.tokens),
+        "conversation_bytes": planned.in_memory.conversation_bytes(planned.tokens),
         "assumed": load.shape or None,
     }
     if memory is None:
         sizes = {"weight_bytes": load.weight_bytes, "kv_bytes_per_token": load.kv_bytes}
         found |= {"quantization": load.quantization, **sizes, "context_length": load.context_length}
+        if planned.draft is not None:
+            found |= {"draft": planned.draft.name, "draft_weight_bytes": planned.draft.weight_bytes}
     else:
         found["conversations"] = memory.conversations(planned.tokens)
     found["machines"] = [_machine(planned, planned.estimate(machine)) for machine in planned.machines]

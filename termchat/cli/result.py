@@ -87,7 +87,7 @@ class Result(NamedTuple):
         exact = "exact" if self.exact else "not exact: tokens can depend on what else is in the batch"
         replaced = f", but plain torch for {', '.join(self.replaced)}" if self.replaced else ""
         slow = " (not the fastest one: `termchat doctor` says why)" if self.backend == "reference" else ""
-        device = "" if self.device in ("", "cpu") else f" on {self.device}"
+        device = "" if not self.device or self.device.startswith("cpu") else f" on {self.device}"
         parallel = f" in parallel ({self.ranks})" if self.ranks else ""
         lines = [
             f"prompt {usage.prompt_tokens} tokens, {usage.cached_tokens} of them cached; "

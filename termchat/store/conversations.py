@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ _SELECT = """SELECT conversation.*,
     (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS messages FROM conversation"""
 
 _KEEP_DELETED_S = 7 * 24 * 3600
+_MOMENT_S = 1e-3
 
 
 class ConversationTable:
@@ -122,7 +124,10 @@ class ConversationTable:
 
     def touch(self, id: str) -> None:
         """It was used now."""
-        self._update(id, "updated = ?", self.clock())
+        with self.database.write() as db:
+            now = self.clock()
+            none_later(db, now)
+            self._update(id, "updated = ?", now)
 
     def set_unread(self, id: str, unread: bool) -> None:
         """Note whether something in it was not seen yet."""
@@ -170,6 +175,7 @@ class ConversationTable:
     ) -> bool:
         now = self.clock()
         with self.database.write() as db:
+            none_later(db, now)
             done = db.execute(
                 "INSERT OR IGNORE INTO conversation"
                 "(id, title, title_auto, model, system, params, forked_from, created, updated) "
@@ -195,6 +201,13 @@ class ConversationTable:
             )
             if done.rowcount != 1:
                 raise NotFoundError(f"there is no conversation {name!r}")
+
+
+def none_later(db: sqlite3.Connection, now: float) -> None:
+    """No conversation was used later than now: where one says so the clock was wrong then, and has been set
+    back. What is used now has to be the one used last.
+    """
+    db.execute("UPDATE conversation SET updated = ? WHERE updated > ?", (now - _MOMENT_S, now))
 
 
 def checked_id(name: str) -> str:

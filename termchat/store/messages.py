@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import suppress
 
 from ..messages import ROLES, Role, StoredConversation, StoredMessage, branch_of, newest_leaf
-from .conversations import ConversationTable
+from .conversations import ConversationTable, none_later
 from .errors import NotFoundError, StoreDamagedError, StoreError
 from .values import clean, message_of, title_of
 
@@ -191,6 +191,7 @@ def _touch(
 ) -> None:
     """A message was added: it is the leaf, the conversation was used now, and may get its title."""
     title = conversation.title or (title_of(text) if conversation.title_auto else "")
+    none_later(db, now)
     db.execute(
         "UPDATE conversation SET leaf_id = ?, updated = ?, title = ?, model = ? WHERE id = ?",
         (leaf, now, title, clean(model) or conversation.model, conversation.id),

@@ -5,14 +5,35 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage, ending_of
 from ..sanitize import without_controls
+from .errors import StoreDamagedError
+
+Made = TypeVar("Made")
 
 TITLE_LENGTH = 60
 
 
+def _whole(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Made]:
+    """The same, but a row whose table has lost a column, since its description is damaged, is an error of the
+    store's.
+    """
+
+    @wraps(make)
+    def of(row: sqlite3.Row) -> Made:
+        try:
+            return make(row)
+        except IndexError:
+            raise StoreDamagedError("the database is damaged: a table of it has lost a column") from None
+
+    return of
+
+
+@_whole
 def conversation_of(row: sqlite3.Row) -> StoredConversation:
     """A row of conversation with its count, whatever a damaged database put there."""
     return StoredConversation(
@@ -32,6 +53,7 @@ def conversation_of(row: sqlite3.Row) -> StoredConversation:
     )
 
 
+@_whole
 def message_of(row: sqlite3.Row) -> StoredMessage:
     """A row of message, whatever a damaged database put there."""
     role, status = row["role"], row["status"]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from drafters import ScriptedDrafter
-from engine import AsyncEngine, EngineConfig, Finished, Message, SamplingParams
+from engine import AsyncEngine, EngineConfig, EngineError, Finished, Message, SamplingParams
+from engine.grammar import grammars
 from engine.grammar.grammars import Grammars
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
@@ -223,6 +224,30 @@ async def test_what_leaves_no_choice_takes_no_steps(tiny_tokenizer: Path) -> Non
     assert final.usage.completion_tokens == len(final.token_ids) > 100
     final, steps = await finished(model, [5, 6], schema={"const": value}, max_tokens=30)
     assert (final.reason, len(final.token_ids), steps) == ("length", 30, 1)
+
+
+async def test_what_replies_are_to_keep_to_is_made_ready_before_the_first(
+    tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    compiled = grammars._compiled
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments[2])
+        return compiled(*arguments)
+
+    monkeypatch.setattr(grammars, "_compiled", counted)
+    params = SamplingParams(regex="abcdefghij")
+    async with AsyncEngine(EngineConfig(model=ScriptedModel([[]], tiny_tokenizer))) as engine:
+        await engine.prepare(SamplingParams())
+        assert not made
+        await engine.prepare(params)
+        assert (made, engine.snapshot().steps) == (["abcdefghij"], 0)
+        assert (await engine.generate([5], params).result()).text == "abcdefghij"
+        assert len(made) == 1
+        with pytest.raises(EngineError) as caught:
+            await engine.prepare(SamplingParams(regex="("))
+        assert caught.value.code == "grammar"
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])

@@ -16,9 +16,13 @@ import pytest
 from beside import Beside
 from drafting import END, ENDS, SETTINGS, A, B, TinyModel, every_way_to_end, replies
 from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
+from engine.blocks import BlockPool
+from engine.chunking import ChunkBudget
 from engine.outbox import Outbox
 from engine.request import Request
+from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
+from engine.sequence import Sequence
 from engine.service import Service
 from engine.step_builder import StepBuilder
 from engine.testing import ScriptedModel
@@ -191,3 +195,39 @@ async def test_a_device_that_fails_while_news_is_told_ends_everyone_once(tiny_to
         assert final.error.code == "engine_failed"
         assert final.token_ids == (A,) * len(final.token_ids)
         assert len(final.text) == len(final.token_ids)
+
+
+def test_what_is_planned_ahead_is_what_would_be_planned_later() -> None:
+    seed = random.randrange(10**6)
+    print(f"{seed=}")
+    rng = random.Random(seed)
+    pool = BlockPool(24, 16)
+    scheduler = Scheduler(pool, ChunkBudget(16, 64), max_batch_tokens=64, max_sequences=5)
+    kinds = (SamplingParams(), SamplingParams(repetition_penalty=1.2))
+    held = unclear = 0
+    for number in range(400):
+        if number % 40 == 0:
+            prompt = [rng.randrange(256) for _ in range(rng.randrange(1, 60))]
+            params = kinds[number == 200]
+            scheduler.add(Sequence(number, prompt, SamplerState(params, number, prompt)))
+        plan = scheduler.plan()
+        ahead = scheduler.ahead(plan)
+        pool.audit(scheduler.tables)
+        scheduler.commit(plan, [[rng.randrange(256)] * run.samples for run in plan.runs])
+        for sequence in [*scheduler.running]:
+            if len(sequence.tokens) > 110 or rng.random() < 0.01:
+                scheduler.remove(sequence)
+        pool.audit(scheduler.tables)
+        if ahead is None or not scheduler.holds(ahead):
+            unclear += 1
+            continue
+        later = scheduler.plan()
+        assert later.runs == ahead.runs
+        assert not later.copies
+        for run in later.runs:
+            assert len(run.sequence.table.blocks) == pool.blocks_for(run.end)
+        scheduler.commit(later, [[rng.randrange(256)] for _ in later.runs])
+        held += bool(later.runs)
+    print(f"{held} were clear, {unclear} not")
+    assert held > 20
+    assert unclear > 5

@@ -161,6 +161,17 @@ def test_template_that_wants_contents_in_parts_gets_them():
 
 def test_template_that_leaves_out_all_is_rendered_as_it_is():
     assert render_chat("{{ messages|length }}", TALK) == "3"
+    assert render_chat("{{ messages[-1].content }}", TALK, all_said=True) == "Bye"
+    third = (
+        "{% if messages|length < 3 %}{{ raise_exception('too few') }}{% endif %}{{ messages[-1].content }}"
+    )
+    assert render_chat(third, TALK, all_said=True) == "Bye"  # no trial says anything
+    for template in (
+        "<html>",
+        "{{ messages|length }}",
+        "{% for m in messages if m.role == 'system' %}{{ m }}{% endfor %}",
+    ):
+        assert refused(template, all_said=True) == "the chat template leaves out what the user says"
 
 
 def test_messages_a_template_accepts_stay_as_they_are():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,6 +14,7 @@ from termchat.constraints import (
     ConstraintError,
     check,
     constraint_of,
+    described,
     grammar_of,
     names,
     over,
@@ -154,3 +156,19 @@ def test_the_value_of_a_reply_or_why_there_is_none() -> None:
         parsed("[" * 100_000, "aborted")[1]
         == "the reply is no complete JSON: it came to where it was stopped"
     )
+
+
+@pytest.mark.parametrize(
+    ("sampling", "says"),
+    [
+        ({"temperature": 1}, ""),
+        ({"regex": "a+"}, "regex"),
+        ({"schema": schema_of("yes-no")}, "schema yes-no"),
+        ({"schema": schema_of("name, age int")}, "schema {name, age}"),
+        ({"schema": "true"}, "schema"),
+        ({"schema": '{"properties": 3}'}, "schema"),
+        ({"schema": "[" * 9999}, "schema"),
+    ],
+)
+def test_what_replies_keep_to_in_a_few_words(sampling: dict[str, Any], says: str) -> None:
+    assert described(sampling) == says

@@ -21,7 +21,9 @@ def test_stats_name_a_gpu() -> None:
     usage = Usage(9, 0, 30)
     on_gpu = result(usage)._replace(backend="triton", device="cuda:0 (NVIDIA H200)")
     assert "triton backend on cuda:0 (NVIDIA H200), " in on_gpu.stats()
-    assert "native backend, " in result(usage)._replace(backend="native", device="cpu").stats()
+    assert (
+        "native backend, " in result(usage)._replace(backend="native", device="cpu (avx2, 4 threads)").stats()
+    )
 
 
 def test_stats_say_how_many_drafts_were_right_and_what_that_brought() -> None:

@@ -142,6 +142,27 @@ def test_ids_that_would_break_something_are_refused(store: Store, name: str) -> 
     assert store.list_conversations() == []
 
 
+def test_a_clock_that_was_set_back_does_not_hide_what_is_used_now(store: Store, clock: Clock) -> None:
+    """As on a machine that had the wrong date for a while: its conversations would stay the newest."""
+    store.create_conversation("before")
+    clock.now += 30 * 24 * 3600
+    store.create_conversation("ahead")
+    store.add_message("ahead", "user", "x")
+    clock.now -= 30 * 24 * 3600
+    for use in (
+        lambda: store.create_conversation("now"),
+        lambda: store.add_message("before", "user", "y"),
+        lambda: store.touch("now"),
+        lambda: store.add_message("ahead", "user", "z"),
+    ):
+        use()
+        used, *others = store.list_conversations()
+        assert store.newest() == used
+        assert used.updated <= clock.now
+        assert all(each.updated < used.updated for each in others)
+    assert store.list_conversations()[0].id == "ahead"
+
+
 def test_delete_can_be_undone_for_a_week(store: Store, clock: Clock, tmp_path: Path) -> None:
     first, second = turns(store, 1), turns(store, 1)
     store.delete(first)

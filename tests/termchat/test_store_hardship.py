@@ -81,6 +81,15 @@ def test_damage_is_always_one_sentence(tmp_path: Path, whole: bytes) -> None:
         shutil.rmtree(folder)
 
 
+def test_a_column_whose_name_is_damaged_is_told(tmp_path: Path, whole: bytes) -> None:
+    """All of it can be read, but what is in the column."""
+    path = tmp_path / "t.db"
+    for column in (b"thinking", b"system"):
+        path.write_bytes(whole.replace(column + b" TEXT NOT NULL", column.upper()[::-1] + b" TEXT NOT NULL"))
+        with Store(path) as store, pytest.raises(StoreDamagedError, match="has lost a column"):
+            store.path("c1")
+
+
 def test_a_page_of_zeros_is_told_and_the_rest_is_read(tmp_path: Path, whole: bytes) -> None:
     """A damaged table of messages: other conversations are there, and what of this one can be read."""
     path = tmp_path / "t.db"

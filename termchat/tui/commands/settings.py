@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from engine import EngineError, SamplingParams
+
 from ...constraints import CONSTRAINTS, check, constraint_of, names
 from ...errors import did_you_mean
 from ...sampling import resolve_sampling
@@ -63,11 +65,16 @@ async def schema(ui: Ui, argument: str) -> None:
         ui.notify_user("replies are free")
         return
     given = await asyncio.to_thread(_checked, argument)
+    if (engine := ui.slot.engine) is not None:  # now, so that the first reply need not wait for it
+        try:
+            await engine.prepare(SamplingParams(**given))
+        except EngineError as error:
+            raise CommandError(error.message) from error
     await ui.app.conversations.set_params(conversation, {**free, **given})
     ui.notify_user("replies keep to the schema; /schema off ends that")
 
 
-def _checked(text: str) -> dict[str, str]:
+def _checked(text: str) -> dict[str, Any]:
     given = constraint_of({"schema": text})
     check(given)
     return given

@@ -128,6 +128,7 @@ class StatsScreen(ModalScreen[None]):
         """Show these."""
         if not self.is_mounted:
             return  # the plots are composed one by one; the next reading comes soon
+        self.query_one("#plots").display = stats is not None  # else they would stand above what is said
         if stats is None:
             self._show([Content("the engine is not loaded yet")])
             return

@@ -172,7 +172,7 @@ def engine_lines(stats: EngineStats, width: int) -> list[Content]:
     """What runs, on what."""
     snapshot = stats.snapshot
     exact = "exact" if snapshot.exact else "not exact"
-    on_gpu = snapshot.device not in ("", "cpu")
+    on_gpu = snapshot.device and not snapshot.device.startswith("cpu")
     replaced = cut(", ".join(snapshot.replaced), max(1, width - len("plain torch "))).rstrip()
     return [
         heading("engine", f"{snapshot.backend}, {exact}", width),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from ...constraints import CONSTRAINTS, described
 from ...units import count
 from ..conversations.context_full import NEARLY_FULL
 from ..conversations.conversation import Conversation
@@ -39,10 +40,18 @@ class TitleLine(Lines):
     ) -> list[Content]:
         parts: list[Content] = []
         used = conversation.tokens_used
+        form = described(conversation.sampling)
+        if width < 50 and form:
+            parts.append(Content.styled(f"{form.partition(' ')[0]}  ", MUTED))
         if width >= 50:
+            settings = conversation.sampling.keys() - CONSTRAINTS.keys()
             own = [
                 name
-                for name, given in (("system", conversation.system), ("own settings", conversation.sampling))
+                for name, given in (
+                    ("system", conversation.system),
+                    ("own settings", settings),
+                    (cut(form, min(len(form), 28, width // 4)), form),
+                )
                 if given
             ]
             words = [word for word in (cut(model, min(len(model), 28, width // 4)), *own) if word]

@@ -313,6 +313,26 @@ def test_plan_reads_headers_only(termchat, linked_model, monkeypatch):
     assert (wrong.code, "kv_dtype must be one of auto, float32, float16, int8" in wrong.err) == (2, True)
 
 
+def test_a_plan_counts_the_draft_model(termchat, linked_model, default_model):
+    alone = json.loads(termchat("plan", "--kv-memory", "100MB", "--json").out)
+    options = ("plan", "--kv-memory", "100MB", "--draft", str(default_model), "--json")
+    found = json.loads(termchat(*options).out)
+    assert found["draft"]
+    assert found["draft_weight_bytes"] == found["weight_bytes"] == alone["weight_bytes"]
+    assert found["blocks"] == alone["blocks"] // 2
+    assert found["conversation_bytes"] == 2 * alone["conversation_bytes"]
+    options = (*options, "--gpu", "H100")
+    there, two = (json.loads(termchat(*options, *more).out) for more in ((), ("--draft-tokens", "2")))
+    assert there["draft_weight_bytes"] == there["weight_bytes"]
+    # A model that guesses for itself saves no pass over the weights.
+    gain, gain_of_two = (each["machines"][0]["faster"]["draft"] for each in (there, two))
+    assert gain_of_two < gain < 1
+    fewer = json.loads(termchat("plan", "--json", "--gpu", "H100", "--draft", "none").out)
+    assert there["machines"][0]["conversations"] < 0.51 * fewer["machines"][0]["conversations"]
+    refused = termchat("plan", "--params", "7B", "--draft", "ngram")
+    assert (refused.code, "--draft needs a model that is there" in refused.err) == (2, True)
+
+
 def test_plan_and_engine_refuse_the_same_context(termchat, linked_model):
     plan, reply = termchat("plan", "--context-length", "8193"), termchat("--context-length", "8193", "Hi")
     assert plan.code == reply.code == 1
@@ -338,6 +358,7 @@ def test_doctor(termchat, scripted):
     assert found["model"] == "smollm2-135m"
     assert found["backend"] == "scripted"
     assert found["exact"] is True
+    assert found["draft"] is None
     assert found["libraries"]["torch"]
     assert found["problems"] == []
     assert "all is well" in termchat("doctor").out

@@ -138,3 +138,11 @@ def test_no_event_where_the_option_was_not_given(termchat):
     assert termchat("--json").out == ""
     assert termchat("-t", "-1", "--", "--jsonl").out == ""
     assert termchat("models", "--jsonl").out == ""
+
+
+@pytest.mark.parametrize("arguments", [["why", "is", "the", "sky", "blue"], ["-t", "0", "Hi", "there"]])
+def test_a_prompt_without_quotes_is_told_of_them(termchat, arguments):
+    outcome = termchat(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "a text of several words is one argument, in quotes: termchat 'TWO WORDS'" in outcome.err
+    assert outcome.err.count("\n") == 1

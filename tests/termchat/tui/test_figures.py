@@ -40,7 +40,7 @@ def text(lines: Any) -> str:
 
 
 def test_a_gpu_is_named_in_any_width() -> None:
-    assert " on " not in text(engine_lines(stats(device="cpu"), 40))
+    assert " on " not in text(engine_lines(stats(device="cpu (avx512, 2 threads)"), 40))
     named = {"device": "cuda:0 (NVIDIA H200)"}
     wide = text(engine_lines(stats(**named), 40)).splitlines()
     assert wide[1].split(maxsplit=1) == ["on", "cuda:0 (NVIDIA H200)"]

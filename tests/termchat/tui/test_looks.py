@@ -278,3 +278,14 @@ async def test_a_long_name_of_a_model_leaves_the_title_its_place(open_app: Any, 
     async with open_app(script("Yes."), size=(80, 24)) as d:
         await d.say("Is this title to be read?")
         assert "Is this title" in d.screen.splitlines()[1]
+
+
+@pytest.mark.parametrize("size", [(40, 12), (60, 24), (120, 36)])
+async def test_the_engine_in_detail_says_that_it_is_not_loaded_at_any_size(
+    open_app: Any, script: Any, size: tuple[int, int]
+) -> None:
+    async with open_app(script("One."), size=size) as d:
+        d.app.open_stats()
+        await d.shows("tokens a second")
+        d.app.screen.update(None, d.app.monitor.timeline)
+        await d.shows("the engine is not loaded yet")

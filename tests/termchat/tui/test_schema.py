@@ -12,6 +12,7 @@ async def test_replies_keep_to_the_schema_of_their_conversation(open_app: Any, s
         await d.shows("replies are free; /schema")
         await d.say("/schema yes-no")
         await d.shows("replies keep to the schema")
+        await d.shows("schema yes-no")  # in the title, as long as it holds
         await d.say("hello")
         assert d.conversation.messages[-1].text == '"yes"'
         stored = await d.app.store.call(lambda store: store.conversation(d.conversation.id))
@@ -23,6 +24,7 @@ async def test_replies_keep_to_the_schema_of_their_conversation(open_app: Any, s
         await d.say("/schema off")
         await d.shows("replies are free")
         assert [*d.conversation.sampling] == ["max_tokens"]
+        assert "yes-no" not in d.screen.splitlines()[1]
         await d.say("hello")
         assert d.conversation.messages[-1].text == "free"
 

@@ -21,6 +21,7 @@ from termchat.tui.app import TermchatApp
 from termchat.tui.conversations.live_reply import LiveReply
 from termchat.tui.engines.stats import Timeline
 from termchat.tui.start import Options
+from waiting import until
 
 METRICS = {
     "prompt_tokens": 310,
@@ -125,23 +126,37 @@ def frozen(tmp_path: Path) -> Callable[..., TermchatApp]:
     return make
 
 
-async def settled(pilot: Any) -> None:
-    app = pilot.app
-    while app.engines.default.state == "starting":
-        await pilot.pause(0.02)
-    app._main.prompt.cursor_blink = False
-    app._main.poll()
-    await pilot.pause(0.3)
-
-
-def press(*keys: str) -> Callable[[Any], Any]:
-    async def run(pilot: Any) -> None:
-        await settled(pilot)
-        await pilot.press(*keys)
-        await pilot.pause(0.1)
+async def still(pilot: Any) -> None:
+    """Wait until nothing is drawn any more; cursors do not blink."""
+    before, same = None, 0
+    while same < 5:
         for field in pilot.app.screen.query("Input, TextArea"):
             field.cursor_blink = False
-        await pilot.pause(0.3)
+        await pilot.pause(0.06)
+        now = pilot.app.screen._compositor.render_strips()
+        before, same = now, same + 1 if now == before else 0
+
+
+async def settled(pilot: Any) -> None:
+    app = pilot.app
+    await until(lambda: app.engines.default.state != "starting")
+    app._main.prompt.cursor_blink = False
+    app._main.poll()
+    await still(pilot)
+
+
+async def opened(pilot: Any, key: str) -> None:
+    """What a key opens, as it stays."""
+    screens = len(pilot.app.screen_stack)
+    await pilot.press(key)
+    await until(lambda: len(pilot.app.screen_stack) > screens)
+    await still(pilot)
+
+
+def press(key: str) -> Callable[[Any], Any]:
+    async def run(pilot: Any) -> None:
+        await settled(pilot)
+        await opened(pilot, key)
 
     return run
 
@@ -170,7 +185,7 @@ async def streaming(pilot: Any) -> None:
     app.conversations.all[0].queue.append("and [then] the tests")
     app._main.conversation_changed(app.conversations.all[0])
     app._main.poll()
-    await pilot.pause(0.4)
+    await still(pilot)
 
 
 @pytest.mark.parametrize("size", [(160, 50), (120, 36), (80, 24), (60, 20)], ids=lambda size: f"{size[0]}")
@@ -206,7 +221,6 @@ def test_engine_in_detail(snap_compare: Any, frozen: Any) -> None:
             timeline.blocks.append(40 + sample)
         timeline.add = lambda stats, now: None
         pilot.app.monitor._timelines = {pilot.app.engines.default: timeline}
-        await pilot.press("f3")
-        await pilot.pause(0.4)
+        await opened(pilot, "f3")
 
     assert snap_compare(frozen("moss"), terminal_size=(120, 36), run_before=run)
