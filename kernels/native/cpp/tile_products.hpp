@@ -169,7 +169,8 @@ __attribute__((noinline)) static void tile_products(const void* tiles, int group
         TileScales<Tile>::fill(kept, *w);
 #pragma GCC unroll 1
         for (int k = 0; k < Tile::kGroups && group < groups; k++, group++) {
-            fetch_ahead(w->codes[k], sizeof *w / Tile::kGroups);
+            constexpr int bytes = sizeof *w / Tile::kGroups;
+            fetch_ahead((const char*)w + k * bytes, bytes);
 #pragma GCC unroll 2
             for (int part = 0; part < kParts; part++) {
                 const Codes codes = unpack(*w, k, part);
