@@ -25,7 +25,8 @@ LINES = [
     "| long cell with words | `x` | **y** |", "|", "---", "***", "[ref]: http://example.com 'title'",
     "one<br>two<br /> three <BR",
     "| 1<br>2 | <br/> | x |", "[text][ref]", "<div class='x'>", "</div>", "<!-- comment -->", "",
-    "", "", "``", "`", "~~", "-", "1", "1.", "+", "#", "|--", "=", "\x1b[31mred\x1b[0m", "a\x07b\x9bc", "\u202eevil", "-\ttab",
+    "", "", "``", "`", "~~", "-", "1", "1.", "+", "#",
+    "|--", "=", "\x1b[31mred\x1b[0m", "a\x07b\x9bc", "\u202eevil", "-\ttab",
 ]  # fmt: skip
 
 
