@@ -1,10 +1,10 @@
 """Tokenizers, incremental detokenizing, stop strings and chat templates."""
 
+from .forms import alternate
 from .stop import StopMatcher
 from .template import (
     DEFAULT_TEMPLATE,
     NO_TEMPLATE,
-    alternate,
     chat_text,
     encode_chat,
     foreign_marks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import lru_cache
@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, Any
 from ..loading.fields import cut, one_line
 from ..named_templates import MAX_TEMPLATE, named_template
 from ..types import EngineError, Message
+from .forms import (
+    Form,
+    alternate,
+    form_that_keeps,
+    plain_form,
+    spoken,
+    stands_in,
+    unused_characters,
+    without_system,
+)
 from .tokenizer import Tokenizer
 from .vocabulary import THOUGHTS
 
@@ -22,51 +32,9 @@ DEFAULT_TEMPLATE = named_template("chatml")
 """For a model without a template whose vocabulary has <|im_start|> and <|im_end|>."""
 
 NO_TEMPLATE = "the model has no chat template; as it is, it only goes on with raw text"
-Form = list[dict[str, Any]]
-"""A conversation as a template gets it: role and content of each turn."""
-
 _MARK = re.compile(r"<[|｜][\w▁]{1,50}[|｜]>|<\w{1,20}_of_turn>")
 _MAX_REASON = 200
 _MAX_DEPTH = 64
-_SURE = 8  # characters that do not stand in a template's own text by chance
-
-
-def alternate(messages: Sequence[Message]) -> list[Message]:
-    """The same conversation with alternating roles, for templates that insist on it.
-
-    Empty assistant turns, as cancelled replies leave them, are dropped; neighbours of one role become one.
-    """
-    turns: list[Message] = []
-    for message in messages:
-        if message.role == "assistant" and not message.content:
-            continue
-        if turns and turns[-1].role == message.role:
-            turns[-1] = Message(message.role, f"{turns[-1].content}\n\n{message.content}")
-        else:
-            turns.append(message)
-    return turns
-
-
-def without_system(messages: Sequence[Message]) -> list[Message]:
-    """System turns put in front of the user turn that follows, for templates that know no system role."""
-    turns: list[Message] = []
-    pending: list[str] = []
-    for message in messages:
-        if message.role == "system":
-            pending.append(message.content)
-        elif message.role == "user" and pending:
-            turns.append(Message("user", "\n\n".join([*pending, message.content])))
-            pending = []
-        else:
-            turns.append(message)
-    return [*turns, Message("user", "\n\n".join(pending))] if pending else turns
-
-
-def unused_characters(texts: Iterable[str], count: int) -> list[str]:
-    """Private-use characters that occur in none of the texts."""
-    used = set().union(*texts)
-    free = (chr(code) for code in range(0xF0000, 0x10FFFE) if chr(code) not in used)
-    return [character for character, _ in zip(free, range(count), strict=False)]
 
 
 def render_chat(
@@ -218,8 +186,11 @@ def _render_somehow(template: str, turns: list[Message], values: dict[str, Any],
     from .budget import Budget, current
     from .sandbox import RaisedError
 
+    def rendered(form: Form) -> str:
+        return _render(template, form, values)
+
     alternating = alternate(turns)
-    current.set(Budget({**values, "messages": _plain_form(turns)}, len(turns)))
+    current.set(Budget({**values, "messages": plain_form(turns)}, len(turns)))
     first: RaisedError | None = None
     tried: list[list[Message]] = []
     for attempt in (turns, alternating, alternate(without_system(alternating))):
@@ -227,69 +198,23 @@ def _render_somehow(template: str, turns: list[Message], values: dict[str, Any],
             continue
         tried.append(attempt)
         try:
-            text = _render(template, _plain_form(attempt), values)
+            text = rendered(plain_form(attempt))
         except RaisedError as error:
             first = first or error
             continue
         except EngineError:
-            form = _form_that_keeps(template, attempt, values)
-            if form is None or form is _plain_form:
+            form = form_that_keeps(template, attempt, rendered)
+            if form is None or form is plain_form:
                 raise
-            return _render(template, form(attempt), values)
-        if all(_stands_in(text, turn.content.strip()) for turn in _spoken(attempt)):
+            return rendered(form(attempt))
+        if all(stands_in(text, turn.content.strip()) for turn in spoken(attempt)):
             return text
-        form = _form_that_keeps(template, attempt, values)
-        said = [turn.content.strip() for turn in _spoken(attempt) if turn.role == "user"]
+        form = form_that_keeps(template, attempt, rendered)
+        said = [turn.content.strip() for turn in spoken(attempt) if turn.role == "user"]
         if form is None and all_said and not all(words in text for words in said):
             raise EngineError("template", "the chat template leaves out what the user says")
-        return text if form in (None, _plain_form) else _render(template, form(attempt), values)
+        return text if form in (None, plain_form) else rendered(form(attempt))
     raise EngineError("template", f"the chat template refuses the conversation: {_one_line(first)}") from None
-
-
-def _plain_form(turns: Sequence[Message]) -> Form:
-    return [{"role": turn.role, "content": turn.content} for turn in turns]
-
-
-def _in_parts(turns: Sequence[Message]) -> Form:
-    """Contents in parts, as templates want them that were made for pictures besides."""
-    return [{"role": turn.role, "content": [{"type": "text", "text": turn.content}]} for turn in turns]
-
-
-_FORMS: tuple[Callable[[Sequence[Message]], Form], ...] = (
-    _plain_form,
-    lambda turns: _plain_form(alternate(without_system(turns))),
-    _in_parts,
-    lambda turns: _in_parts(alternate(without_system(turns))),
-)
-
-
-def _form_that_keeps(
-    template: str, turns: Sequence[Message], values: dict[str, Any]
-) -> Callable[[Sequence[Message]], Form] | None:
-    """The first form in which a template leaves out nothing that system and user say; None if there is none.
-
-    Words that are not found as they were said may only have been changed, so marks that no template changes
-    are tried in their place.
-    """
-    roles = {turn.role for turn in _spoken(turns)}
-    marks = unused_characters([template], len(roles))
-    trial = [Message(role, mark) for role, mark in zip(sorted(roles), marks, strict=True)]  # the system first
-    for form in _FORMS:
-        with suppress(Exception):  # another form may do
-            text = _render(template, form(trial), values)
-            if all(mark in text for mark in marks):
-                return form
-    return None
-
-
-def _stands_in(text: str, words: str) -> bool:
-    """Whether words are surely in a text because they were said: a few characters may be there anyway."""
-    return len(words) >= _SURE and words in text
-
-
-def _spoken(turns: Sequence[Message]) -> list[Message]:
-    """What has to stand in the text: what the system and the user say, the last of each."""
-    return list({turn.role: turn for turn in turns if turn.role in ("system", "user")}.values())
 
 
 def _render(template: str, messages: Form, values: dict[str, Any]) -> str:

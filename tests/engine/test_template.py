@@ -7,7 +7,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.loading.gguf import read_gguf
 from engine.tokenization import DEFAULT_TEMPLATE, alternate, render_chat
-from engine.tokenization.template import without_system
+from engine.tokenization.forms import without_system
 from engine.types import EngineError, Message
 
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
