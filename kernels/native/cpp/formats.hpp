@@ -71,7 +71,7 @@ static inline float float_of_e8m0(uint8_t bits) {
 static inline float float_of_ue4m3(uint8_t bits) { return float_of_bits((uint32_t)bits << 20) * 0x1p119f; }
 
 // The formats of weights: these tables are those of kernels/formats.py, whose figures library.py compares with them. A
-// new format is a line here and, if its codes or scales are of a new kind, an `unpack` in dot_*.hpp or `scale_lanes`.
+// new format is a line here and, if its codes or scales are of a new kind, an `unpack` in dot_*.hpp or `TileScales`.
 
 // How scales (and minima, likewise) are kept.
 //    name, bits of one, what 0 stands for, inputs of a super-block: of these they are integers beside one float16
@@ -159,7 +159,7 @@ struct PackedTile {
     static constexpr int kLowBits = Bits >= 8 ? 8 : Bits >= 4 ? 4 : 2, kHighBits = Bits - kLowBits;
     static constexpr int kRowBytes = Bits * kGroup / 8;  // of one output's codes of a group
     static constexpr int kNumbers = Minima ? 2 : 1;      // scales, then minima
-    // Whether scales times the bits that a float has beside 22 others are exact, and their range as wide.
+    // Whether a scale times 1.5 * 2^23 is exact in float32: not where it may have 24 bits, or be beyond 2^104.
     static constexpr bool kShortScales = Kind != Scales::f32 && Kind != Scales::e8m0;
     static constexpr bool kFused = F != Format::q4 && F != Format::q8;  // whether products are added without rounding
     static constexpr int kScaleBytes = kKind.bits * kRuns * kLanes / 8;

@@ -162,13 +162,15 @@ __attribute__((noinline)) static void tile_products(const void* tiles, int group
     const int whole = Many ? rows - Rest : 0;
     Part rest[kParts][Rest ? Rest : 1];
     for (int j = 0; j < whole; j++) store(out + j * kLanes, splat(0.0f));
-    for (int j = 0; j < kParts * Rest; j++) rest[j / Rest][j % Rest] = splat_part(0.0f);
+    for (auto& part : rest)
+        for (int j = 0; j < Rest; j++) part[j] = splat_part(0.0f);
     for (int group = 0; group < groups; w++) {
         TileScales<Tile> kept;
         TileScales<Tile>::fill(kept, *w);
 #pragma GCC unroll 1
         for (int k = 0; k < Tile::kGroups && group < groups; k++, group++) {
-            fetch_ahead(w->codes[k], sizeof *w / Tile::kGroups);
+            constexpr int bytes = sizeof *w / Tile::kGroups;
+            fetch_ahead((const char*)w + k * bytes, bytes);
 #pragma GCC unroll 2
             for (int part = 0; part < kParts; part++) {
                 const Codes codes = unpack(*w, k, part);
@@ -192,8 +194,8 @@ using TileProducts = void (*)(const void* tiles, int groups, const void* blocks,
 struct PackedProducts {
     size_t tile_bytes;
     int tile_groups;
-    TileProducts few[kFew + 1];     // by the number of rows
-    TileProducts many[kTogether];   // by what is left of them
+    TileProducts few[kFew + 1];    // by the number of rows
+    TileProducts many[kTogether];  // by what is left of them
 
     size_t bytes_of(int groups) const { return (size_t)((groups + tile_groups - 1) / tile_groups) * tile_bytes; }
     TileProducts of(int rows) const { return rows <= kFew ? few[rows] : many[rows % kTogether]; }

@@ -155,7 +155,6 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["--raw", "-s", "x", "Hi"], "--raw and --system exclude each other"),
         (["--raw", "--template", "chatml", "Hi"], "--raw and --template exclude each other"),
         (["batch", "x", "--raw", "--template", "chatml"], "--raw and --template exclude each other"),
-        (["plan", "--draft", "none"], "No such option"),
         (["plan", "a model.gguf"], "name the model by --model: termchat plan -m 'a model.gguf'"),
         (["--kv-memory", "much", "Hi"], "is no size"),
         (["models", "nonsense"], "No such command"),
