@@ -155,11 +155,11 @@ class FailsLater:
         loaded = self._model.load(config)
         launch = loaded.runner.launch
 
-        def step(plan: Any, *, logits: bool) -> Any:
+        def step(plan: Any, **how: Any) -> Any:
             if self._left <= 0:
                 raise InjectedError("the model")
             self._left -= len(plan.samples())
-            return launch(plan, logits=logits)
+            return launch(plan, **how)
 
         loaded.runner.launch = step
         return loaded

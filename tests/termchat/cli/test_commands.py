@@ -30,6 +30,7 @@ BENCH = [
     "kv_utilisation",
     "draft_tokens",
     "accepted_tokens",
+    "exact",
 ]
 
 
