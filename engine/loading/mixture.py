@@ -43,8 +43,8 @@ def folder_experts(config: Fields, mixture: Mixture | None, layers: int) -> list
     if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
         config.fail(mixture.sparse.dense, f"must list numbers of layers, not {shown(dense)}")
     last = layers - 1
-    if mixture.sparse.last:
-        last = config.integer(mixture.sparse.last, -1, 1 << 16, default=-1) % layers
+    if mixture.sparse.last and (named := config.integer(mixture.sparse.last, -1, 1 << 16, default=-1)) >= 0:
+        last = named  # it may be a layer behind those that there are
     without = {*dense, *range(_first(config, mixture, 0)), *range(last + 1, layers)}
     return [spec if chosen[layer] and layer not in without else None for layer in range(layers)]
 

@@ -335,3 +335,12 @@ def test_how_many_are_chosen_may_be_said_for_each_layer(tmp_path: Path) -> None:
     assert "moe_topk must be an integer" in refusal(
         changed(tmp_path / "m", tmp_path / "n", moe_topk=[2, 1, 2])
     )
+
+
+def test_a_last_layer_with_experts_may_be_behind_those_that_there_are(tmp_path: Path) -> None:
+    make("erniemoe", tmp_path / "m")
+    plain = open_checkpoint(tmp_path / "m").spec
+    layers = len(plain.layers)
+    for last in (-1, layers - 1, layers, 2 * layers):
+        found = open_checkpoint(changed(tmp_path / "m", tmp_path / f"{last}", moe_layer_end_index=last)).spec
+        assert found == plain

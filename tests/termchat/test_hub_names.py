@@ -166,6 +166,13 @@ def test_what_is_no_model_is_never_chosen() -> None:
     assert chosen(listing(*others), "hf:o/r:m-draft-Q4_K_M.gguf") == ["m-draft-Q4_K_M.gguf"]
 
 
+def test_a_model_that_an_adapter_was_merged_into_is_one() -> None:
+    adapters = ["m-lora-f16.gguf", "adapter.gguf"]
+    assert chosen(listing(*adapters, "m-LoRA-merged-Q8_0.gguf")) == ["m-LoRA-merged-Q8_0.gguf"]
+    with pytest.raises(ChoiceError, match="holds no GGUF file that is a whole model"):
+        chosen(listing(*adapters))
+
+
 def test_all_parts_or_none() -> None:
     parts = [f"Q4_K_M/m-Q4_K_M-{i:05}-of-00003.gguf" for i in (1, 2, 3)]
     whole = listing("m-Q8_0.gguf", *reversed(parts))
