@@ -171,8 +171,7 @@ class Request:
             self._show(text)
             if self._stop_match is not None:
                 self._untold.clear()
-                return "stop"
-        return self.done
+        return self.done if self._stop_match is None else "stop"
 
     def _logprob(self, logits: Float32, token: int, alternatives: int) -> TokenLogprob:
         text = self._model.tokenizer.token_text

@@ -68,6 +68,13 @@ def read_some(fd: int, size: int = PIECE) -> bytes:
             continue
 
 
+def is_read_once(name: str | Path) -> bool:
+    """Whether what has this name has to be read at once: a pipe, or what is open already, such as
+    standard input, whatever it is.
+    """
+    return is_file(name) and (_DESCRIPTOR.fullmatch(str(name)) is not None or not os.path.isfile(name))
+
+
 def is_file(name: str | Path) -> bool:
     """Whether there is something of this name that can be read; no folder."""
     return os.path.exists(name) and not os.path.isdir(name)

@@ -73,9 +73,7 @@ class Registry:
     def _hint(self, name: str) -> str:
         if page := _page_hint(name):
             return page
-        known = [*list(self.entries)[:_LISTED], *(["..."] if len(self.entries) > _LISTED else [])]
-        near = did_you_mean(name.lower(), self.entries, "{}", most=3, like=0.5)
-        return near or f"known are {', '.join(known)}"
+        return did_you_mean(name.lower(), self.entries, "{}", most=3)
 
     def path_of(self, entry: ModelEntry) -> Path | None:
         """Where the model lies, None if it is not all here. A file of another size is not it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_WORD = re.compile(r"\w(?:[\w\-./~:@%+#?&=]*[\w/])?|[^\w\s]+|\s+")
+_ROOT = r"(?:~|\.{1,2})?/\.?(?=\w)"  # what a path begins with
+_WORD = re.compile(rf"(?:{_ROOT})?\w(?:[\w\-./~:@%+#?&=]*[\w/])?|(?:(?!{_ROOT})[^\w\s])+|\s+")
 
 
 def word_at(text: str, at: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import click
 from engine import DRAFT_WORDS, template_names
 
 from ..files import expanded
+from ..given_file import is_read_once
 from ..settings import ENGINE, OPTIONS, SAMPLING
 from .console import Console, to_json
 from .errors import CliError
@@ -114,10 +115,14 @@ def _write(console: Console, key: str, value: Any, as_json: bool) -> None:
 
 
 def _anchored(key: str, value: Any) -> Any:
-    """A file of the current folder with its whole path: the setting holds from everywhere."""
+    """A file of the current folder with its whole path: the setting holds from everywhere. CliError: it is a
+    pipe or the like, which the next start would not find.
+    """
     if key not in _PATHS or not isinstance(value, str):
         return value
     path = expanded(value)
+    if is_read_once(path):
+        raise CliError("usage", f"{key}: {value} can be read only once; name a file that stays")
     if path.is_absolute() or not os.path.exists(path) or (os.sep not in value and value in _names(key)):
         return value
     return os.path.abspath(path)

@@ -13,7 +13,7 @@ import click
 from ..errors import UserError
 from ..units import number, size
 from .console import Console
-from .errors import FAILED, OK, CliError
+from .errors import EXIT_CODES, FAILED, OK, USAGE, CliError
 from .options import (
     DRAFT_OPTIONS,
     ENGINE_OPTIONS,
@@ -184,9 +184,9 @@ def _model(report: Report, console: Console, setup: Setup, values: dict[str, Any
         choice = choose(console, setup, name, yes=values["yes"], flags=flags)
         asyncio.run(measure())
     except UserError as error:
-        report.problem(
-            f"the model {name} cannot be used", str(error), "name another one with --model", broken=True
-        )
+        wrong_option = EXIT_CODES.get(getattr(error, "code", "")) == USAGE
+        mend = "correct that option or setting" if wrong_option else "name another one with --model"
+        report.problem(f"the model {name} cannot be used", str(error), mend, broken=True)
         return
     _choice(report, choice.config)
     if report.facts["replaced"]:

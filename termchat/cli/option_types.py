@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
 import click
 
 from ..files import LARGEST_TEXT, TextError, expanded
-from ..given_file import is_file, read_given
+from ..given_file import is_read_once, read_given
 from .stdin import argument_text
 
 
@@ -26,7 +25,7 @@ class Text(click.ParamType[str]):
 
 
 class TemplateName(click.ParamType[str]):
-    """The name of a chat template, or its file; the text of one that comes through a pipe, read here."""
+    """The name of a chat template, or its file; the text of one that can be read only once, read here."""
 
     name = "template"
 
@@ -35,7 +34,7 @@ class TemplateName(click.ParamType[str]):
         from engine import is_template, template_names
 
         path = expanded(value)
-        if value in template_names() or not is_file(path) or os.path.isfile(path):
+        if value in template_names() or not is_read_once(path):
             return str(value)
         try:
             text = read_given(path, LARGEST_TEXT).text

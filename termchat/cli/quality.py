@@ -57,7 +57,7 @@ OF_BOTH = ("backend", "device", "threads")
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A text in UTF-8 to read, instead of the prose, the code and the chat that come with termchat.",
+    help="A text to read, instead of the prose, the code and the chat that come with termchat.",
 )
 @option("Model", "-y", "--yes", is_flag=True, help="Download models without asking.")
 @json_option

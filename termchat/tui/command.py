@@ -48,9 +48,10 @@ def is_command(text: str) -> bool:
 
 
 def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
-    """The command of a typed line, and its argument. CommandError: names the nearest one."""
+    """The command of a typed line, and its argument. CommandError: names the one it is like."""
     name, _, argument = line[1:].strip().partition(" ")
     known = {command.slash: command for command in commands if command.slash}
     if name.lower() in known:
         return known[name.lower()], argument.strip()
-    raise CommandError(f"there is no command /{name[:40]}; {did_you_mean(name.lower(), known, '/{}')}")
+    meant = did_you_mean(name.lower(), known, "/{}", like=0.5)
+    raise CommandError(f"there is no command /{name[:40]}" + (f"; {meant}" if meant else ""))

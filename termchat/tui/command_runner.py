@@ -51,7 +51,8 @@ class CommandRunner:
         try:
             command, argument = find(self._commands, line)
         except UserError as error:
-            self._ui.notify_user(f"{error} {self._ui.hint('help')} lists them all", error=True)
+            stop = "" if str(error).endswith("?") else ";"
+            self._ui.notify_user(f"{error}{stop} {self._ui.hint('help')} lists them all", error=True)
             return
         self._ui.prompt.load("")
         self._ui.keep_draft()

@@ -121,6 +121,9 @@ class Ui(Listener, Protocol):
     def get_selected_text(self) -> str | None:
         """What is selected with the mouse."""
 
+    def clear_selection(self) -> None:
+        """Nothing is."""
+
     def run_worker(self, work: Coroutine[Any, Any, None]) -> object:
         """Do something that takes time."""
 

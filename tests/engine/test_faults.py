@@ -155,11 +155,11 @@ class FailsLater:
         loaded = self._model.load(config)
         launch = loaded.runner.launch
 
-        def step(plan: Any, **more: Any) -> Any:
+        def step(plan: Any, **how: Any) -> Any:
             if self._left <= 0:
                 raise InjectedError("the model")
             self._left -= len(plan.samples())
-            return launch(plan, **more)
+            return launch(plan, **how)
 
         loaded.runner.launch = step
         return loaded
@@ -321,8 +321,6 @@ def test_a_fault_while_a_fault_is_dealt_with_leaves_nobody_waiting(
         session = Session(tiny_tokenizer, fails=True)
         failing.append(recorded(sites, session)[1])
         assert session.state == "failed"
-        errors = {str(final.error) for (final,) in session.finals if final.error is not None}
-        assert any("InjectedError: the model" in error for error in errors), errors
     only = set.intersection(*failing) - usual
     assert only
     inject(sites, only, lambda: Session(tiny_tokenizer, fails=True))

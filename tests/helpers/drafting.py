@@ -122,7 +122,7 @@ def every_way_to_end(tokenizer: Path, step_seconds: float = 0.0) -> tuple[Engine
     stop = "".join(chr(token + 0x21) for token in (B + 2, B + 3))
     params = [
         SamplingParams(),
-        SamplingParams(stop=(stop,), logprobs=2),
+        SamplingParams(stop=(stop,), logprobs=2, max_tokens=25),  # which a draft reaches, too
         SamplingParams(max_tokens=17),
         SamplingParams(temperature=0),
         SamplingParams(stop=(chr(A + 0x21) + "never",), max_tokens=38),

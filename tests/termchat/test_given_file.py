@@ -12,7 +12,7 @@ import pytest
 
 from termchat.constraints import ConstraintError, constraint_of, schema_of
 from termchat.files import TextError
-from termchat.given_file import read_given
+from termchat.given_file import is_read_once, read_given
 
 SCHEMA = '{"type": "integer"}'
 
@@ -81,6 +81,15 @@ def test_the_next_reader_of_a_descriptor_goes_on_where_the_first_one_ended(tmp_p
     with open(by_file(tmp_path, SCHEMA.encode()), "rb") as file:
         assert read_given(f"/dev/fd/{file.fileno()}", 100).text == SCHEMA
         assert os.read(file.fileno(), 10) == b""  # a prompt on the same standard input is not the schema
+
+
+def test_what_is_open_already_is_read_once_even_if_it_is_a_file(tmp_path: Path) -> None:
+    with open(by_file(tmp_path, b"x"), "rb") as file:
+        assert is_read_once(f"/dev/fd/{file.fileno()}")
+        assert not is_read_once(file.name)
+    assert is_read_once(by_fifo(tmp_path, b"x"))
+    assert not is_read_once(tmp_path)
+    assert not is_read_once(tmp_path / "no")
 
 
 def test_a_pipe_that_somebody_made_non_blocking_is_waited_for(tmp_path: Path) -> None:

@@ -35,14 +35,28 @@ def test_a_rule_stands_in_one_place(what: str) -> None:
     [
         ("temprature", {}, "did you mean 'temperature'?"),
         ("temprature", {"form": "/{}"}, "did you mean /temperature?"),
-        ("", {}, "did you mean 'top_p'?"),
+        ("", {}, "known are 'temperature', 'top_k', 'top_p'"),
         ("zzz", {"like": 0.5}, ""),
         ("top", {"form": "{}", "most": 2}, "did you mean top_p or top_k?"),
-        ("temperature" * 100_000, {"form": "{}"}, "did you mean temperature?"),
+        ("temperature" * 100_000, {"form": "{}"}, "known are temperature, top_k, top_p"),
     ],
 )
 def test_the_name_that_is_meant(name: str, options: dict, expected: str) -> None:
     assert did_you_mean(name, ("temperature", "top_k", "top_p"), **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("theme", ("model", "ui.theme"), "ui.theme"),
+        ("m-Q4_K_S.gguf", ("m-BF16.gguf", "m-Q4_K_M.gguf"), "m-Q4_K_M.gguf"),  # all end alike
+        ("llama3.2-1.5b", ("qwen2.5-0.5b", "llama3.2-1b"), "llama3.2-1b"),
+    ],
+)
+def test_a_dot_stands_before_an_ending_as_well_as_behind_a_table(
+    name: str, known: tuple[str, ...], expected: str
+) -> None:
+    assert did_you_mean(name, known, "{}", like=0.5) == f"did you mean {expected}?"
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,9 @@ LINES = [
     "```python", "  ```js", "~~~", "def f(x): return {'a': 1}  # comment", '"""docstring', 'end"""',
     "\tindented with a tab", "    code", "| a | b | c |", "|---|:-:|--:|", "| 1 | 2 | 3 |",
     "| long cell with words | `x` | **y** |", "|", "---", "***", "[ref]: http://example.com 'title'",
-<<<<<<< HEAD
     "one<br>two<br /> three <BR", "| 1<br>2 | <br/> | x |",
     "[text][ref]", "<div class='x'>", "</div>", "<!-- comment -->", "", "", "", "``", "`", "~~", "-", "1",
     "1.", "+", "#", "|--", "=", "\x1b[31mred\x1b[0m", "a\x07b\x9bc", "\u202eevil", "-\ttab",
-=======
-    "one<br>two<br /> three <BR",
-    "| 1<br>2 | <br/> | x |", "[text][ref]", "<div class='x'>", "</div>", "<!-- comment -->", "",
-    "", "", "``", "`", "~~", "-", "1", "1.", "+", "#",
-    "|--", "=", "\x1b[31mred\x1b[0m", "a\x07b\x9bc", "\u202eevil", "-\ttab",
->>>>>>> edget
 ]  # fmt: skip
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from engine import EngineError, SamplingParams
-
 from ...constraints import CONSTRAINTS, check, constraint_of, names
 from ...errors import did_you_mean
 from ...sampling import resolve_sampling
@@ -66,6 +64,8 @@ async def schema(ui: Ui, argument: str) -> None:
         return
     given = await asyncio.to_thread(_checked, argument)
     if (engine := ui.slot.engine) is not None:  # now, so that the first reply need not wait for it
+        from engine import EngineError, SamplingParams  # the first frame needs none of it
+
         try:
             await engine.prepare(SamplingParams(**given))
         except EngineError as error:

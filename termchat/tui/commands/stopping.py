@@ -56,6 +56,7 @@ async def interrupt(ui: Ui, argument: str) -> None:
     leaves = f"{ui.hint('quit')} quits"
     if selected:
         ui.app.copy_to_clipboard(selected)
+        ui.clear_selection()  # the next one stops a reply again
         ui.notify_user("copied")
     elif ui.conversation.busy:
         stop_one(ui, ui.conversation)

@@ -7,7 +7,6 @@ and for the ways out: by the job control's keys, by a fault, and by the last sig
 from __future__ import annotations
 
 import errno
-import io
 import logging
 import os
 import select
@@ -22,8 +21,9 @@ from typing import Any
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-from ...charset import charset, encoded
+from ...charset import charset
 from .input import LONGEST_TYPED, Input
+from .paper import LEAVING_SECONDS, Paper, has_room
 from .reports import Reports
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,6 @@ MOST_AT_ONCE = 16 * 1024 * 1024
 LOOK_SECONDS = 0.1
 REST_OF_PASTE_SECONDS = 0.05
 """More than can be typed at once is followed by the rest within this time."""
-LEAVING_SECONDS = 0.5
-"""So long a terminal that takes nothing more is waited for when the program must end."""
 
 KITTY_FLAGS = 1 | 4 | 8 | 16
 """Of the kitty keyboard protocol: unambiguous, also the key at its place, all keys, with their text."""
@@ -46,54 +44,6 @@ LEAVE = (
 """Ends every mode that the interface may have begun."""
 CLEAR = "\x1b[0m\x1b[H\x1b[2J"
 """Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
-
-
-class Paper(io.TextIOBase):
-    """A terminal to draw on: all of a text is written, or, where the terminal is `gone`, none of it.
-
-    One that takes nothing, such as a connection that hangs, is waited for, but in no way that the end of the
-    program would have to wait for, too: it is opened anew, as the mode of the one that the shell has given is
-    the shell's.
-    """
-
-    def __init__(self, fileno: int) -> None:
-        self._fileno = fileno
-        self._written = _opened_anew(fileno)
-        self._charset = charset()
-        self._waiting: list[str] = []
-        self._hurried = False
-        self.gone = False
-        self.full = False  # it takes nothing now
-
-    def fileno(self) -> int:
-        """The terminal."""
-        return self._fileno
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-    def hurry(self) -> None:
-        """From now on a terminal that takes nothing for `LEAVING_SECONDS` is gone. From any thread."""
-        self._hurried = True
-
-    def write(self, text: str) -> int:
-        """Take a text, to be drawn by `flush`."""
-        self._waiting.append(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Draw what was written."""
-        data, self._waiting = memoryview(encoded("".join(self._waiting), self._charset)), []
-        while data and not self.gone:
-            try:
-                data = data[os.write(self._written, data) :]
-            except BlockingIOError:
-                self.full, hurried = True, self._hurried
-                self.gone = not _room(self._written, LEAVING_SECONDS) and hurried
-            except OSError:
-                self.gone = True  # nothing can be seen any more; the program ends by its signal
-        self.full = False
 
 
 class DrivenApp(App[None], inherit_bindings=False):
@@ -303,14 +253,6 @@ def _drawn_on() -> int:
     return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
 
 
-def _opened_anew(fileno: int) -> int:
-    """The same terminal, written to without waiting; itself where it cannot be opened (another user's)."""
-    try:
-        return os.open(os.ttyname(fileno), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return fileno
-
-
 def _wait_for_foreground(fileno: int) -> None:
     """Be stopped as often as the shell lets the program go on while another one has the terminal (`&`, `bg`).
 
@@ -340,17 +282,10 @@ def restore(read: int, drawn: int, modes: list[Any] | None, *, clear: bool = Fal
     clear: our own screen is the one shown.
     """
     with suppress(OSError, ValueError, termios.error):
-        if not _room(drawn, LEAVING_SECONDS):
+        if not has_room(drawn, LEAVING_SECONDS):
             termios.tcflush(drawn, termios.TCOFLUSH)
-        if _room(drawn, 0):
+        if has_room(drawn, 0):
             os.write(drawn, (CLEAR * clear + LEAVE).encode())
     if modes is not None:
         with suppress(termios.error, OSError):
             termios.tcsetattr(read, termios.TCSANOW, modes)
-
-
-def _room(fileno: int, seconds: float) -> bool:
-    """Whether a terminal takes something, within a time."""
-    poll = select.poll()
-    poll.register(fileno, select.POLLOUT)
-    return bool(poll.poll(seconds * 1000))

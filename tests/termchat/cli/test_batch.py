@@ -302,7 +302,7 @@ def test_two_batches_do_not_write_one_file(tmp_path):
 def test_a_failing_engine_stops_the_batch(termchat, scripted, monkeypatch):
     from engine.testing import ScriptedRunner
 
-    def broken(self, plan, *, logits):
+    def broken(self, plan, **how):
         raise ZeroDivisionError("the machine is on fire")
 
     scripted("One.")
@@ -363,9 +363,9 @@ def test_requests_share_the_batch(scripted, monkeypatch, termchat):
     rows = []
     whole = ScriptedRunner.launch
 
-    def spy(self, plan, *, logits):
+    def spy(self, plan, **how):
         rows.append(len(plan.runs))
-        return whole(self, plan, logits=logits)
+        return whole(self, plan, **how)
 
     monkeypatch.setattr(ScriptedRunner, "launch", spy)
     scripted(*["a b c d e f g h i j k l m n o p"] * 12, step_seconds=0.005)

@@ -30,6 +30,7 @@ BENCH = [
     "kv_utilisation",
     "draft_tokens",
     "accepted_tokens",
+    "exact",
 ]
 
 
@@ -669,3 +670,7 @@ def test_config_set_keeps_the_whole_path_of_a_file_here(termchat, home, monkeypa
         outcome = termchat("config", "set", key, value, "--json")
         assert outcome.code == 0, outcome.err
         assert json.loads(outcome.out)["value"] == written
+    os.mkfifo("pipe")
+    outcome = termchat("config", "set", "engine.template", "pipe")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "termchat: engine.template: pipe can be read only once; name a file that stays\n"

@@ -98,7 +98,7 @@ def no_room_for_the_prompt(s):
 
 
 def no_room_for_a_step(s):
-    def full(runner, plan, *, logits):
+    def full(runner, plan, **how):
         raise MemoryError(f"device cuda:0 has no room for a step of {plan.tokens} tokens")
 
     s.patch("engine.testing.ScriptedRunner.launch", full)
@@ -590,7 +590,7 @@ PRODUCERS = {
         "standard input holds more than {n} MiB, more than any model's context; give it a part of the text",
     ): endless_input,
     ("usage", "{file} cannot be read: {reason}"): lambda s: s.quality(s.file("x/y")[:-2]),
-    ("usage", "{file} is no UTF-8 text: byte {n} belongs to no character"): lambda s: s.quality(
+    ("usage", "{file} is not UTF-8: wrong byte {byte} in line {n}"): lambda s: s.quality(
         s.file("t", b"\xff")
     ),
     ("usage", "{file} holds no text"): lambda s: s.quality(s.file("t", b"\n")),

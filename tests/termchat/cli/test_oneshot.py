@@ -424,11 +424,11 @@ def test_a_failing_engine_ends_the_reply_with_one_line(termchat, scripted, home,
     steps = []
     whole = ScriptedRunner.launch
 
-    def run_until_it_breaks(self, plan, *, logits):
+    def run_until_it_breaks(self, plan, **how):
         steps.append(plan)
         if len(steps) > 3:
             raise ZeroDivisionError("the machine is on fire")
-        return whole(self, plan, logits=logits)
+        return whole(self, plan, **how)
 
     monkeypatch.setattr(ScriptedRunner, "launch", run_until_it_breaks)
     outcome = termchat("Hi")

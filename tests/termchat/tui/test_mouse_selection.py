@@ -97,6 +97,21 @@ async def test_mouse_selection_takes_words_and_paragraphs(open_app: Any, script:
         assert d.main.prompt.selected_text == "say hello_world again"
 
 
+async def test_a_copied_selection_ends_so_that_the_same_key_stops_a_reply(open_app: Any, script: Any) -> None:
+    async with open_app(script("one two"), size=(100, 30)) as d:
+        await d.say("question")
+        await d.shows("one two")
+        mouse = Mouse(d)
+        assert await mouse.click(mouse.find("two"), 2) == "two"
+        await d.press("ctrl+c")
+        await d.shows("copied")
+        assert d.app.clipboard == "two"
+        assert not d.main.get_selected_text()
+        d.main.prompt.load("text")
+        await d.press("ctrl+c")
+        await d.shows("emptied")
+
+
 async def test_mouse_selection_scrolls_on_outside(open_app: Any, script: Any) -> None:
     async with open_app(script("\n".join(f"- item {n}" for n in range(100))), size=(100, 20)) as d:
         await d.say("question")
@@ -134,7 +149,14 @@ def test_mouse_selection_finds_each_character_of_a_row(seed: int) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "word"),
     [
-        ("see /etc/hosts_1, now", 6, "etc/hosts_1"),
+        ("see /etc/hosts_1, now", 6, "/etc/hosts_1"),
+        ("(/etc/hosts)", 4, "/etc/hosts"),
+        ("(/etc/hosts)", 0, "("),
+        ("in ~/.bashrc.", 3, "~/.bashrc"),
+        ("run ../a/b-c ./d", 5, "../a/b-c"),
+        ("1 / 2", 2, "/"),
+        ("/", 0, "/"),
+        ("and/or", 3, "and/or"),
         ("go https://a.b/c?x=1&y=2.", 10, "https://a.b/c?x=1&y=2"),
         ("it's", 0, "it"),
         ("a  b", 1, "  "),
