@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from beside import Beside
+from beside import Beside, Flying
 from drafting import END, ENDS, SETTINGS, A, B, TinyModel, every_way_to_end, replies
 from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
 from engine.blocks import BlockPool
@@ -179,6 +179,40 @@ async def test_aborts_and_new_requests_at_any_moment_leave_no_trace(
     assert (state.running, state.waiting, state.blocks_used) == (0, 0, 0)
     for final in finals:
         assert final.token_ids == tuple([A, B] * 60)[: len(final.token_ids)]
+
+
+async def test_steps_that_turn_out_to_have_no_room_change_no_reply(
+    tiny_tokenizer: Path, audited: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known when they are waited for: replies have ended meanwhile, and the next step is planned."""
+    seed = random.randrange(10**6)
+    print(f"{seed=}")
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(256) for _ in range(rng.randrange(1, 60))] for _ in range(24)]
+    requests = [(p, SamplingParams(**{"max_tokens": 40, **rng.choice(SETTINGS)})) for p in prompts]
+    model = TinyModel("native", tiny_tokenizer, 100)
+    config = EngineConfig(
+        model=model, block_size=16, kv_blocks=60, max_sequences=6, draft_model="none", prefill_chunk=7
+    )
+    want, *_ = await replies(config, requests)
+    whole, lost = Flying.result, Counter[bool]()
+
+    def result(flying: Flying) -> Any:
+        output, fails = whole(flying), rng.random() < 0.1
+        lost[fails] += 1
+        if fails:
+            raise MemoryError("the card has no room")
+        return output
+
+    monkeypatch.setattr(Flying, "result", result)
+    found, _, state = await replies(replace(config, model=Beside(model), kv_blocks=14), requests)
+    assert lost[True] > 0
+    for reply, own in zip(found, want, strict=True):
+        if reply[2] in ("error", "capacity"):  # alone, and no room for one token
+            assert reply[1] == own[1][: len(reply[1])]
+        else:
+            assert reply == own
+    assert state.blocks_used == 0
 
 
 async def test_a_device_that_fails_while_news_is_told_ends_everyone_once(tiny_tokenizer: Path) -> None:
