@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from engine.loading.companions import is_no_model
-
 from ..files import TextError, read_text
 from ..hub.split import PART, numbered, stem_of
 from .found import Found, cache_home, files_below, from_environment, home, size_of, together
@@ -41,6 +39,8 @@ def llama_cpp() -> Iterator[Found]:
 
 def in_folder(folder: Path, scheme: str, program: str) -> Iterator[Found]:
     """The models below a folder, named by their paths in it; of a split one its first part."""
+    from engine.loading.companions import is_no_model  # the first frame needs no engine
+
     files = {str(PurePosixPath(os.path.relpath(each.path, folder))): each for each in files_below(folder)}
     for name, entry in files.items():
         lower = name.lower()

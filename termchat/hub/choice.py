@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from engine.loading.companions import is_companion
-
 from .. import units
 from ..errors import UserError, did_you_mean, shown
 from .listing import HubFile, Listing, total_size
@@ -114,6 +112,8 @@ def variants(listing: Listing) -> list[Variant]:
 
 
 def _is_no_model(file: HubFile) -> bool:
+    from engine.loading.companions import is_companion  # the first frame needs no engine
+
     return is_companion(stem_of(file.path))
 
 

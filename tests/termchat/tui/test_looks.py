@@ -48,7 +48,7 @@ def test_only_all_of_it_is_100_percent() -> None:
 
 
 def test_plain_signs_take_the_same_room() -> None:
-    text = "╭─╮ │ ╰╯ ▸ ▾ • ● ✓ ⇣ ✗ ‖ ↑↓←→ ‹2/3› – … · ━ ▌ █▇▁"
+    text = "╭─╮ │ ╰╯ ┏━┓ ┃ ┗┛ ▸ ▾ • ● ✓ ⇣ ✗ ‖ ↑↓←→ ‹2/3› – … · ━ ▌ █▇▁"
     (segment,) = Ascii().apply([Segment(text)], Color(0, 0, 0))
     assert segment.text.isascii()
     assert cell_len(segment.text) == cell_len(text)
