@@ -65,6 +65,7 @@ def test_every_engine_option_reaches_the_engine():
         "kv_memory": 12345,
         "draft_model": "none",
         "draft_tokens": 3,
+        "exact": False,
         "tensor_parallel": 2,
         "pipeline_parallel": 3,
     }
