@@ -100,18 +100,18 @@ async def test_an_answer_that_fails_says_so_and_the_others_go_on(
 ) -> None:
     from engine.request import Request
 
-    deliver, read, two = Request.deliver, AnswersScreen.read, tokenizer.encode("Two.")
+    take, read, two = Request.take, AnswersScreen.read, tokenizer.encode("Two.")
 
     def fails(self: Any, run: Any, tokens: list[int], *others: Any) -> Any:
         if tokens[:1] == two[:1]:
             raise ValueError("a fault")
-        return deliver(self, run, tokens, *others)
+        return take(self, run, tokens, *others)
 
     def read_at_the_end(screen: Any) -> None:
         if not screen._conversation.busy:
             read(screen)
 
-    monkeypatch.setattr(Request, "deliver", fails)
+    monkeypatch.setattr(Request, "take", fails)
     if late:
         monkeypatch.setattr(AnswersScreen, "read", read_at_the_end)
     async with open_app(script("Hi.", "One.", "Two.", "Three.", step=0.002), size=(160, 40)) as d:
