@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from textual import events
 from textual.app import App, ComposeResult
 from textual.geometry import Offset
 from textual.pilot import Pilot
@@ -310,8 +311,9 @@ async def test_a_selection_by_mouse_copies_without_wrapping() -> None:
         await pilot.pause()
         assert text_of(transcript)[2].strip().startswith("eight")
         await pilot.mouse_down(Transcript, offset=(2 + len("one "), 1))
-        await pilot.hover(Transcript, offset=(1 + len("eight nine"), 2))
-        await pilot.mouse_up(Transcript, offset=(1 + len("eight nine"), 2))
+        end = 1 + len("eight nine"), 2
+        await pilot._post_mouse_events([events.MouseMove], Transcript, offset=end, button=1)
+        await pilot.mouse_up(Transcript, offset=end)
         await pilot.pause()
         copied = transcript.screen.get_selected_text()
         assert copied == "two three four five six seven eight nine"
