@@ -430,7 +430,7 @@ asyncio.run(main())
 
 
 def run(script: str, tokenizer: Path) -> list[str]:
-    command = [sys.executable, "-c", script, str(tokenizer)]
+    command = [sys.executable, "-u", "-c", script, str(tokenizer)]  # a child prints no copy
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
