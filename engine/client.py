@@ -241,6 +241,7 @@ class AsyncEngine:
         try:
             return _value(await mailbox.get())
         except asyncio.CancelledError:
+            self._outbox.forget(id)
             self._core.post(Abort(id))
             raise
 
