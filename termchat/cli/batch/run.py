@@ -118,7 +118,8 @@ def _open(console: Console, request: BatchRequest, output: int | str) -> Iterato
     fd = console.stdin
     if request.source != "-":
         try:
-            fd = open_given(request.source)
+            with console.waiting(request.source):
+                fd = open_given(request.source)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CliError("usage", f"cannot read {request.source}: {reason}") from error
