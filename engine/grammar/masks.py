@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernels.step import UInt32
+from kernels.arrays import UInt32
 
 from ..step_plan import Run
 from .constraint import Constraint

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.interface import Float32, Int32, Limits, StepOutput
+from kernels.arrays import Float32, Int32
+from kernels.program import Limits, StepOutput
 from kernels.step import Step
 
 from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame

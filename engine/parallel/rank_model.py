@@ -14,16 +14,18 @@ import torch
 import kernels.reference.backend  # noqa: F401
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, BackendSettings, Inputs, Limits, Operations, Program, Value
+from kernels.interface import Backend, BackendSettings, Inputs, Operations, Value
 from kernels.machine import trim_heap
 from kernels.native.mapped import MappedFiles
+from kernels.program import Limits, Program
 from kernels.step import Step
 
 from ..loading.checkpoint import open_checkpoint
 from ..loading.fields import invalid
 from ..models.decoder import embedded, head, layers
+from ..models.placing import place_rotations, place_tensors
 from ..models.rope import Rotations
-from ..models.weights import Weights, place_rotations, place_tensors
+from ..models.weights import Weights
 from ..types import EngineError
 from . import operations, pieces
 from .channel import RESULT, RESULT_HEADER, frame

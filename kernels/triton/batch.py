@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import Inputs, Int32
+from ..arrays import Int32
+from ..interface import Inputs
 from ..noise import row_keys
 from ..step import Counts, Place, Step, layout, size_of
 from .work import work_of
