@@ -19,6 +19,7 @@ from ..interface import (
     Rotation,
     Routing,
     StepOutput,
+    WriteMask,
 )
 from ..machine import free_memory
 from ..step import Step
@@ -234,8 +235,10 @@ class QuantizedProgram:
         self._backend = backend
         self._forward = forward
 
-    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> StepOutput:
         """Compute a step, at once."""
+        if write_mask is not None:
+            write_mask()
         operations = QuantizedOperations(step, self._backend.cache)
         rows = step.tokens, step.positions, step.slots, step.sequences
         inputs = Inputs(*rows, step.block_tables, step.sample_rows, step)
