@@ -82,6 +82,7 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
             [
                 *(Binding(key, "leave", priority=True, show=False) for key in self.keys.of("quit")),
                 *(Binding(key, "pause", priority=True, show=False) for key in self.keys.of("suspend")),
+                *(Binding(key, "redraw", priority=True, show=False) for key in self.keys.of("redraw")),
                 Binding("ctrl+underscore,ctrl+slash", "undo", show=False),
             ]
         )
@@ -217,6 +218,10 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
         """Take the last change of a text back: Ctrl+Z is the shell's."""
         if isinstance(self.focused, TextArea):
             self.focused.undo()
+
+    def action_redraw(self) -> None:
+        """Draw everything anew, wherever the keys are."""
+        self.redraw()
 
     def action_pause(self) -> None:
         """Go to the shell, wherever the keys are."""
