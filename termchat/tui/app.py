@@ -16,7 +16,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingsMap
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
 from ..config import Config
@@ -142,8 +142,9 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
             await super().on_event(event)
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted in a dialog without a text goes to the prompt."""
-        self._main.prompt.paste(event.text)
+        """What is pasted where no field takes it, as in a list, goes to the prompt."""
+        if not isinstance(self.focused, (Input, TextArea)):
+            self._main.prompt.paste(event.text)
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""

@@ -581,3 +581,42 @@ async def test_with_reduced_motion_no_cursor_blinks(open_app: Any, script: Any) 
             assert not d.app.focused.cursor_blink
             await d.press("escape")
             await d.until(lambda: d.app.screen is d.main)
+
+
+@pytest.mark.parametrize(("opened", "field"), [("f2", "TextArea"), ("f2 tab", "Input"), ("f6", "Input")])
+async def test_a_paste_into_a_field_of_a_dialog_is_in_no_other(
+    open_app: Any, script: Any, opened: str, field: str
+) -> None:
+    from textual.events import Paste
+
+    async with open_app(script("One.")) as d:
+        await d.say("hi")
+        await d.press(opened.split()[0])
+        await d.until(lambda: d.app.screen is not d.main and d.app.focused is not None)
+        await d.press(*opened.split()[1:])
+        d.app.post_message(Paste("a secret"))
+        await d.typed()
+        focused = d.app.focused
+        assert field in focused.css_path_nodes[-1]._css_type_names
+        assert "a secret" in (focused.text if field == "TextArea" else focused.value)
+        assert d.main.prompt.text == ""
+
+
+async def test_esc_does_not_throw_a_written_system_prompt_away(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("hi")
+        for _ in range(2):
+            await d.press("f2")
+            await d.until(lambda: d.app.screen is not d.main)
+            await d.press("escape")
+            await d.until(lambda: d.app.screen is d.main)  # nothing was written
+            await d.press("f2")
+            await d.until(lambda: d.app.screen is not d.main)
+            await d.press(*"You", "escape")
+            await d.shows("not saved", "You")
+            await d.press(*" are", "escape")
+            await d.shows("You are")
+            assert d.app.screen is not d.main, "there is more than what it warned of"
+            await d.press("escape")
+            await d.until(lambda: d.app.screen is d.main)
+        assert d.conversation.system == ""
