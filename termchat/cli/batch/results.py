@@ -31,7 +31,7 @@ def finished(path: Path) -> dict[str, str | None]:
 
 
 class ResultFile:
-    """Results appended to a regular file, each in one write, behind whole lines: one that a crash has torn goes first."""
+    """Results appended to a regular file, each in one write. A last line that a crash has torn goes first."""
 
     def __init__(self, path: Path) -> None:
         """CliError: it cannot be written, or another batch is writing it."""
