@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ..charset import UTF_8, charset, encoded
+from ..charset import UTF_8, charset, encoded, obeys_sequences
 from ..errors import UserError
 from ..sanitize import Sanitizer, escape_json, one_line
 
@@ -209,11 +209,15 @@ def _hangup_of(fd: int) -> select.epoll | None:
 
 
 class Messages(_Descriptor):
-    """Standard error: notes of one line each, and text. Nobody has to read it: no OSError comes out."""
+    """Standard error: notes of one line each, and text. Nobody has to read it: no OSError comes out.
+
+    draws: it is a terminal that obeys control sequences. colour: and is to have colours.
+    """
 
     def __init__(self, fd: int = 2) -> None:
         super().__init__(fd)
-        self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
+        self.draws = self.is_terminal and obeys_sequences()
+        self.colour = self.draws and not os.environ.get("NO_COLOR")
         self._sanitizer = Sanitizer()
 
     def note(self, message: str) -> None:
@@ -225,7 +229,7 @@ class Messages(_Descriptor):
         self.raw(begin + self._safe(text))
 
     def progress(self, text: str) -> None:
-        """A line in the place of the one before; "" leaves none. Only for a terminal.
+        """A line in the place of the one before; "" leaves none. Only where it `draws`.
 
         It is cut to the terminal's width: one that wraps could not be drawn over.
         """

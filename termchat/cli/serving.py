@@ -143,7 +143,7 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
         await asyncio.sleep(PATIENCE_SECONDS)
         while True:
             snapshot = engine.snapshot()
-            if console.messages.is_terminal:
+            if console.messages.draws:
                 line.show(f"loading {name}: {snapshot.loading or f'{snapshot.loaded:.0%}'}", at_once=True)
             elif snapshot.loading:
                 console.messages.note(snapshot.loading)
