@@ -860,6 +860,14 @@ NOTE_PRODUCERS = {
         s, "--patient"
     ),
     "the reply ended inside its thinking, {where}": lambda s: only_thoughts(s, "Hi"),
+    "the reply ended {where}": lambda s: (
+        s.scripted("One two three four five six seven eight nine ten", context=8),
+        s.termchat("--raw", "Hi"),
+    )[1],
+    "replies that ended where the context or the KV cache was full: {n}": lambda s: (
+        s.scripted("One two three four five six seven eight nine ten", context=8),
+        s.termchat("batch", "-", "--raw", stdin=b'{"prompt": "Hi"}\n'),
+    )[1],
     "the reply is no complete JSON: it came to {where}": lambda s: (
         s.scripted('{"name": "Rex'),
         s.termchat("-n", "5", "-t", "0", "--schema", "name str", "Hi"),
