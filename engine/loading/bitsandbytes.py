@@ -52,7 +52,7 @@ def _int8(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> Grouped
 
     def read(part: slice) -> Rows:
         numbers = codes.data.view(np.int8).reshape(codes.shape)[part].astype(np.int16)
-        return Rows(numbers, (values_of(scales) / np.float32(127))[part, None])
+        return Rows(numbers, values_of(scales, part)[:, None] / np.float32(127))
 
     sources = codes, scales
     name, group = base + ".weight", -(-columns // 64) * 64

@@ -6,6 +6,7 @@ Source: the formats `pack-quantized`, `int-quantized` and `naive-quantized` of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -152,9 +153,9 @@ def _matrix(path: Path, scheme: Scheme, base: str, tensors: Tensors) -> GroupedT
             numbers = _unpacked(words, scheme.bits)[:, :columns]
         if points is not None:
             numbers = numbers - np.repeat(points[part], group, axis=1)[:, :columns]
-        found = values_of(scales)
-        wide = np.broadcast_to(found.reshape(1, 1), (rows, 1)) if found.size == 1 else found.reshape(rows, -1)
-        return Rows(numbers, wide[part])
+        of_all = math.prod(scales.shape) == 1
+        found = values_of(scales, ... if of_all else part).reshape(1 if of_all else len(numbers), -1)
+        return Rows(numbers, np.broadcast_to(found, (len(numbers), found.shape[1])))
 
     type = f"compressed-tensors {scheme.bits} bits"
     sources = tuple(tensors[base + part] for part in _PARTS if base + part in tensors)

@@ -137,7 +137,7 @@ def _matrix(path: Any, words: Words, base: str, tensors: Tensors) -> GroupedTens
             numbers = _columns(codes, rows, words).T
         points = _columns(zeros, rows, words).T + words.more
         spread = np.repeat(points, group, axis=1)[:, :inputs]
-        return Rows(numbers - spread, values_of(scales)[:, rows].T)
+        return Rows(numbers - spread, values_of(scales, (slice(None), rows)).T)
 
     sources = tuple(
         tensors[base + suffix]
@@ -191,7 +191,8 @@ def _columns(tensor: StoredTensor, columns: slice, how: Words) -> NDArray[np.int
     return numbers[:, columns.start - first * each : columns.stop - first * each]
 
 
-def values_of(tensor: StoredTensor) -> Float32:
-    """A tensor of float16, bfloat16 or float32 values as float32, in its shape."""
+def values_of(tensor: StoredTensor, part: Any = ...) -> Float32:
+    """A tensor of float16, bfloat16 or float32 values, or a part of it, as float32."""
     format, dtype = {"F16": ("f16", "<f2"), "BF16": ("bf16", "<u2"), "F32": ("f32", "<f4")}[tensor.type]
-    return dequantize(Plain(tensor.data.view(dtype), format)).reshape(tensor.shape)
+    values = tensor.data.view(dtype).reshape(tensor.shape)[part]
+    return dequantize(Plain(values.reshape(-1), format)).reshape(values.shape)
