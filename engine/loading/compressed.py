@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kernels.formats import GROUP
 
 from .fields import Fields, invalid, shown
-from .grouped import GroupedTensor, Rows
+from .grouped import GroupedTensor, Rows, join
 from .packed_words import padded, values_of
 from .stored import StoredTensor
 
@@ -91,9 +91,9 @@ def _scheme(groups: Fields, name: str) -> Scheme:
 
 Tensors = Mapping[str, StoredTensor]
 _PARTS = (
+    ".weight_scale",
     ".weight_packed",
     ".weight",
-    ".weight_scale",
     ".weight_zero_point",
     ".weight_shape",
     ".weight_g_idx",
@@ -102,12 +102,7 @@ _PARTS = (
 
 def join_compressed(path: Path, scheme: Scheme, tensors: Tensors) -> dict[str, Any]:
     """The tensors, with each `NAME.weight_scale` and what belongs to it as the matrix `NAME.weight`."""
-    bases = [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]
-    taken = {base + part for base in bases for part in _PARTS}
-    joined: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if name not in taken}
-    for base in bases:
-        joined[base + ".weight"] = _matrix(path, scheme, base, tensors)
-    return joined
+    return join(path, tensors, _PARTS, lambda base: _matrix(path, scheme, base, tensors))
 
 
 def _matrix(path: Path, scheme: Scheme, base: str, tensors: Tensors) -> GroupedTensor:
