@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .bandwidth import Peak
 from .commands import (

@@ -59,10 +59,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{report.nodeid}: {said[:200]}")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A run with other chances."""
+    parser.addoption("--seed", type=int, default=0, help="what is drawn at random depends on it (default: 0)")
+
+
 @pytest.fixture(autouse=True)
-def seeds_of_its_name(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A seed that nobody gives is drawn from the test's name: what passes once passes again."""
-    drawn = random.Random(request.node.nodeid)
+def same_chances(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is drawn without a seed depends on `--seed` and the test's name: what passes once passes again."""
+    drawn = random.Random(f"{request.config.getoption('seed')} {request.node.nodeid}")
+    random.seed(drawn.getrandbits(64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.sampling_params.random_seed", lambda: drawn.getrandbits(53))
         yield
