@@ -1,4 +1,4 @@
-"""What the terminal can show, as its variables say: characters, control sequences, signs of a full screen.
+"""What the terminal can show, as the locale says: which characters, and whether the signs of a full screen.
 
 The variables are read rather than the C library asked: a locale that is not installed still says what the
 terminal on the other side of an ssh connection speaks.
@@ -16,8 +16,6 @@ from .terminals import is_bare
 UTF_8 = "utf-8"
 _PLAIN = ("C", "POSIX")
 _VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")  # the first that is set holds (POSIX.1-2017, 8.2)
-_LINES = ("", "dumb", "unknown")
-"""Terminals without control sequences: they print lines, as that of an editor does."""
 
 
 def charset(environ: Mapping[str, str] = os.environ) -> str:
@@ -37,11 +35,6 @@ def shows_signs(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether boxes, bars and arrows can be drawn with other characters than those of ASCII."""
     plain = _locale(environ).partition(".")[0] in _PLAIN and "." not in _locale(environ)
     return not plain and charset(environ) == UTF_8 and not is_bare(environ)
-
-
-def obeys_sequences(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the terminal moves its cursor and changes its style when it is told to; else it prints that."""
-    return environ.get("TERM", "") not in _LINES
 
 
 def encoded(text: str, codec: str) -> bytes:

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ..charset import UTF_8, charset, encoded, obeys_sequences
+from ..charset import UTF_8, charset, encoded
 from ..errors import UserError
 from ..sanitize import Sanitizer, escape_json, one_line
+from ..terminals import obeys_sequences
 
 if TYPE_CHECKING:
     import asyncio
@@ -216,7 +217,7 @@ class Messages(_Descriptor):
 
     def __init__(self, fd: int = 2) -> None:
         super().__init__(fd)
-        self.draws = self.is_terminal and obeys_sequences()
+        self.draws = self.is_terminal and obeys_sequences(os.environ)
         self.colour = self.draws and not os.environ.get("NO_COLOR")
         self._sanitizer = Sanitizer()
 

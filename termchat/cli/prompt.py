@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from ..charset import charset, obeys_sequences
+from ..charset import charset
 from ..constraints import constraint_of
+from ..terminals import obeys_sequences
 from . import stdin
 from .commands import PROMPT_COMMAND, described
 from .console import Console
@@ -197,7 +198,7 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
 
 def _full_screen(console: Console) -> bool:
     """Whether the terminal can show more than lines; if not, that is said."""
-    if obeys_sequences():
+    if obeys_sequences(os.environ):
         return True
     kind = os.environ.get("TERM", "")
     why = f"TERM is {kind}" if kind else "TERM is not set"
