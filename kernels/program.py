@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Protocol
 
@@ -58,6 +59,10 @@ class DeviceFault(RuntimeError):  # noqa: N818
     """
 
 
+WriteMask = Callable[[], None]
+"""Writes `Step.mask`, which holds anything before."""
+
+
 class Pending(Protocol):
     """A step that was launched."""
 
@@ -81,8 +86,12 @@ class Program(Protocol):
     plain arrays go in and come out; what an output holds, and until when, stands at `StepOutput`.
     """
 
-    def launch(self, step: Step, *, logits: bool = False) -> Pending:
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> Pending:
         """Begin a step; logits: whether they are wanted.
+
+        write_mask: what is still to be done for the mask, if it is not written yet. It is called once, here,
+        as late as can be: where a device computes beside this thread, when everything before the sampling has
+        been begun. What it raises is raised here; then there is nothing to wait for.
 
         ValueError: the step exceeds the limits or points outside tables and cache; nothing was computed. A
         program that computes before this returns raises here what `result` would.

@@ -13,7 +13,6 @@ from engine.model import LoadedModel
 from engine.runner import Flight
 from engine.step_plan import StepPlan
 from engine.testing import ScriptedModel
-from kernels.step import Step
 from termchat.model_entry import HuggingFaceSource, ModelEntry
 from termchat.registry import Registry
 from termchat.tui.commands import COMMANDS
@@ -312,10 +311,10 @@ class Stalling(ScriptedModel):
         model = super().load(config)
         launch, steps = model.runner.launch, itertools.count(1)
 
-        def stalled(plan: StepPlan, *, logits: bool, step: Step | None = None) -> Flight:
+        def stalled(plan: StepPlan, **how: bool) -> Flight:
             if next(steps) == self.at:
                 time.sleep(self.seconds)
-            return launch(plan, logits=logits, step=step)
+            return launch(plan, **how)
 
         model.runner.launch = stalled
         return model
