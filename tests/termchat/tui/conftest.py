@@ -207,7 +207,8 @@ def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ) -> AsyncIterator[Any]:
         paths = Paths(*(tmp_path / name for name in ("config", "data", "cache", "state")))
         paths.config.mkdir(exist_ok=True)
-        paths.config_file.write_text("[ui]\nreduced_motion = true\n" + config, encoding="utf-8")
+        still = "" if "reduced_motion" in config else "reduced_motion = true\n"
+        paths.config_file.write_text(f"[ui]\n{still}{config}", encoding="utf-8")
         models = Models(default_model, tmp_path, model)
         app = TermchatApp(
             paths,
