@@ -47,6 +47,10 @@ class Choice:
         """How to find the model again: its registered name, or its path."""
         return self.model.reference
 
+    def failure(self, error: EngineError, mend: str | None = None) -> CliError:
+        """An error of this model's engine. mend: what helps against it."""
+        return engine_failure(error, self.model.name, mend, self.config.template)
+
 
 class Serving(NamedTuple):
     """A loaded model. thinking: how it thinks, if it does."""
@@ -190,7 +194,7 @@ async def serving(
                 from ..download import mend
 
                 damage = mend(choice.setup.registry, choice.model)
-            raise engine_failure(error, choice.model.name, damage) from error
+            raise choice.failure(error, damage) from error
         for note in engine.info.notes:
             console.messages.note(note)
         resume_collector()
