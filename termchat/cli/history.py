@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,11 @@ def open_store(console: Console | None = None) -> Iterator[Store]:
         yield store
         if store.damage is not None and console is not None:
             console.messages.note(f"some messages are not shown: {store.damage}")
+
+
+def _named(store: Store, ids: Sequence[str]) -> list[str]:
+    """The ids that these, or their beginnings, stand for, each once. NotFoundError: one stands for none."""
+    return list(dict.fromkeys(store.find(id).id for id in ids))
 
 
 def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -129,9 +134,7 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
     from ..store import export, export_file
 
     with open_store(console) as store:
-        chosen = (
-            [store.find(id).id for id in ids] if ids else [item.id for item in store.list_conversations()]
-        )
+        chosen = _named(store, ids) if ids else [item.id for item in store.list_conversations()]
         document = export(store, chosen, form)
     with stream_of(output or "-", console.output) as stream:
         if stream is not None:
@@ -149,7 +152,7 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
 def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
     """Delete conversations; for a week /undelete brings back the last one."""
     with open_store(console) as store:
-        for name in [store.find(id).id for id in ids]:
+        for name in _named(store, ids):
             store.delete(name)
 
 

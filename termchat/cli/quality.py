@@ -11,7 +11,7 @@ import click
 from ..settings import ENGINE
 from ..units import number, size
 from .console import Console
-from .errors import OK, CliError, engine_failure
+from .errors import OK, CliError
 from .options import (
     ENGINE_OPTIONS,
     SectionedCommand,
@@ -157,7 +157,7 @@ async def _compare(
                 total = f"of {len(found)} parts of the text are compared"
                 return await measure(found, one.engine, two.engine, lambda done: line.show(f"{done} {total}"))
             except EngineError as error:
-                raise engine_failure(error, choice.model.name) from error
+                raise choice.failure(error) from error
 
 
 def _precision(config: EngineConfig) -> str:
