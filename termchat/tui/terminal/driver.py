@@ -42,7 +42,7 @@ REST_OF_PASTE_SECONDS = 0.05
 KITTY_FLAGS = 1 | 4 | 8 | 16
 """Of the kitty keyboard protocol: unambiguous, also the key at its place, all keys, with their text."""
 
-_LATER = re.compile(r"\x1b(?:\].*|\[.*\$p|\[[<>=].*u)", re.DOTALL)
+_LATER = re.compile(r"\x1b(?:\][^\x1b]*|\[\?\d+\$p|\[[<>=][\d;]*u)")
 """What a bare terminal may show as text: operating system commands, questions for modes, kitty's protocol."""
 
 LEAVE = (
