@@ -50,6 +50,8 @@ LEAVE = (
     "\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m"
 )
 """Ends every mode that the interface may have begun."""
+KEEP_WHEEL, GIVE_WHEEL_BACK = "\x1b[?1007s\x1b[?1007l", "\x1b[?1007r"
+"""Where the mouse is the terminal's, its wheel sends no arrows: they would go through earlier prompts."""
 CLEAR = "\x1b[0m\x1b[H\x1b[2J"
 """Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
 
@@ -78,6 +80,7 @@ class TerminalDriver(LinuxDriver):
         self._raw: list[Any] | None = None  # the modes while it is drawn on
         self._input, self._reports = Input(charset()), Reports()
         self._bare = is_bare(os.environ)
+        self._wheel_kept = not self._mouse and not self._bare
         self._active = False
         self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
@@ -94,6 +97,8 @@ class TerminalDriver(LinuxDriver):
         self._active = self._writer_thread is not None
         self._raw = _modes(self.fileno)
         if self._active:
+            if self._wheel_kept:
+                self.write(KEEP_WHEEL)
             self.write("\x1b[?2004$p")  # whether it marks pastes
             if may_be_screen(os.environ):
                 self.write("\x1b[>c")  # which terminal it is
@@ -143,7 +148,7 @@ class TerminalDriver(LinuxDriver):
     def stop_application_mode(self) -> None:
         """Give the terminal back."""
         if self._active:
-            self.write(CLEAR)
+            self.write(CLEAR + GIVE_WHEEL_BACK * self._wheel_kept)
         self._active = False
         super().stop_application_mode()
         self._speak()
@@ -165,7 +170,8 @@ class TerminalDriver(LinuxDriver):
 
     def restore(self) -> None:
         """Leave the terminal as it was found, at once and whatever else is going on."""
-        restore(self.fileno, self._drawn, self._modes, clear=self._active)
+        first = CLEAR + GIVE_WHEEL_BACK * self._wheel_kept if self._active else ""
+        restore(self.fileno, self._drawn, self._modes, first)
         self._speak()
 
     def _hush(self) -> None:
@@ -315,18 +321,18 @@ def _modes(fileno: int) -> list[Any] | None:
         return None
 
 
-def restore(read: int, drawn: int, modes: list[Any] | None, *, clear: bool = False) -> None:
+def restore(read: int, drawn: int, modes: list[Any] | None, first: str) -> None:
     """Write what ends all modes of a terminal and set it as it was. Waits for nothing and raises nothing.
 
     Of a terminal that takes nothing, what it has not taken so far is thrown away: it may go on later.
 
-    clear: our own screen is the one shown.
+    first: what is written before that, for a screen of ours that is the one shown.
     """
     with suppress(OSError, ValueError, termios.error):
         if not has_room(drawn, LEAVING_SECONDS):
             termios.tcflush(drawn, termios.TCOFLUSH)
         if has_room(drawn, 0):
-            os.write(drawn, (CLEAR * clear + LEAVE).encode())
+            os.write(drawn, (first + LEAVE).encode())
     if modes is not None:
         with suppress(termios.error, OSError):
             termios.tcsetattr(read, termios.TCSANOW, modes)
