@@ -87,6 +87,8 @@ def _edit(file: Path, what: str, change: Callable[[Any, Any, dict[str, Any]], No
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         if isinstance(error, TextError):
             reason = f"it {error}"
+        elif isinstance(error, (TypeError, AttributeError)):  # a list, a text in the place of a table
+            reason = "its models are no tables [models.NAME]"
         raise RegistryError(f"{file} cannot be edited: {reason}; {what} by hand") from error
     except OSError as error:
         raise RegistryError(f"cannot write {file}: {error.strerror}") from error
