@@ -6,8 +6,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Float32, Int32, Pending, Program
+from kernels.arrays import Float32, Int32
 from kernels.native.mapped import MappedFiles
+from kernels.program import Pending, Program
 
 from .grammar.masks import mask_writer
 from .models.rope import Rotations
@@ -23,7 +24,7 @@ class StepResult(NamedTuple):
     """tokens: one for each sample row, in the plan's order; -1 where the logits were bad.
 
     logits: float32 [sample rows, vocabulary], valid until the next step; None unless asked for. expert_bytes:
-    see `kernels.interface.StepOutput`.
+    see `kernels.program.StepOutput`.
     """
 
     tokens: list[int]
@@ -45,7 +46,7 @@ class Flight(Protocol):
 
     @property
     def computed(self) -> bool:
-        """See `kernels.interface.Pending`."""
+        """See `kernels.program.Pending`."""
 
     def result(self) -> StepResult:
         """Wait for it.

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.interface import Int32
+from kernels.arrays import Int32
 from kernels.step import Counts, Step, size_of
 
 from .grammar.masks import mask_words

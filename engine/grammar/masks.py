@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernels.interface import WriteMask
-from kernels.step import Step, UInt32
+from kernels.arrays import UInt32
+from kernels.program import WriteMask
+from kernels.step import Step
 
 from ..step_plan import Run
 from .constraint import Constraint

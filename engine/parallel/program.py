@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.interface import Float32, Int32, Limits, StepOutput, WriteMask
+from kernels.arrays import Float32, Int32
+from kernels.program import Limits, StepOutput, WriteMask
 from kernels.step import Step, layout
 
 from .channel import COPIES, MASK, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame

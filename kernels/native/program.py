@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interface import Float32, Forward, Limits, StepOutput, WriteMask
+from ..arrays import Float32
+from ..interface import Forward
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from .library import Buffer, Message, Op, StepLimits, addressof, load
 from .lowering import lower

@@ -8,19 +8,11 @@ import time
 import torch
 from torch import Tensor
 
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import (
-    BackendSettings,
-    Float32,
-    Forward,
-    Int32,
-    Limits,
-    RopeLayout,
-    Rotation,
-    StepOutput,
-    WriteMask,
-)
+from ..interface import BackendSettings, Forward, RopeLayout, Rotation
 from ..machine import usable_cpus
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize

@@ -15,7 +15,8 @@ from torch import Tensor
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
 from ..cache_format import CachedLayer
-from ..interface import Experts, Gate, Inputs, Rotation, Routing, StepOutput, WriteMask
+from ..interface import Experts, Gate, Inputs, Rotation, Routing
+from ..program import StepOutput, WriteMask
 from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache

@@ -6,22 +6,11 @@ import numpy as np
 
 from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import (
-    Experts,
-    Float32,
-    Forward,
-    Gate,
-    Inputs,
-    Int32,
-    Limits,
-    RopeLayout,
-    Rotation,
-    Routing,
-    StepOutput,
-    WriteMask,
-)
+from ..interface import Experts, Forward, Gate, Inputs, RopeLayout, Rotation, Routing
 from ..machine import free_memory
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from ..stored import canonical
 from ..weights import Canonical, Weight, blocks_of_rows, dequantize

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import Inputs, Int32
+from ..arrays import Int32, UInt32
+from ..interface import Inputs
 from ..noise import row_keys
-from ..step import Counts, Place, Step, UInt32, layout, size_of
+from ..step import Counts, Place, Step, layout, size_of
 from .work import work_of
 
 HEAD = 64

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import DeviceFault, Forward, Limits, StepOutput, WriteMask
+from ..interface import Forward
+from ..program import DeviceFault, Limits, StepOutput, WriteMask
 from ..reference.device import room
 from ..step import Counts, Step, size_of
 from .batch import HEAD, MOST_KINDS, Batch, Kind, Padding, Staging

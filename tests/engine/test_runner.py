@@ -11,7 +11,7 @@ from engine.sampler import SamplerState
 from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
 from engine.step_plan import Run, StepPlan
-from kernels.interface import StepOutput
+from kernels.program import StepOutput
 
 BLOCK = 16
 

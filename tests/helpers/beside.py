@@ -11,7 +11,7 @@ from typing import Any
 from engine import EngineConfig
 from engine.model import LoadedModel, load_model
 from engine.runner import ModelRunner
-from kernels.interface import Program, StepOutput, WriteMask
+from kernels.program import Program, StepOutput, WriteMask
 from kernels.step import Step
 
 

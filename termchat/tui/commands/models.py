@@ -150,7 +150,7 @@ def _line(mark: str, name: str, facts: Sequence[str]) -> Content:
 
 
 MODELS = (
-    Command("model.choose", choose, "use another model", "Model", "model", "[NAME]", "ctrl+l"),
+    Command("model.choose", choose, "use another model", "Model", "model", "[NAME]", "f6,alt+m"),
     Command("model.unload", free, "take a model out of the memory", "Model", "unload", "[NAME]"),
     Command("model.why", why, "why the model cannot be fetched or used", "Model", "why"),
 )

@@ -113,6 +113,11 @@ async def palette(ui: Ui, argument: str) -> None:
     ui.app.action_command_palette()
 
 
+async def redraw(ui: Ui, argument: str) -> None:
+    """Draw the screen anew, for when something else has written on it."""
+    ui.app.redraw()
+
+
 async def leave(ui: Ui, argument: str) -> None:
     """Leave; replies that run are stopped and kept."""
     await ui.app.action_quit()
@@ -134,6 +139,7 @@ VIEW = (
     Command("thinking", thinking, "fold or unfold all thinking", "View", "thinking", key="ctrl+t"),
     Command("confidence", confidence, "mark where the model is in doubt", "View", "confidence", "[on|off]"),
     Command("theme", theme, "choose a theme", "View", "theme", "[NAME]"),
+    Command("redraw", redraw, "draw the screen anew", "View", "redraw", key="ctrl+l"),
     Command("palette", palette, "all commands, to search", "View", key="ctrl+p", palette=False),
     Command("help", help, "keys and commands", "View", "help", key="f1,alt+h"),
     Command("quit", leave, "leave", "View", "quit", key="ctrl+q"),

@@ -14,7 +14,7 @@ from textual.widgets import Input, Static, TextArea
 
 from ...settings import SAMPLING, check_sampling
 from ..widgets.text_box import TextBox
-from .dialogs import Dialog
+from .dialogs import Form
 
 HELP = {
     "temperature": "0 always takes the most likely token",
@@ -101,7 +101,7 @@ def _divided(written: str) -> list[str]:
     return parts
 
 
-class ConversationSettingsScreen(Dialog[ConversationSettings]):
+class ConversationSettingsScreen(Form[ConversationSettings]):
     """A form. An empty field takes the default, which it shows dimly."""
 
     BINDINGS = [Binding("ctrl+s", "save", "save", show=False, priority=True)]
