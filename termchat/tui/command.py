@@ -4,6 +4,7 @@ are all made of one list of these.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -24,7 +25,8 @@ class Command:
 
     id: stable, for the settings' [keys]. run: gets the interface and what follows the command's name.
     title: one line for palette and help. slash: its name after `/`; "" has none. argument: what may follow,
-    for the help. key: default keys, separated by commas. palette: whether the palette lists it.
+    for the help. key: default keys, separated by commas. palette: whether the palette lists it. named: what
+    the argument may be besides the words that stand in it in small letters.
     """
 
     id: str
@@ -35,11 +37,17 @@ class Command:
     argument: str = ""
     key: str = ""
     palette: bool = True
+    named: Callable[[Ui], Iterable[str]] = lambda ui: ()
 
     @property
     def usage(self) -> str:
         """How to type it."""
         return f"/{self.slash} {self.argument}".rstrip() if self.slash else ""
+
+    def choices(self, ui: Ui) -> list[str]:
+        """What may follow, as far as that is one of a few words."""
+        words = re.split(r"[\[\]| ]+", self.argument)
+        return [*self.named(ui), *(word for word in words if word.islower())]
 
 
 def is_command(text: str) -> bool:

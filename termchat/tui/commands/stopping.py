@@ -25,6 +25,8 @@ async def escape(ui: Ui, argument: str) -> None:
     if ui.focused is not ui.prompt:
         ui.want(swapped=False)
         ui.prompt.focus()
+    elif ui.prompt.offer.items:
+        ui.prompt.refuse()
     elif conversation.editing is not None:
         conversation.editing = None
         ui.view.mark(None)

@@ -71,13 +71,13 @@ def mentions(text: str, origins: bytes, folder: Path) -> list[Mention]:
     at = 0
     while (at := text.find("@", at)) >= 0:
         origin = origin_at(origins, at)
-        mention, at = _read(text, at, origin, folder) if _begins(text, at) else (None, at + 1)
+        mention, at = _read(text, at, origin, folder) if begins(text, at) else (None, at + 1)
         if mention is not None:
             found.setdefault((mention.name, origin), mention)
     return list(found.values())
 
 
-def _begins(text: str, at: int) -> bool:
+def begins(text: str, at: int) -> bool:
     """Whether a sign can begin a mention: it follows no word (`a@b` is an address) but of a wide script."""
     before = text[at - 1] if at else " "
     wide = unicodedata.east_asian_width(before) in "WF"

@@ -18,6 +18,7 @@ from ..widgets.kept_rows import Columns, Kept, Label, Stack
 from ..widgets.notices import Notices
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import StatusLine
+from ..widgets.suggestions import Suggestions
 from ..widgets.title_line import TitleLine
 from ..widgets.welcome import Welcome
 from .layout import LIST_COLUMNS, Layout, Wanted, layout
@@ -73,6 +74,7 @@ class FoldingScreen(Kept, Screen[None]):
                 yield ConversationView(glyphs, hint)
                 yield Welcome(glyphs, hint)
                 yield Notices(glyphs)
+                yield Suggestions(glyphs)
                 yield Prompt()
                 yield EngineLine(glyphs)
                 yield StatusLine(hint)
