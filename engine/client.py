@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .bandwidth import Peak
 from .commands import (
@@ -34,7 +34,7 @@ from .outbox import Outbox, call_into, wake
 from .preparation import no_thread
 from .prompt import Prompt, source_of
 from .protocol import ModelInfo
-from .sampler import derive_seed, random_seed
+from .sampler import derive_seed
 from .sampling_params import SamplingParams
 from .stream import Mailbox, ResponseStream
 from .types import EngineError, EngineSnapshot, Finished, Timings, Usage, shown
@@ -241,6 +241,7 @@ class AsyncEngine:
         try:
             return _value(await mailbox.get())
         except asyncio.CancelledError:
+            self._outbox.forget(id)
             self._core.post(Abort(id))
             raise
 
@@ -284,7 +285,9 @@ def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
     params = SamplingParams() if params is None else params
     if not isinstance(params, SamplingParams):
         raise TypeError(f"params must be SamplingParams, not {type(params).__name__}")
-    return params, random_seed() if params.seed is None else params.seed
+    params = params.seeded()
+    assert params.seed is not None
+    return params, params.seed
 
 
 def _value(answer: object) -> Any:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 
-from kernels.interface import DeviceFault
+from kernels.program import DeviceFault
 
 from .bandwidth import PeakBandwidth
 from .commands import (

@@ -16,7 +16,7 @@ from .types import EngineError
 
 if TYPE_CHECKING:
     from kernels.cache_format import CacheShape
-    from kernels.interface import Limits
+    from kernels.program import Limits
 
     from .grammar.grammars import Grammars
     from .loading.checkpoint import Checkpoint
@@ -92,7 +92,7 @@ def load_model(
     from .loading.fields import invalid
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
-    from .models.weights import place_rotations, place_tensors
+    from .models.placing import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
     from .selection import select_backend
@@ -188,7 +188,7 @@ def drafting_for(
 
 def limits_of(config: EngineConfig, context: int, drafting: Drafting) -> Limits:
     """The largest step that there can be."""
-    from kernels.interface import Limits
+    from kernels.program import Limits
 
     from .scheduler import most_samples
 

@@ -60,6 +60,11 @@ class Outbox:
                 mailbox.put(_with_error(last, self._ended))
         return mailbox
 
+    def forget(self, id: int) -> None:
+        """Nobody reads what becomes of this number any more."""
+        with self._lock:
+            self._open.pop(id, None)
+
     def emit(self, id: int, event: Outcome) -> None:
         """Take in an event; nobody sees it before it is sent. From any thread."""
         self._emitted.append((id, event))
@@ -73,7 +78,7 @@ class Outbox:
         with self._lock:
             while self._emitted:
                 id, event = self._emitted[0]
-                if id in self._open:  # else it has had its last event
+                if id in self._open:  # else it has had its last event, or nobody reads it
                     self._put(id, event)
                 del self._emitted[0]
             if wake_here:

@@ -9,8 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
-from kernels.interface import Float32
-from kernels.step import Step
+from kernels.arrays import Float32
 
 from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
@@ -83,7 +82,7 @@ class Service:
         self._emit = emit
         self._send = send
         self._news: dict[int, Request] = {}  # they have taken in what is still to be told
-        self._ahead: tuple[StepPlan, Step] | None = None
+        self._ahead: StepPlan | None = None
         self._flying = False
         self._leaving: list[Sequence] = []  # they ended while a step runs that they are in
         self._most = config.sequences + config.max_waiting
@@ -98,7 +97,8 @@ class Service:
     def submit(self, command: Submit) -> bool:
         """Take in a request; False if it was refused at once. Its prompt's ids come by `prepared`."""
         request = Request(command, self.model, partial(self._emit, command.id))
-        full = len(self.requests) >= self._most
+        live = [other for other in self.requests.values() if other.done is None]  # the rest is only told
+        full = len(live) >= self._most
         self.requests[request.id] = request
         self.changed = True
         if full:
@@ -146,9 +146,10 @@ class Service:
         """Begin the next step; None: there is none."""
         started = time.perf_counter()
         self._draft()
-        (plan, step), self._ahead = self._ahead or (None, None), None
-        if plan is None or not self.scheduler.holds(plan):
-            plan, step = self.scheduler.plan(), None
+        plan, self._ahead = self._ahead, None
+        prepared = plan is not None and self.scheduler.holds(plan)
+        if plan is None or not prepared:
+            plan = self.scheduler.plan()
         for sequence in plan.exhausted:
             self._finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
@@ -163,7 +164,7 @@ class Service:
         try:
             if self.speculation is not None:
                 self.speculation.guess(plan)
-            flight = self.model.runner.launch(plan, logits=wants_logits, step=step)
+            flight = self.model.runner.launch(plan, logits=wants_logits, prepared=prepared)
         except MemoryError as error:
             self._no_room(plan, error)
             return None
@@ -171,10 +172,10 @@ class Service:
         return Flying(plan, requests, flight, started)
 
     def _look_ahead(self, plan: StepPlan) -> None:
-        """While a step runs: plan the next one and write its arrays, if what it will be is clear already."""
-        ahead = self.scheduler.ahead(plan)
-        if ahead is not None:
-            self._ahead = ahead, self.model.runner.prepare(ahead)
+        """While a step runs: plan the next one and lay it out, if what it will be is clear already."""
+        self._ahead = self.scheduler.ahead(plan)
+        if self._ahead is not None:
+            self.model.runner.prepare(self._ahead)
 
     def _land(self, flying: Flying) -> None:
         """Wait for a step, and have its requests take in what it brought."""

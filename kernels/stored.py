@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Float32
 from .blocks import READERS, f16
 from .formats import BLOCKS, FORMATS, GROUP, TABLES
-from .interface import Float32
 from .quantize import Packer, quantize_rows, row_pieces
 from .weights import Canonical, Packed, Plain, Stored, Weight, dequantize
 

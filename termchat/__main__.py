@@ -13,10 +13,12 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import signal
 
 from .collector import pause_collector
+from .interpreter import ensure_utf8
 
 
 def main() -> int:
     """Run the program; the exit code."""
+    ensure_utf8()
     pause_collector()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until the program's own handling is in place, Ctrl-C ends it as it does others: without a word.

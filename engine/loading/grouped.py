@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arrays import Float32
 from kernels.formats import ARRAYS, BLOCKS, FORMATS, GROUP, group_count
-from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import quantize_rows, row_pieces
 from kernels.stored import mapping_of, release

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arrays import Float32
 from kernels.formats import BLOCKS
-from kernels.interface import Float32
 from kernels.stored import read_rows
 from kernels.weights import Stored, Weight
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arrays import Float32
 from kernels.formats import GROUP
-from kernels.interface import Float32
 from kernels.weights import Plain, dequantize
 
 from .fields import Fields, invalid, shown

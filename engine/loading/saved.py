@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arrays import Float32
 from kernels.formats import FORMATS, GROUP
-from kernels.interface import Float32
 from kernels.weights import Packed, Weight, dequantize
 
 from ..models.tensor_specs import TensorSpec

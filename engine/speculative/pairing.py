@@ -85,7 +85,7 @@ class OpenedDraft(Drafting):
         from kernels.native.mapped import MappedFiles
 
         from ..loading.fields import invalid
-        from ..models.weights import place_tensors
+        from ..models.placing import place_tensors
 
         super().__init__(config)
         self.notes = checkpoint.notes
@@ -118,11 +118,11 @@ class OpenedDraft(Drafting):
 
     def drafter(self, name: str, tokenizer: Tokenizer, vocabulary: int, exact: bool) -> ModelDrafter:
         """See `Drafting`: make its program."""
-        from kernels.interface import Limits
+        from kernels.program import Limits
 
         from ..loading.fields import invalid
         from ..models.decoder import decoder
-        from ..models.weights import place_rotations
+        from ..models.placing import place_rotations
         from ..roofline import Traffic
 
         config, spec, weights, backend = self._config, self._spec, self._weights, self._backend

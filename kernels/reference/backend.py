@@ -8,9 +8,11 @@ import time
 import torch
 from torch import Tensor
 
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
+from ..interface import BackendSettings, Forward, RopeLayout, Rotation
 from ..machine import usable_cpus
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
@@ -130,12 +132,12 @@ class ReferenceProgram:
         self._forward = forward
         self._limits = limits
 
-    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> StepOutput:
         """Compute a step, at once. ValueError: it exceeds the limits. MemoryError: no room for it."""
         self._limits.check(step.counts)
         device = self._backend.torch_device
         with torch.inference_mode(), room(device, f"a step of {step.counts.rows} tokens"):
-            operations = ReferenceOperations(step, self._backend.cache, device)
+            operations = ReferenceOperations(step, self._backend.cache, device, write_mask)
             result = self._forward(operations, operations.inputs())
         assert isinstance(result, StepOutput), "a forward returns what sample returned"
         return result if logits else StepOutput(result.tokens, None, result.expert_bytes)

@@ -10,8 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
+from ..interface import BackendSettings, Forward, RopeLayout, Rotation
+from ..program import Limits
 from ..reference.device import find_device, free_bytes, named, place_rotation, place_vector, room
 from ..weights import Weight
 from . import RESERVED_BYTES, interpreted

@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeVar
 import click
 
 from ..constraints import CONSTRAINTS
+from ..errors import did_you_mean, shown
 from ..settings import ENGINE, SAMPLING
+from .help import Helped, summary
 from .option_types import ByteSize, DraftTokens, TemplateName, Text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,24 +27,7 @@ class Section(click.Option):
         self.section = section
 
 
-class _Helped(click.Command):
-    """Writes its help text to the console's output, where a closed pipe or full disk is dealt with."""
-
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Click's own option, writing elsewhere."""
-        help_option = super().get_help_option(ctx)
-        if help_option is not None:
-            help_option.callback = _show_help
-        return help_option
-
-
-def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        ctx.obj.output.write(ctx.get_help() + "\n")
-        ctx.exit()
-
-
-class SectionedCommand(_Helped):
+class SectionedCommand(Helped):
     """A command whose options are listed in sections. What cannot be an option is text, dash or not."""
 
     @property
@@ -67,7 +52,7 @@ class SectionedCommand(_Helped):
                 formatter.write_dl(sections[name])
 
 
-class CommandGroup(_Helped, click.Group):
+class CommandGroup(Helped, click.Group):
     """A command with commands below it, one of which must be named."""
 
     command_class = SectionedCommand
@@ -77,6 +62,20 @@ class CommandGroup(_Helped, click.Group):
         if not args and not ctx.resilient_parsing:
             ctx.fail(f"{ctx.info_name} needs a command: {', '.join(self.commands)}")
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say which commands there are if it is none of them."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            known = did_you_mean(args[0], self.commands)
+            ctx.fail(f"{ctx.info_name} has no command {shown(args[0])}; {known}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List all commands, each with the whole of what it does."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(command)) for name, command in self.commands.items()])
 
 
 def apart(args: Sequence[str], parameters: Sequence[click.Parameter]) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from ..charset import charset
 from ..constraints import constraint_of
-from ..given_file import read_given
 from . import stdin
 from .commands import PROMPT_COMMAND, described
 from .console import Console
@@ -35,6 +35,9 @@ from .options import (
 
 LINE_TERMINALS = ("", "dumb", "unknown")
 """Values of TERM whose terminals cannot move the cursor."""
+
+STANDARD_INPUT = "-"
+"""A prompt that stands for standard input, as with other programs; even a terminal is read to its end."""
 
 EXAMPLES = (
     'termchat "Why is the sky blue?"',
@@ -134,7 +137,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
 
     console: Console = ctx.obj
     _check_combination(values)
-    constraint = constraint_of(values, read_given)  # first: it may be what is on standard input
+    constraint = constraint_of(values, console.read_given)  # first: it may be what is on standard input
     text = _prompt_text(console, values)
     request = Request(
         text=text or "",
@@ -173,10 +176,14 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
     """The text to answer, None for a chat on the terminal. CliError: there is nothing to answer."""
     argument: str | None = values["prompt"]
     kind, messages = console.stdin_kind, console.messages
+    named = argument == STANDARD_INPUT and kind != "closed"
+    if named:
+        argument = None
     data = None
-    if kind == "data" or (kind == "device" and argument is None):
+    if named or kind == "data" or (kind == "device" and argument is None):
         waiting = (lambda: messages.note("reading standard input")) if argument else None
-        data = stdin.decode(stdin.read_all(console.stdin, waiting), "standard input", messages.note)
+        read = stdin.read_all(console.stdin, waiting)
+        data = stdin.decode(read, "standard input", messages.note, charset())
         if not values["raw"]:
             data = stdin.without_line_end(data)
     elif argument is None and console.interactive:

@@ -75,7 +75,11 @@ def quality(console: Console, /, **values: Any) -> int:
     from ..quality import bundled, joined, read_text
     from .serving import choose, load_setup
 
-    texts = bundled() if values["file"] is None else [read_text(values["file"])]
+    if values["file"] is None:
+        texts = bundled()
+    else:
+        with console.waiting(values["file"]):
+            texts = [read_text(values["file"])]
     setup, yes, name = load_setup(console), values["yes"], values["against"]
     flags = given(values, (*OF_MODEL, *OF_BOTH))
     choice = _for_windows(choose(console, setup, values["model"], yes=yes, flags=flags))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine import EngineError, Finished, Message, SamplingParams, TextDelta, TokenLogprob
 
 from ..messages import outcome_of, prompt_of, said_now
-from ..sampling import seeded
 from ..thinking import ReplyText
 from .console import Console
 from .errors import engine_failure
@@ -61,7 +60,7 @@ async def take_turn(
     CliError: the engine refused or failed. ReaderClosed, OutputError, ConversationBusyError. Interrupted: by
     a signal, while nobody reads.
     """
-    params = seeded(turn.params)
+    params = turn.params.seeded()
     assert params.seed is not None
     name, loop = served.choice.model.name, asyncio.get_running_loop()
     reply = ReplyText(None if turn.raw else served.thinking.splitter())

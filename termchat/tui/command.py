@@ -12,6 +12,8 @@ from typing import Literal
 from ..errors import UserError, did_you_mean
 from .ui import Ui
 
+_COMMAND = re.compile(r"/[^\s/*]*(?!\S)")
+
 Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
 
 
@@ -51,15 +53,21 @@ class Command:
 
 
 def is_command(text: str) -> bool:
-    """Whether a typed text is a command; `//` begins a message with a slash."""
-    return text.startswith("/") and not text.startswith("//")
+    """Whether a typed text is a command: not one that begins with a path or a comment, or with `//`, which is
+    a message with a slash.
+    """
+    return _COMMAND.match(text) is not None
 
 
 def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
-    """The command of a typed line, and its argument. CommandError: names the one it is like."""
+    """The command of a typed line, and its argument. CommandError: there is none, or it takes no argument."""
     name, _, argument = line[1:].strip().partition(" ")
     known = {command.slash: command for command in commands if command.slash}
     if name.lower() in known:
-        return known[name.lower()], argument.strip()
+        command, argument = known[name.lower()], argument.strip()
+        if argument and not command.argument:
+            raise CommandError(f"/{name.lower()} takes nothing behind it, not {argument[:40]!r}")
+        return command, argument
     meant = did_you_mean(name.lower(), known, "/{}", like=0.5)
-    raise CommandError(f"there is no command /{name[:40]}" + (f"; {meant}" if meant else ""))
+    said = f"there is no command /{name[:40]} (// begins a message with a slash)"
+    raise CommandError(said + (f"; {meant}" if meant else ""))

@@ -20,7 +20,7 @@ from engine import AsyncEngine, EngineConfig, EngineError, Message, SamplingPara
 from engine.logprobs import MOST_SCORES, Scores
 from engine.model import LoadedModel
 from engine.testing import ScriptedModel
-from kernels.interface import DeviceFault
+from kernels.program import DeviceFault
 from waiting import wait_for
 
 A, END = 65, 257

@@ -115,6 +115,11 @@ def test_what_can_t_be_kept_to_is_refused_with_its_place(grammars: Grammars) -> 
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "no text"),
         ({"$ref": "#/$defs/missing"}, "does not exist"),
         (
+            {"properties": {"a": {"$ref": "http://x/y"}}},
+            "at /properties/a: $ref to 'http://x/y', which is not in the schema; put that below $defs",
+        ),
+        ({"$ref": "other.json#/a"}, "at /: $ref to 'other.json', which is not in the schema"),
+        (
             {
                 "$ref": "#/$defs/a0",
                 "$defs": {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(3000)} | {"a3000": {}},

@@ -17,8 +17,8 @@ from converted import write_gguf
 from engine import EngineConfig
 from engine.loading.checkpoint import open_checkpoint
 from engine.memory_plan import plan_memory
+from engine.models.placing import place_tensors
 from engine.models.spec import ExpertsSpec
-from engine.models.weights import place_tensors
 from engine.roofline import Traffic
 from engine.saving.model import quantize_model
 from engine.types import EngineError

@@ -18,6 +18,7 @@ from drafting import END, ENDS, SETTINGS, A, B, TinyModel, every_way_to_end, rep
 from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
+from engine.grammar import masks
 from engine.outbox import Outbox
 from engine.request import Request
 from engine.sampler import SamplerState
@@ -91,7 +92,9 @@ async def test_replies_of_the_default_model_are_the_same(default_model: Path, au
 async def test_between_two_steps_only_what_decides_the_next_one_is_done(
     tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text is made, readers are woken and the next step is laid out while a step runs."""
+    """Text is made, readers are woken, the next step is laid out and masks are written while a step runs:
+    whatever the settings, beside a prompt in pieces, and while somebody waits for a place.
+    """
     events: list[str] = []
 
     def note(owner: Any, name: str) -> None:
@@ -103,18 +106,40 @@ async def test_between_two_steps_only_what_decides_the_next_one_is_done(
 
         monkeypatch.setattr(owner, name, noted)
 
-    for owner, name in ((Request, "tell"), (Scheduler, "plan"), (StepBuilder, "build"), (Outbox, "send")):
+    for owner, name in (
+        (Request, "tell"),
+        (Scheduler, "plan"),
+        (StepBuilder, "lay_out"),
+        (StepBuilder, "finish"),
+        (Outbox, "send"),
+        (masks, "write_masks"),
+    ):
         note(owner, name)
     tokens = 40
     config = EngineConfig(
         model=Beside(TinyModel("native", tiny_tokenizer, 100), events.append),
         block_size=16,
-        kv_blocks=40,
+        kv_blocks=60,
         draft_model="none",
+        max_sequences=6,
+        prefill_chunk=7,
     )
-    requests = [([5 + n] * (n + 1), SamplingParams(temperature=n / 4, max_tokens=tokens)) for n in range(4)]
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"repetition_penalty": 1.2, "frequency_penalty": 0.3},
+        {"logit_bias": {9: 3.0}, "min_tokens": 5},
+        {"regex": "[a-zA-Z]{60}"},
+        {"regex": "([a-z]|[0-9]){60}", "presence_penalty": 0.5},
+    ]
+    requests = [
+        ([5 + n] * (n + 1), SamplingParams(temperature=n / 4, max_tokens=tokens, **kind))
+        for n, kind in enumerate(kinds)
+    ]
+    long = 55
+    requests.append((list(range(long)), SamplingParams(max_tokens=tokens, ignore_eos=True)))
+    requests.append(([3], SamplingParams(max_tokens=1)))  # there is no place for it, as long as all six run
     _, finals, state = await replies(config, requests)
-    assert [len(final.token_ids) for final in finals] == [tokens] * 4
+    assert [len(final.token_ids) for final in finals] == [tokens] * 6 + [1]
     under_way, between = False, Counter[str]()
     for event in events:
         if event in ("launch", "result"):
@@ -122,12 +147,16 @@ async def test_between_two_steps_only_what_decides_the_next_one_is_done(
         elif not under_way:
             between[event] += 1
     assert events.count("launch") == state.steps >= tokens
-    assert events.count("tell") == 4 * tokens
-    # Requests that begin, and the end: there is no step then that anything could be done beside.
-    assert between["tell"] <= 4
-    assert between["plan"] == between["build"] <= 8
-    assert events.count("build") > tokens
-    assert between["send"] <= 8
+    assert events.count("tell") > 6 * tokens
+    assert events.count("write_masks") == events.count("masked") >= tokens
+    assert not between["write_masks"]
+    # Requests that begin and end: there is no step then that anything could be done beside, or another one
+    # comes than was planned.
+    assert between["tell"] <= 7
+    assert between["plan"] <= 10
+    assert between["lay_out"] <= between["plan"] + 3, "seen tokens are given room in pieces"
+    assert events.count("finish") > tokens + long // 7 - 12, "what was laid out was computed"
+    assert between["send"] <= 12
 
 
 async def test_a_row_too_many_after_a_stop_string_is_not_told_and_not_found(

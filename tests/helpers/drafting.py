@@ -16,8 +16,8 @@ from engine import AsyncEngine, EngineConfig, EngineSnapshot, Finished, Sampling
 from engine.grammar.grammars import Grammars
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
+from engine.models.placing import place
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.scheduler import most_samples
@@ -27,7 +27,8 @@ from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
+from kernels.program import Limits
 from random_weights import RandomTensors
 from standing import standing
 

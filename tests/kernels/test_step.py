@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.interface import Backend, BackendSettings, Limits
+from kernels.interface import Backend, BackendSettings
+from kernels.program import Limits
 from kernels.reference.backend import ReferenceBackend
 from kernels.reference.operations import ReferenceOperations
 from kernels.reference.quantized_backend import QuantizedBackend

@@ -21,8 +21,6 @@ from termchat.store import locks as store_locks
 from termchat.store.errors import StoreDamagedError, StoreUnavailableError
 from termchat.store.writers import is_alive
 
-SEED = random.randrange(1 << 32)
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
@@ -60,10 +58,11 @@ def damaged(data: bytes, source: random.Random) -> bytes:
 
 def test_damage_is_always_one_sentence(tmp_path: Path, whole: bytes) -> None:
     """Whatever is damaged: what can be read is, all else is a StoreError."""
+    first = random.randrange(1 << 32)
     for number in range(40):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / "t.db").write_bytes(damaged(whole, random.Random(SEED + number)))
+        (folder / "t.db").write_bytes(damaged(whole, random.Random(first + number)))
         try:
             with suppress(StoreError), Store(folder / "t.db", busy_timeout=1) as store:
                 for use in (
@@ -77,7 +76,7 @@ def test_damage_is_always_one_sentence(tmp_path: Path, whole: bytes) -> None:
                     with suppress(StoreError):
                         use()
         except Exception as error:
-            raise AssertionError(f"seed {SEED + number}") from error
+            raise AssertionError(f"seed {first + number}") from error
         shutil.rmtree(folder)
 
 

@@ -77,9 +77,9 @@ EXPORT void native_reserve(int64_t bytes) { reserve((size_t)bytes); }
 // -1: it can't be guarded.
 EXPORT int native_guard(const void* begin, int64_t size) { return guard(begin, (size_t)size); }
 
-EXPORT int native_is_lost(int place) { return is_lost(place); }
+EXPORT int native_is_lost(int number) { return is_lost(number); }
 
-EXPORT void native_unguard(int place) { unguard(place); }
+EXPORT void native_unguard(int number) { unguard(number); }
 
 // Null: no memory. That holds for the other functions that make something, too.
 EXPORT Model* native_model(const Kernels* kernels, int threads) {

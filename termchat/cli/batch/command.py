@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from ...constraints import constraint_of
-from ...given_file import read_given
 from ..console import Console
 from ..options import (
     DRAFT_OPTIONS,
@@ -77,7 +76,10 @@ def batch(console: Console, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"] or "",
         raw=values["raw"],
-        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values, read_given)},
+        sampling={
+            **given(values, (*SAMPLING_OPTIONS, "logprobs")),
+            **constraint_of(values, console.read_given),
+        },
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
     )
     return run_batch(console, request)

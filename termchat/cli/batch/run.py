@@ -18,7 +18,6 @@ from engine import Finished, TextDelta
 
 from ...constraints import constrains, over
 from ...given_file import PIECE, open_given
-from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
@@ -119,7 +118,8 @@ def _open(console: Console, request: BatchRequest, output: int | str) -> Iterato
     fd = console.stdin
     if request.source != "-":
         try:
-            fd = open_given(request.source)
+            with console.waiting(request.source):
+                fd = open_given(request.source)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CliError("usage", f"cannot read {request.source}: {reason}") from error
@@ -193,7 +193,7 @@ class _Batch:
 
     async def _answer(self, job: Job) -> dict[str, Any]:
         try:
-            params = seeded(self._served.params(over(self._request.sampling, job.sampling)))
+            params = self._served.params(over(self._request.sampling, job.sampling)).seeded()
         except CliError as error:
             return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
         generate = self._served.engine.generate

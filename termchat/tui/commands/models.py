@@ -158,7 +158,14 @@ def _known_names(ui: Ui) -> list[str]:
 
 MODELS = (
     Command(
-        "model.choose", choose, "use another model", "Model", "model", "[NAME]", "ctrl+l", named=_known_names
+        "model.choose",
+        choose,
+        "use another model",
+        "Model",
+        "model",
+        "[NAME]",
+        "f6,alt+m",
+        named=_known_names,
     ),
     Command(
         "model.unload",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...errors import UserError
 from ...messages import prompt_of
+from ...sanitize import is_blank
 from ...units import size
 from ..background import in_background
 from ..command import is_command
@@ -22,7 +23,7 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
     conversation, slot = ui.conversation, ui.slot
     if not is_command(text) and slot.state == "absent" and (conversation.busy or not conversation.messages):
         slot.download()  # it is said on the screen that Enter does
-    if not text.strip():
+    if is_blank(text):
         return
     if is_command(text):
         ui.run_line(text)
@@ -32,7 +33,7 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
         return
     ui.prompt.load("")
     ui.keep_draft()
-    ui.prompt.earlier = [*ui.prompt.earlier, text]
+    ui.prompt.recall_later(text)
     if len(origins) != len(text):
         origins = all_from("back", len(text))
     if text.startswith("//"):
@@ -107,5 +108,8 @@ def _send(ui: Ui, conversation: Conversation, text: str) -> None:
         conversation.editing = editing
         ui.give_back(conversation, [text])
         return
+    else:
+        (before, origins), conversation.aside = conversation.aside, ("", b"")
+        ui.give_back(conversation, [before] if before.strip() else [], origins)
     if conversation is ui.conversation:  # what was said is to be seen, wherever the user had scrolled to
         ui.view.follow()

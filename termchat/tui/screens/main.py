@@ -90,7 +90,7 @@ class MainScreen(FoldingScreen):
 
     def reply_ended(self, conversation: Conversation) -> None:
         """Ring for a conversation that is not on screen."""
-        if self.app.fault is not None:
+        if self.app.fault is not None or conversation.gone:
             return
         if conversation is not self.app.conversations.shown or not self.app.app_focus:
             self.app.bell()
@@ -168,7 +168,7 @@ class MainScreen(FoldingScreen):
         streams = any(conversation.live for conversation in app.conversations.all)
         if streams is not self._streams:  # each blink is a frame of its own; beside moving text it can rest
             self._streams = streams
-            self.prompt.cursor_blink = not streams
+            self.prompt.cursor_blink = app.blinks and not streams
         app.monitor.read()
         for conversation in app.conversations.all:
             if conversation.live and not conversation.warned:
@@ -277,11 +277,25 @@ class MainScreen(FoldingScreen):
 
     def edit_message(self, message: StoredMessage) -> None:
         """Put a message of the user into the prompt; sent, it becomes a new version."""
+        if self.conversation.editing is not None:
+            self.leave_edit()
+        self.conversation.aside = self.prompt.value, self.prompt.origins
         self.conversation.editing = message
         self.prompt.load(message.text)
         self.prompt.focus()
         self.view.mark(message.id)
         self._draw_frame()
+
+    def leave_edit(self) -> None:
+        """The message stays as it is; what was typed before it was edited is in the prompt again."""
+        conversation, text = self.conversation, self.prompt.value
+        if conversation.editing is not None and text.strip() and text != conversation.editing.text:
+            self.prompt.recall_later(text)
+            self.notify_user(f"the message stays as it was; {shown('up')} brings back what you wrote")
+        conversation.editing = None
+        self.view.mark(None)
+        self.prompt.load(*conversation.aside)
+        conversation.aside = "", b""
 
     def give_back(self, conversation: Conversation, texts: Sequence[str], origins: bytes = b"") -> None:
         """Put texts that are not sent where they can be edited: before what is typed there.

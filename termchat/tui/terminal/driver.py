@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import select
 import signal
 import sys
@@ -18,10 +19,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 
 from ...charset import charset
+from ...terminals import TMUX_NUMBER, is_bare, may_be_screen
+from .clipboard import request
 from .input import LONGEST_TYPED, Input
 from .paper import LEAVING_SECONDS, Paper, has_room
 from .reports import Reports
@@ -36,6 +41,9 @@ REST_OF_PASTE_SECONDS = 0.05
 
 KITTY_FLAGS = 1 | 4 | 8 | 16
 """Of the kitty keyboard protocol: unambiguous, also the key at its place, all keys, with their text."""
+
+_LATER = re.compile(r"\x1b(?:\].*|\[.*\$p|\[[<>=].*u)", re.DOTALL)
+"""What a bare terminal may show as text: operating system commands, questions for modes, kitty's protocol."""
 
 LEAVE = (
     "\x1b[?2026l\x1b[?2004l\x1b[?7h\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l"
@@ -67,7 +75,9 @@ class TerminalDriver(LinuxDriver):
         self._paper = Paper(self._drawn)
         self._file = self._paper  # type: ignore[assignment]
         self._modes = _modes(self.fileno)
+        self._raw: list[Any] | None = None  # the modes while it is drawn on
         self._input, self._reports = Input(charset()), Reports()
+        self._bare = is_bare(os.environ)
         self._active = False
         self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
@@ -82,14 +92,41 @@ class TerminalDriver(LinuxDriver):
         self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._active = self._writer_thread is not None
+        self._raw = _modes(self.fileno)
         if self._active:
             self.write("\x1b[?2004$p")  # whether it marks pastes
+            if may_be_screen(os.environ):
+                self.write("\x1b[>c")  # which terminal it is
 
     def write(self, data: str) -> None:
         """Draw; the kitty protocol is asked for with the keys' places, too."""
+        if self._bare and _LATER.fullmatch(data):
+            return
         if data.startswith("\x1b[>") and data.endswith("u"):
             data = f"\x1b[>{KITTY_FLAGS}u"
         super().write(data)
+
+    def keep(self, text: str) -> None:
+        """Ask the terminal to keep a text that was copied."""
+        tmux = self._reports.number == TMUX_NUMBER
+        self.write(request(text, screen=may_be_screen(os.environ) and not tmux))
+
+    def begin_anew(self) -> None:
+        """Set every mode again and have everything drawn: something else has changed them or the screen."""
+        if not self._active:
+            return
+        if self._raw is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self._raw)
+        self.write("\x1b[?1049h")
+        self._enable_mouse_support()
+        self._enable_bracketed_paste()
+        self._disable_line_wrap()
+        self.write("\x1b[?25l\x1b[?1004h")
+        self.write(f"\x1b[={KITTY_FLAGS};1u")
+        self.write(CLEAR)
+        size = Size(*self._get_terminal_size())  # that it is another one now may not have been told
+        self.send_message(events.Resize(size, size))
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and rows of the terminal itself; COLUMNS and LINES where it does not know them."""

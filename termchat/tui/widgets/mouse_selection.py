@@ -47,6 +47,15 @@ class MouseSelection(_Base):
     _pointer = Offset(0, 0)
     _scrolling: Timer | None = None
 
+    def stand_still(self) -> None:
+        """Stay where it is as long as it is `selecting`."""
+        raise NotImplementedError
+
+    @property
+    def selecting(self) -> bool:
+        """Whether something is selected, or the button is down."""
+        return self._began is not None or self.text_selection is not None
+
     def row_at(self, y: int) -> tuple[int, Row] | None:
         """Row `y` of all rows, with the cell where its content begins; None: there is none."""
         raise NotImplementedError
@@ -55,6 +64,7 @@ class MouseSelection(_Base):
         """Begin."""
         if event.button == _LEFT and (spot := self._spot(event.offset)) is not None:
             self._began = spot
+            self.stand_still()
             self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:

@@ -68,7 +68,7 @@ class Prompt(AsWritten, Kept, Completing):
         self.earlier: Sequence[str] = ()
         self.emptied = ""  # what was taken away, until something else is loaded
         self._at: int | None = None  # which of the earlier ones is shown
-        self._draft = "", b""  # what was typed before going there, and its origins
+        self._left: dict[int, tuple[str, bytes]] = {}  # texts as they were left there, with their origins
         self._pasted: dict[int, str] = {}
         self._origins = Origins()
         self.revision = 0  # changes with the text
@@ -93,6 +93,7 @@ class Prompt(AsWritten, Kept, Completing):
     def load(self, text: str, origins: bytes = b"") -> None:
         """Replace the text and put the cursor at its end. origins: of its characters, if that is known."""
         self._at, self.emptied = None, ""
+        self._left.clear()
         self._show(text, origins)
         self.withdraw()
 
@@ -123,9 +124,14 @@ class Prompt(AsWritten, Kept, Completing):
     def empty(self) -> None:
         """Take the text away, so that it can be recalled, or brought back by undo."""
         self.emptied = self.value
-        self.earlier = [*self.earlier, self.emptied]
+        self.recall_later(self.emptied)
         self._at = None
+        self._left.clear()
         self.clear()
+
+    def recall_later(self, text: str) -> None:
+        """Keep a text as the last of the earlier prompts."""
+        self.earlier = [*self.earlier, text]
 
     def paste(self, text: str) -> None:
         """Put text in the place of the selection, folded if it is large. It is never sent by this."""
@@ -220,14 +226,15 @@ class Prompt(AsWritten, Kept, Completing):
 
     def _recall(self, step: int) -> bool:
         """Show another of the earlier prompts; whether there is one."""
-        at = len(self.earlier) if self._at is None else self._at
-        if not 0 <= at + step <= len(self.earlier):
+        newest = len(self.earlier)
+        at = newest if self._at is None else self._at
+        if not 0 <= at + step <= newest:
             return False
-        if self._at is None:
-            self._draft = self.value, self.origins
+        if at == newest or self.value != self.earlier[at]:  # as shells do: what was changed there stays so
+            self._left[at] = self.value, self.origins
         at += step
-        self._at = at if at < len(self.earlier) else None
-        self._show(*((self.earlier[at],) if at < len(self.earlier) else self._draft))
+        self._at = at if at < newest else None
+        self._show(*(self._left[at] if at in self._left else (self.earlier[at],)))
         return True
 
     def _show(self, text: str, origins: bytes = b"") -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
-from engine.models.weights import place
+from engine.models.placing import place
 from engine.parallel.pieces import pieces
 from engine.parallel.shares import Split
 from kernels import sampling as rules
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
+from kernels.program import Limits
 from kernels.reference import ReferenceBackend
 from kernels.step import Step
 from steps import changed, packed_mask, ragged, step

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels.cache_format import CacheShape
-from kernels.interface import DeviceFault, Limits
+from kernels.program import DeviceFault, Limits
 from kernels.step import ARRAYS, Step
 from kernels.triton import program as programs
 from kernels.triton.batch import MOST_KINDS, Kind, Padding, Staging

@@ -30,7 +30,6 @@ from termchat.cli.request import Request
         (["Hello", "-t", "0"], "Hello"),
         (["-t", "0", "--", "-n"], "-n"),
         (["--raw", "doctor"], "doctor"),
-        (["-"], "-"),
     ],
 )
 def test_an_argument_is_a_command_only_if_it_is_the_first_and_equals_one(termchat, requests, arguments, text):
@@ -157,12 +156,20 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["batch", "x", "--raw", "--template", "chatml"], "--raw and --template exclude each other"),
         (["plan", "a model.gguf"], "name the model by --model: termchat plan -m 'a model.gguf'"),
         (["--kv-memory", "much", "Hi"], "is no size"),
-        (["models", "nonsense"], "No such command"),
+        (["models", "nonsense"], "models has no command 'nonsense'; known are 'list', 'pull', "),
+        (["models", "lst"], "models has no command 'lst'; did you mean 'list'? (termchat models --help"),
+        (["model", "list"], "extra argument (list); did you mean termchat models? (termchat --help"),
+        (["--max", "5", "Hi"], "No such option '--max' (did you mean --max-tokens?); a text that begins"),
+        (["batch", "x", "--conc", "5"], "No such option '--conc' (did you mean --concurrency?) (termchat"),
+        (["--no-json", "Hi"], "No such option '--no-json' (did you mean --json or --jsonl"),
+        (["--template", "none.jinja", "Hi"], "'--template': the chat template none.jinja does not exist"),
+        (["--template", "/", "Hi"], "'--template': the chat template /: "),
         (["batch"], "Missing argument 'IN.jsonl' (termchat batch --help lists everything)"),
         (["models"], "models needs a command: list, pull, show, add, rm, remove, verify, quantize (termchat"),
         (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
-        (["models", "x" * 5000], "No such command"),
+        (["models", "x" * 5000], "models has no command 'xxx"),
+        (["--" + "x" * 5000], "No such option '--xxx"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(termchat, requests, arguments, said):
@@ -239,7 +246,13 @@ def test_no_option_is_in_the_help_that_has_no_effect(requests, termchat):
         "stop": "x",
         "backend": "reference",
     }
-    values |= {"quantization": "none", "device": "cpu", "schema": "list", "grammar": "start: /a/"}
+    values |= {
+        "template": "chatml",
+        "quantization": "none",
+        "device": "cpu",
+        "schema": "list",
+        "grammar": "start: /a/",
+    }
     ignored = []
     for option in prompt.params:
         if not isinstance(option, click.Option) or option.is_eager or option.name == "plain":

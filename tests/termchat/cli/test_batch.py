@@ -79,6 +79,8 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         b'{"prompt": "x", "stop": [1]}\n',
         b"[" * 100_000 + b"\n",
         b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}\n",
+        b'{"prompt": "x", "prompt": "y"}\n',
+        b'{"messages": [{"role": "user", "content": "x", "content": "y"}]}\n',
     ]
     data = lines({"prompt": "a"}) + b"\n" + b"".join(bad) + lines({"prompt": "b"})
     outcome = termchat("batch", "-", stdin=data)
@@ -103,6 +105,8 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         "stop",
         "nested too deeply",
         "a number of 5000 digits",
+        "two values of 'prompt' in one object",
+        "two values of 'content' in one object",
     ]
     for index, words in enumerate(said, start=2):
         record = found[index]

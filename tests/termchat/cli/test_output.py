@@ -176,6 +176,26 @@ def test_no_color_and_terminals(monkeypatch):
     os.close(side)
 
 
+def test_a_person_is_told_which_pipe_nobody_has_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("termchat.cli.console.PATIENCE_SECONDS", 0.01)
+    main, side = pty.openpty()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    read: list[str] = []
+    console = Console(Output(side), Messages(side), stdin=side)
+    reader = threading.Thread(target=lambda: read.append(console.read_given(fifo, 100).text))
+    reader.start()
+    said = b""
+    while b"fifo" not in said:
+        said += os.read(main, 1000)
+    assert said.startswith(b"termchat: waiting for what is written to /")
+    fifo.write_text("here it is")
+    reader.join()
+    assert read == ["here it is"]
+    os.close(main)
+    os.close(side)
+
+
 @pytest.mark.parametrize(
     ("typed", "yes"), [(b"\n", True), (b"y\n", True), (b"n\n", False), (b"maybe\n", False)]
 )

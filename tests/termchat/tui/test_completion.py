@@ -87,13 +87,15 @@ async def test_every_command_is_found_by_its_name(files: Path) -> None:
     for command in COMMANDS:
         if command.slash:
             found = await completed(files, f"/{command.slash}")
-            assert found is not None and found[0].rstrip() == f"/{command.slash}"
+            assert found is not None
+            assert found[0].rstrip() == f"/{command.slash}"
 
 
 async def test_a_huge_folder_is_not_read_to_its_end(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("termchat.tui.completion.LOOKED_AT", 2)
     found = await completed(files, "@")
-    assert found is not None and len(found) <= 2 < LOOKED_AT
+    assert found is not None
+    assert len(found) <= 2 < LOOKED_AT
 
 
 async def test_tab_takes_and_enter_carries_out(open_app: Any, script: Any, files: Path) -> None:
@@ -107,7 +109,8 @@ async def test_tab_takes_and_enter_carries_out(open_app: Any, script: Any, files
         last = d.app.theme_names[-1]
         await d.press("enter")
         await d.until(lambda: d.app.theme == last)
-        assert d.main.prompt.text == "" and d.main.query_one(Suggestions).line_count == 0
+        assert d.main.prompt.text == ""
+        assert d.main.query_one(Suggestions).line_count == 0
         await d.press(*"/conf", "enter")  # what is shown at the top is meant
         await d.until(lambda: d.main.view.confidence)
 
@@ -133,7 +136,8 @@ async def test_escape_refuses_for_this_word(open_app: Any, script: Any, files: P
         await d.press(*"a @n")
         await d.shows("notes.txt", "Novel.md")
         await d.press("escape", "o")
-        assert not d.main.prompt.offer.items and d.main.prompt.text == "a @no"
+        assert not d.main.prompt.offer.items
+        assert d.main.prompt.text == "a @no"
         assert "notes.txt" not in d.screen
         await d.press("tab")  # nothing to complete: it goes on to the next part
         assert not d.main.prompt.has_focus

@@ -85,7 +85,7 @@ async def test_no_model_can_do_anything_on_the_first_screen(open_app: Any, tmp_p
             d.main.poll()
             await d.shows("the chat template")
             assert "owned" in harmless(d.app)
-            await d.press("ctrl+l")
+            await d.press("f6")
             await d.until(lambda: len(d.app.screen_stack) > 2)
             await d.pilot.pause(0.1)
             harmless(d.app)

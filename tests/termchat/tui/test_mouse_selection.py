@@ -169,3 +169,30 @@ def test_mouse_selection_finds_each_character_of_a_row(seed: int) -> None:
 def test_words_under_the_pointer(text: str, at: int, word: str) -> None:
     start, end = word_at(text, at)
     assert text[start:end] == word
+
+
+async def test_mouse_selection_stands_still_while_text_comes(open_app: Any, script: Any) -> None:
+    """A pointer that is moved down by two rows selects two rows, not what has come below since."""
+    reply = "".join(f"line {i}\n\n" for i in range(900))
+    async with open_app(script(reply, step=0.004, context=8192), size=(100, 24)) as d:
+        await d.say("tell", wait=False)
+        await d.shows("line 12")
+        mouse = Mouse(d)
+        column, start = mouse.find("line ")
+        mouse._report(LEFT, (column, start))
+        await d.typed()
+        held = d.screen.split("\n")[start : start + 6]  # the row may have moved before it was held
+        mouse._report(DRAG, (column, start))
+        await d.until(lambda: d.main.view.unseen)
+        rows = d.screen.split("\n")
+        assert [row[:90] for row in rows[start : start + 6]] == [row[:90] for row in held]
+        top = start if "line" in rows[start] else start + 1
+        mouse._report(DRAG, (column + 1, top + 2))
+        mouse._report(LEFT, (column + 1, top + 2), "m")
+        await d.typed()
+        assert d.main.get_selected_text() == f"{rows[top][column:90].strip()}\n\nli"
+        await d.press("ctrl+c")
+        await d.until(lambda: d.main.view.transcript.following)
+        assert d.conversation.busy
+        await d.press("ctrl+c")
+        await d.settle()
