@@ -87,17 +87,10 @@ def _listed(above: str, folder: Path) -> list[Entry]:
     """The names in a folder, each with whether it is one. Blocks."""
     try:
         with os.scandir(folder / expanded(above)) as entries:
-            found = [(entry.name, _is_folder(entry)) for entry in islice(entries, LOOKED_AT)]
+            found = [(entry.name, os.path.isdir(entry.path)) for entry in islice(entries, LOOKED_AT)]
     except (OSError, ValueError, RuntimeError):  # no folder, or no name that one could have
         return []
     return sorted(found, key=lambda each: each[0].lower())
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
 
 
 def _files(unfinished: Unfinished, entries: Sequence[Entry]) -> list[Completion]:

@@ -155,7 +155,7 @@ class Prompt(AsWritten, Kept, Completing):
         finally:
             self._origin = "typed"
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Send, with what is offered; other keys are the text area's."""
         if event.key == "enter":
             if self.offer.at is None or self.take(self.offer.at):

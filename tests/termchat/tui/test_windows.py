@@ -248,6 +248,21 @@ async def test_N017_what_cannot_go_along_is_said_and_nothing_is_sent(
         await d.shows("Two.")
 
 
+async def test_a_message_that_no_context_holds_stays_in_the_prompt(open_app: Any, script: Any) -> None:
+    long = "word " * 3000
+    async with open_app(script("One.", "Two.", context=2048), size=(160, 40)) as d:
+        await d.say("fox")
+        d.main.prompt.paste(long)
+        await d.press("enter")
+        await d.shows("the message has", "but the context holds 2048, so nothing is sent; shorten it")
+        assert d.main.prompt.value == long
+        assert [message.text for message in d.conversation.messages] == ["fox", "One."]
+        assert not d.conversation.error
+        await d.press("enter")  # who insists is told by the engine
+        await d.until(lambda: d.conversation.full)
+        assert d.conversation.messages[-1].text == long
+
+
 async def test_N018_pasted_text_attaches_nothing_and_text_put_back_is_asked_for(
     open_app: Any, script: Any, tmp_path: Any
 ) -> None:
