@@ -58,7 +58,7 @@ class Picker(Dialog[Any]):
     Picker .dialog OptionList { margin-top: 1; height: 1fr; max-height: 100%; scrollbar-size-vertical: 1; }
     Picker .dialog-title { margin-bottom: 0; }
     Picker.-aside { align: left middle; background: $background 0%; }
-    Picker.-aside .dialog { width: 36; }
+    Picker.-aside .dialog { width: 32; }
     """
 
     def __init__(
