@@ -277,6 +277,9 @@ class EngineCore:
             what = fault if isinstance(fault, DeviceFault) else f"{type(fault).__name__}: {fault}"
             message = f"the engine stopped: {what}; restart termchat"
             self._error = EngineError("engine_failed", message)
+        elif isinstance(fault, ImportError):  # not the file's fault
+            message = f"a library that termchat needs can't be imported: {fault}; install it again"
+            self._error = EngineError("engine_failed", message)
         elif isinstance(fault, MemoryError):
             self._error = EngineError("out_of_memory", f"{self.config.model} does not fit: {fault}")
         else:

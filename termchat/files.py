@@ -275,9 +275,9 @@ def take_lock(fd: int) -> Literal["taken", "held", "unsupported"]:
     """Like `try_lock`, for those to whom it matters that another process's lock cannot be seen."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # EACCES where a network file system stands in for flock
-        return "held"
     except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # EACCES: a network file system's word for it
+            return "held"
         if error.errno == errno.EBADF:
             raise
         _tell_once(error.strerror)

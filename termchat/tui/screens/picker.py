@@ -78,6 +78,7 @@ class Picker(Dialog[Any]):
         self._hint = hint
         self._highlighted = highlighted
         self._items: Sequence[Item] = ()
+        self._followed: str | None = None  # what was typed when the list was filled
         self._later: Timer | None = None
 
     def content(self) -> ComposeResult:
@@ -106,7 +107,7 @@ class Picker(Dialog[Any]):
         items = await self._search(query)
         if not self._list.is_attached or self._input.value != query:
             return  # closed, or typed on meanwhile
-        self._items = items
+        self._items, self._followed = items, query
         options = self._list
         options.clear_options()
         options.add_options([Option(item.content()) for item in items])
@@ -143,8 +144,10 @@ class Picker(Dialog[Any]):
         if self._later is not None:
             self._later.stop()
             self._later = None
+        if self._followed != event.value:  # the pause is not over, or a search is under way
             await self.refill(event.value)
-        self._choose(self._list.highlighted)
+        if self._followed == event.value:  # else there was more typing, or the list is closed
+            self._choose(self._list.highlighted)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose the item clicked."""

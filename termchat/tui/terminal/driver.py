@@ -120,6 +120,10 @@ class TerminalDriver(LinuxDriver):
                 termios.tcsetattr(self.fileno, termios.TCSANOW, self._raw)
         self.write("\x1b[?1049h")
         self._enable_mouse_support()
+        if self._mouse_pixels:
+            self._enable_mouse_pixels()
+        if self._in_band_window_resize:
+            self._enable_in_band_window_resize()
         self._enable_bracketed_paste()
         self._disable_line_wrap()
         self.write("\x1b[?25l\x1b[?1004h")
