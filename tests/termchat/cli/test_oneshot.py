@@ -551,7 +551,7 @@ class Interrupt:
         os.close(self.read)
 
 
-LONG = "one two three four five six seven eight nine ten " * 20
+LONG = "one two three four five six seven eight nine ten " * 200
 
 
 @pytest.mark.parametrize(

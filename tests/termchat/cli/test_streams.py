@@ -292,7 +292,7 @@ def test_N005_a_signal_stops_a_batch_while_the_reader_stalls(streams, scripted, 
 @pytest.mark.parametrize("form", [(), ("--json",), ("--jsonl",)])
 def test_N005_the_reader_of_a_reply_leaves(streams, scripted, home, kind, form):
     """What has come is in the history, as interrupted, also where the engine was faster than the reader."""
-    scripted("One two three four five six.", step_seconds=0.02)
+    scripted("One two three four five six. " * 200, step_seconds=0.02)
     reading, writing = os.pipe() if kind == "pipe" else (end.detach() for end in socket.socketpair())
 
     def leave():

@@ -289,3 +289,13 @@ async def test_the_engine_in_detail_says_that_it_is_not_loaded_at_any_size(
         await d.shows("tokens a second")
         d.app.monitor._read_one = lambda *_: None  # there are figures, in truth
         await d.shows("the engine is not loaded yet")
+
+
+async def test_a_theme_of_the_settings_that_is_not_there_names_its_place(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(160, 36), config='theme = "papr"\n') as d:
+        said = d.main.query_one(Notices)
+        await d.until(lambda: "there is no theme 'papr'" in str(said.content))
+        text = " ".join(str(said.content).split())
+        assert "config.toml: ui.theme:" in text
+        assert "dusk is used; did you mean 'paper'?" in text
+        assert d.app.theme == "dusk"
