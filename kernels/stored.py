@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +42,8 @@ def release(data: NDArray[np.uint8]) -> None:
     start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
     stop = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if start < stop:
-        mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        with suppress(OSError):  # it is advice: a system that takes none keeps the pages
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 def plain_view(type: str, data: NDArray[np.uint8], shape: tuple[int, ...], name: str = "") -> Plain:

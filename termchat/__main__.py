@@ -31,8 +31,13 @@ def main() -> int:
     # Textual's own switches are none of this program's, and some of them end it.
     for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
         del os.environ[name]
-    from .cli.main import run
-
+    try:
+        from .cli.main import run
+    except ImportError as error:
+        sys.stderr.write(
+            f"termchat: a library that termchat needs can't be imported: {error}; install it again\n"
+        )
+        return 1
     return run(sys.argv[1:])
 
 

@@ -112,6 +112,11 @@ def failure_of(error: UserError) -> Failure:
     return Failure(next((CODES[name] for name in names if name in CODES), "failed"), str(error))
 
 
+def not_installed(error: ImportError) -> str:
+    """The sentence on a library that is not there, or is broken."""
+    return f"a library that termchat needs can't be imported: {error}; install it again"
+
+
 def refused(error: BaseException) -> str | None:
     """Which limit an error comes from, itself or what it was raised from; None: from none."""
     seen: BaseException | None = error

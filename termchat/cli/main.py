@@ -84,11 +84,13 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     except (UserError, click.ClickException, ReaderClosed):
         raise
     except Exception as error:
-        from .errors import refused
+        from .errors import not_installed, refused
 
         log = _log_fault()
         if (sentence := refused(error)) is not None:
             raise CliError("limits", sentence) from error
+        if isinstance(error, ImportError):
+            raise CliError("install", not_installed(error)) from error
         raise CliError("internal", fault(error, log)) from error
     return code if isinstance(code, int) else OK
 

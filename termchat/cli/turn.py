@@ -118,10 +118,8 @@ async def take_turn(
         )
         console.output.check()
         await presenter.end(result)
-        if reply.only_thought and not stopped:
-            console.messages.note(_only_thought(finished, params))
-        elif result.schema and not stopped and (problem := result.parsed[1]) is not None:
-            console.messages.note(problem + ("; -n allows more" if finished.reason == "length" else ""))
+        if not stopped and (note := _ended_early(result, reply, params)) is not None:
+            console.messages.note(note)
     return result
 
 
@@ -163,11 +161,18 @@ def _save(recording: Recording, reply: ReplyText, finished: Finished) -> None:
         recording.finish(outcome_of(finished, empty=not (reply.text or reply.thinking)))
 
 
-def _only_thought(finished: Finished, params: SamplingParams) -> str:
-    """A sentence on a reply that came to no answer."""
+def _ended_early(result: Result, reply: ReplyText, params: SamplingParams) -> str | None:
+    """A sentence on a reply that is not what it was to become; None: nothing kept it from that, but a limit
+    of tokens that was asked for.
+    """
     ends = {
         "length": f"at the limit of {params.max_tokens} tokens; -n allows more",
         "context": "where the context was full",
         "capacity": "where the KV cache was full; --kv-memory gives it more",
     }
-    return f"the reply ended inside its thinking, {ends.get(finished.reason, 'where the model ended it')}"
+    reason = result.finished.reason
+    if reply.only_thought:
+        return f"the reply ended inside its thinking, {ends.get(reason, 'where the model ended it')}"
+    if result.schema and (problem := result.parsed[1]) is not None:
+        return problem + ("; -n allows more" if reason == "length" else "")
+    return f"the reply ended {ends[reason]}" if reason in ("context", "capacity") else None

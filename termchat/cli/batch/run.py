@@ -64,6 +64,7 @@ class Tally:
     skipped: int = 0
     anew: int = 0
     thinking: int = 0
+    cut: int = 0
     tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
 
@@ -106,6 +107,8 @@ def run_batch(console: Console, request: BatchRequest) -> int:
     console.messages.note(str(tally))
     if tally.thinking:
         console.messages.note(f"replies that ended inside their thinking: {tally.thinking}; -n allows more")
+    if tally.cut:
+        console.messages.note(f"replies that ended where the context or the KV cache was full: {tally.cut}")
     received = console.signals.received
     if received is not None:
         return 128 + received
@@ -208,6 +211,7 @@ class _Batch:
             if params.logprobs is not None:
                 result = result._replace(logprobs=logprobs)
             self._tally.thinking += bool(result.thinking and not result.text)
+            self._tally.cut += finished.reason in ("context", "capacity")
             return {"index": job.index, **result.as_dict(), "id": job.id, "line": job.line}
         failure = self._served.choice.failure(finished.error)
         if failure.code == "engine_failed":

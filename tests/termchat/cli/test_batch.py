@@ -397,7 +397,7 @@ def test_more_conversations_than_a_step_has_rows_by_default(termchat, scripted):
 
 
 def test_a_closed_pipe_stops_the_batch_quietly(scripted, monkeypatch):
-    scripted(*["word " * 30] * 40, step_seconds=0.005)
+    scripted(*["word " * 1000] * 40, step_seconds=0.005)
     read, write = os.pipe()
     errors_read, errors_write = os.pipe()
     source, sink = os.pipe()
