@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..resolved_model import model_title
-from ..sanitize import one_line
 from ..units import date
+from .completions import complete_conversation, complete_file
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
@@ -43,19 +43,6 @@ def open_store(console: Console | None = None) -> Iterator[Store]:
 def _named(store: Store, ids: Sequence[str]) -> list[str]:
     """The ids that these, or their beginnings, stand for, each once. NotFoundError: one stands for none."""
     return list(dict.fromkeys(store.find(id).id for id in ids))
-
-
-def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Ids of conversations, with their titles, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    with open_store() as store:
-        found = store.list_conversations(limit=200)
-    return [
-        CompletionItem(conversation.id, help=one_line(conversation.title))
-        for conversation in found
-        if conversation.id.startswith(incomplete)
-    ]
 
 
 @history.command("list")
@@ -127,7 +114,13 @@ def search_history(console: Console, words: tuple[str, ...], limit: int, as_json
     default="json",
     help="json (with all branches, can be read back), md or text.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write to this file instead of standard output.",
+)
 @click.pass_obj
 def export_history(console: Console, ids: tuple[str, ...], form: Any, output: str | None) -> None:
     """Write conversations as a document: those named, or all."""

@@ -12,11 +12,12 @@ from ..hub import PREFIX
 from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
 from . import model_facts
+from .completions import complete_model
 from .console import Console
 from .download import check, described, download, load_registry, look_up, repair
 from .errors import FAILED, OK, CliError
 from .models_quantize import quantize_model
-from .options import CommandGroup, complete_model, json_option, option
+from .options import CommandGroup, json_option, option
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -436,7 +436,7 @@ def test_processes_that_want_one_model_at_once_fetch_it_once(hub, home):
 
 
 def test_the_shell_completes_names_of_every_kind(hub, home, stranger):
-    from termchat.cli.options import complete_model
+    from termchat.cli.completions import complete_model
 
     hub.add("o/r", {"m-Q4_0.gguf": data(1)})
     names = [item.value for item in complete_model(None, None, "ollama:s")]
