@@ -20,8 +20,8 @@ from engine.config import EngineConfig
 from engine.memory_plan import size_kv_cache
 from engine.model import LoadedModel, limits_of
 from engine.models.decoder import decoder
+from engine.models.placing import place_rotations, place_tensors
 from engine.models.spec import ExpertsSpec, LayerSpec, ModelSpec
-from engine.models.weights import place_rotations, place_tensors
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.selection import select_backend
@@ -87,7 +87,7 @@ class Shape:
 
 
 class RandomTensors:
-    """`engine.models.weights.Tensors` of random values about 1 / sqrt(columns) large."""
+    """`engine.models.placing.Tensors` of random values about 1 / sqrt(columns) large."""
 
     def __init__(self, shape: Shape, format: str, seed: int) -> None:
         self._shape = shape

@@ -23,11 +23,13 @@ import numpy as np
 from engine import AsyncEngine, EngineConfig, Message, SamplingParams
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
-from engine.models.weights import Weights, place
+from engine.models.placing import place
+from engine.models.weights import Weights
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Forward, Inputs, Limits, Operations, Program, Value
+from kernels.interface import BackendSettings, Forward, Inputs, Operations, Value
 from kernels.native.backend import NativeBackend
 from kernels.native.library import load
+from kernels.program import Limits, Program
 from kernels.step import Step
 
 BLOCK = 32

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .loading.description import Description, describe_model
     from .loading.folder import model_name
     from .memory_plan import MemoryPlan, ModelPlan, free_memory, plan_memory, plan_model
-    from .named_templates import is_template, template_names
+    from .named_templates import check_template, is_template, read_template, template_names
     from .protocol import Engine, ModelInfo
     from .reserve import reserve_memory
     from .selection import Gpus, Selection, list_gpus, select_backend
@@ -58,7 +58,9 @@ _LAZY = {
     "plan_model": "memory_plan",
     "reserve_memory": "reserve",
     "select_backend": "selection",
+    "check_template": "named_templates",
     "is_template": "named_templates",
+    "read_template": "named_templates",
     "template_names": "named_templates",
 }
 """Public name -> the module it is in."""
@@ -91,6 +93,7 @@ __all__ = [
     "Usage",
     "as_dict",
     "check_constraint",
+    "check_template",
     "describe_model",
     "free_memory",
     "is_template",
@@ -98,6 +101,7 @@ __all__ = [
     "model_name",
     "plan_memory",
     "plan_model",
+    "read_template",
     "reserve_memory",
     "select_backend",
     "template_names",

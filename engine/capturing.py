@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, Limits, Program
+from kernels.interface import Backend
+from kernels.program import Limits, Program
 from kernels.step import Step
 
 SHRINK = 0.75

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .bandwidth import Peak
 from .commands import (
@@ -34,7 +34,7 @@ from .outbox import Outbox, call_into, wake
 from .preparation import no_thread
 from .prompt import Prompt, source_of
 from .protocol import ModelInfo
-from .sampler import derive_seed, random_seed
+from .sampler import derive_seed
 from .sampling_params import SamplingParams
 from .stream import Mailbox, ResponseStream
 from .types import EngineError, EngineSnapshot, Finished, Timings, Usage, shown
@@ -49,7 +49,7 @@ from 1 on.
 
 
 class AsyncEngine:
-    """An inference engine on a thread of its own, used from one event loop.
+    """An inference engine on a thread of its own, used from one event loop; others get a RuntimeError.
 
     `async with` loads the model and raises EngineError if that fails. At the end every live request gets its
     final event (aborted), and the memory is freed. An engine that is dropped with all of its streams, or
@@ -66,7 +66,7 @@ class AsyncEngine:
         self._calls = itertools.count(_ENDED - 1, -1)
         self._info: ModelInfo | None = None
         link = _Link()
-        self._outbox = Outbox(link.forward)
+        self._outbox = Outbox(link.forward, link.check)
         self._core = EngineCore(config, self._outbox, link.listening, chat, constrained)
         self._link = link
         self._finalizers: list[weakref.finalize[..., Any]] = []
@@ -241,6 +241,7 @@ class AsyncEngine:
         try:
             return _value(await mailbox.get())
         except asyncio.CancelledError:
+            self._outbox.forget(id)
             self._core.post(Abort(id))
             raise
 
@@ -272,6 +273,14 @@ class _Link:
         loop = None if self.loop is None else self.loop()
         return loop is not None and not loop.is_closed()
 
+    def check(self) -> None:
+        """RuntimeError: whoever waits here would wait for ever, as only readers on the loop are woken."""
+        if self.loop is None or asyncio.get_running_loop() is not self.loop():
+            raise RuntimeError(
+                "an engine is used in the event loop that it was opened in, and this is another one; "
+                "asyncio.run_coroutine_threadsafe has a coroutine run there"
+            )
+
     def forward(self, mailboxes: list[Mailbox]) -> None:
         """Have the readers of these mailboxes woken, if there is a loop."""
         loop = None if self.loop is None else self.loop()
@@ -284,7 +293,9 @@ def _resolved(params: SamplingParams | None) -> tuple[SamplingParams, int]:
     params = SamplingParams() if params is None else params
     if not isinstance(params, SamplingParams):
         raise TypeError(f"params must be SamplingParams, not {type(params).__name__}")
-    return params, random_seed() if params.seed is None else params.seed
+    params = params.seeded()
+    assert params.seed is not None
+    return params, params.seed
 
 
 def _value(answer: object) -> Any:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 
-from kernels.interface import DeviceFault
+from kernels.program import DeviceFault
 
 from .bandwidth import PeakBandwidth
 from .commands import (
@@ -158,7 +158,7 @@ class EngineCore:
 
     def _send(self, service: Service) -> None:
         """Pass on what a step brought, with a picture of the engine if there is news for it."""
-        if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+        if service.requests.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
             service.metrics.look_around()
             self._publish("ready")
         self._outbox.send()
@@ -254,7 +254,7 @@ class EngineCore:
             )
             self._preparation.close()
             if service is not None:
-                service.end("error" if error else "aborted", error)
+                service.requests.end("error" if error else "aborted", error)
                 self._outbox.send()
         finally:
             try:
@@ -276,6 +276,9 @@ class EngineCore:
         elif self._loaded or isinstance(fault, DeviceFault):
             what = fault if isinstance(fault, DeviceFault) else f"{type(fault).__name__}: {fault}"
             message = f"the engine stopped: {what}; restart termchat"
+            self._error = EngineError("engine_failed", message)
+        elif isinstance(fault, ImportError):  # not the file's fault
+            message = f"a library that termchat needs can't be imported: {fault}; install it again"
             self._error = EngineError("engine_failed", message)
         elif isinstance(fault, MemoryError):
             self._error = EngineError("out_of_memory", f"{self.config.model} does not fit: {fault}")

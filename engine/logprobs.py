@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .commands import ScoreKind
 from .types import EngineError

@@ -9,7 +9,8 @@ import numpy as np
 
 from kernels import machine
 from kernels.backends import free_bytes
-from kernels.interface import BackendSettings, Inputs, Limits, Operations, Value
+from kernels.interface import BackendSettings, Inputs, Operations, Value
+from kernels.program import Limits
 from kernels.step import Step
 from kernels.weights import Packed, Plain
 

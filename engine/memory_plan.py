@@ -86,10 +86,12 @@ def size_kv_cache(
         useful = config.sequences * -(-context_length // config.block_size)
         blocks = min(memory // both.nbytes, useful, MOST_BLOCKS)
         if blocks < 1:
+            given = f"kv_memory is {memory:,} bytes"
+            if config.kv_memory is None:
+                given = f"{free:,} bytes of memory are free; close other programs, or take a smaller model"
             raise EngineError(
                 "out_of_memory",
-                f"the KV cache needs at least {both.nbytes:,} bytes for one block, "
-                f"but kv_memory is {memory:,} bytes",
+                f"the KV cache needs at least {both.nbytes:,} bytes for one block, but {given}",
             )
     return replace(one, blocks=blocks)
 

@@ -11,7 +11,7 @@ from .sampling_params import SamplingParams
 from .types import EngineSnapshot
 
 if TYPE_CHECKING:
-    from kernels.interface import Float32
+    from kernels.arrays import Float32
 
     from .bandwidth import Peak
     from .prompt import Prompt

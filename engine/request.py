@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from . import metrics
 from .commands import Answer, Outcome, Submit

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from kernels.machine import free_memory
 from kernels.native import chosen, reserve
 
 from .config import EngineConfig
@@ -33,8 +34,10 @@ def reserve_memory(config: EngineConfig) -> None:
         return  # loading it will say what is wrong
     if stat.S_ISREG(status.st_mode) and chosen(config.device, config.dtype):
         global _reserved
-        _reserved = min(status.st_size + _VALUES, _LARGEST)
-        reserve(_reserved)
+        wanted = min(status.st_size + _VALUES, _LARGEST)
+        if wanted <= free_memory():  # else the load says what does not fit
+            _reserved = wanted
+            reserve(_reserved)
 
 
 def take_reserved() -> int:

@@ -6,10 +6,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.interface import Float32, Int32, Pending, Program
+from kernels.arrays import Float32, Int32
 from kernels.native.mapped import MappedFiles
-from kernels.step import Step
+from kernels.program import Pending, Program
 
+from .grammar.masks import mask_writer
 from .models.rope import Rotations
 from .roofline import Traffic
 from .step_builder import StepBuilder
@@ -23,7 +24,7 @@ class StepResult(NamedTuple):
     """tokens: one for each sample row, in the plan's order; -1 where the logits were bad.
 
     logits: float32 [sample rows, vocabulary], valid until the next step; None unless asked for. expert_bytes:
-    see `kernels.interface.StepOutput`.
+    see `kernels.program.StepOutput`.
     """
 
     tokens: list[int]
@@ -45,7 +46,7 @@ class Flight(Protocol):
 
     @property
     def computed(self) -> bool:
-        """See `kernels.interface.Pending`."""
+        """See `kernels.program.Pending`."""
 
     def result(self) -> StepResult:
         """Wait for it.
@@ -75,10 +76,10 @@ class Runner(Protocol):
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy whole blocks, (source, target) each, all read before the first is written."""
 
-    def prepare(self, plan: StepPlan) -> Step:
-        """The arrays of a step to come; another one may be under way."""
+    def prepare(self, plan: StepPlan) -> None:
+        """Lay out a step to come; another one may be under way."""
 
-    def launch(self, plan: StepPlan, *, logits: bool, step: Step | None = None) -> Flight:
+    def launch(self, plan: StepPlan, *, logits: bool, prepared: bool = False) -> Flight:
         """Begin one step: see `ModelRunner`."""
 
     def read_bandwidth(self) -> float | None:
@@ -112,14 +113,6 @@ class Owner(Protocol):
 
     def close(self) -> None:
         """Free threads and memory."""
-
-
-def arrays_of(plan: StepPlan, prepared: Step | None, steps: StepBuilder) -> Step:
-    """A plan's arrays, or those that are prepared with the tokens that they lack."""
-    if prepared is None:
-        return steps.build(plan)
-    prepared.tokens[:] = [run.tokens[0] for run in plan.runs]
-    return prepared
 
 
 class Launched(NamedTuple):
@@ -180,14 +173,14 @@ class ModelRunner:
         pairs = np.array(copies, np.int32)
         self._backend.copy_blocks(pairs[:, 0].copy(), pairs[:, 1].copy())
 
-    def prepare(self, plan: StepPlan) -> Step:
+    def prepare(self, plan: StepPlan) -> None:
         """See `Runner`."""
-        return self._steps.build(plan)
+        self._steps.lay_out(plan)
 
-    def launch(self, plan: StepPlan, *, logits: bool, step: Step | None = None) -> Launched:
+    def launch(self, plan: StepPlan, *, logits: bool, prepared: bool = False) -> Launched:
         """Copy shared blocks that are about to be written, then begin to compute the plan's runs.
 
-        step: the plan's arrays, if they are prepared; their tokens are not known before now, and filled in.
+        prepared: whether this plan is the one that was prepared last.
         Raises MemoryError: there is none for this step; copies that were made are no longer in the plan.
         """
         if plan.copies:
@@ -195,7 +188,9 @@ class ModelRunner:
             plan.copies.clear()
         if self._rotations is not None:
             self._rotations.reach(max(run.end for run in plan.runs))
-        return Launched(self._program.launch(arrays_of(plan, step, self._steps), logits=logits), self._files)
+        step = self._steps.finish(plan) if prepared else self._steps.build(plan)
+        masks = mask_writer(step, plan.runs)
+        return Launched(self._program.launch(step, logits=logits, write_mask=masks), self._files)
 
     def read_bandwidth(self) -> float | None:
         """Peak over a buffer of the weights' size, so that caches help as much as they help the weights."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
@@ -17,11 +16,6 @@ _WORD = 2**64 - 1
 
 Pairs = tuple[Sequence[int], Sequence[float]]
 """Token ids, each once, and a value for each."""
-
-
-def random_seed() -> int:
-    """A seed of 63 bits from the system: it fits into a signed integer of JSON readers and databases."""
-    return int.from_bytes(os.urandom(8), "little") >> 1
 
 
 def derive_seed(seed: int, index: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .arrays import as_array, like
 from .sampler import SamplerState, check_params

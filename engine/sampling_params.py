@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .types import shown
@@ -15,6 +16,11 @@ ConstraintKind = Literal["schema", "regex", "grammar"]
 
 CONSTRAINTS: tuple[ConstraintKind, ...] = ("schema", "regex", "grammar")
 """Fields of `SamplingParams` that say what a reply keeps to."""
+
+
+def random_seed() -> int:
+    """A seed of 53 bits from the system: every reader of JSON, whatever its language, keeps it."""
+    return int.from_bytes(os.urandom(7), "little") >> 3
 
 
 def _number(name: str, value: object, low: float, high: float) -> None:
@@ -144,6 +150,10 @@ class SamplingParams:
             raise ValueError(f"{' and '.join(given)} exclude each other: a reply keeps to one of them")
         if given and self.ignore_eos:
             raise ValueError(f"ignore_eos excludes {given[0]}, which says where the reply ends")
+
+    def seeded(self) -> SamplingParams:
+        """The settings with a seed, drawn if they have none."""
+        return self if self.seed is not None else replace(self, seed=random_seed())
 
     @property
     def constraint(self) -> tuple[ConstraintKind, str] | None:

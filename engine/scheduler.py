@@ -12,14 +12,12 @@ from dataclasses import replace
 
 from .blocks import BlockPool, BlockTable, Key
 from .chunking import ChunkBudget
+from .quotas import SCORED_ROWS, Standing, quotas
 from .sequence import Sequence
-from .step_plan import Run, StepPlan
+from .step_plan import StepPlan
 
 REGROWTH = 32
 """Where memory was short, a step may have more rows than the last one, by one and this part of its rows."""
-
-SCORED_ROWS = 64
-"""Rows a step whose logits `score` may ask for: bounds the logits in memory."""
 
 
 def most_samples(sequences: int, drafts: int = 0) -> int:
@@ -41,7 +39,7 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in order of admission
         self.focused: int | None = None
-        self._ahead = 0  # tokens behind those of the step under way that blocks are reserved for
+        self._reserved: dict[int, int] = {}  # by sequence: tokens that have blocks for the step planned ahead
         self.preemptions = 0
         self.prefix_tokens_saved = 0
 
@@ -74,15 +72,14 @@ class Scheduler:
         """The next step: admit who fits, then runs for the running ones, oldest first."""
         plan = StepPlan()
         self._admit(plan)
-        quotas = self._quotas()
+        counts = self._quotas([Standing.now(sequence) for sequence in self.running])
         index = 0
         while index < len(self.running):
             sequence = self.running[index]
-            count = quotas.get(sequence.id, 0)
+            count = counts.get(sequence.id, 0)
             if count == 0 or self._reserve(plan, sequence, count):
                 if count:
-                    samples = count if sequence.score else int(count == sequence.remaining)
-                    plan.runs.append(Run(sequence, sequence.computed, count, samples))
+                    plan.runs.append(Standing.now(sequence).run(count))
                 index += 1
             elif len(self.running) == 1:
                 plan.exhausted.append(sequence)
@@ -93,38 +90,45 @@ class Scheduler:
         return plan
 
     def ahead(self, plan: StepPlan) -> StepPlan | None:
-        """The step that comes after one that is being computed; None: that is not clear yet.
+        """The step that comes after one that is being computed, as long as no reply ends by that; None: it
+        can't be told.
 
-        It is if nobody waits, each sequence is in decode with one row, the sampler does not look at what that
-        brings, and there are blocks. They are reserved, and stay with their sequences if it comes otherwise:
+        It can unless somebody is to be admitted, memory is short, or there are drafts, as nobody knows how
+        many will be right. Its blocks are reserved, and stay with their sequences if it comes otherwise:
         `holds` says so.
         """
-        if self.waiting or self.is_narrow or len(plan.runs) < len(self.running):
+        if self._admits or self.is_narrow or any(run.sequence.drafts for run in plan.runs):
             return None
-        missing = 0
-        for run in plan.runs:
-            sequence = run.sequence
-            if run.count > 1 or not run.decoding or not sequence.forgetful:
-                return None
-            missing += max(0, self.pool.blocks_for(run.end + 1) - len(sequence.table.blocks))
-        if missing > self.pool.available:
+        behind = {run.sequence.id: Standing.after(run) for run in plan.runs}
+        standings = [behind.get(each.id) or Standing.now(each) for each in self.running]
+        counts = self._quotas(standings)
+        runs = [each.run(count) for each in standings if (count := counts.get(each.sequence.id, 0))]
+        missing = [self._missing(run.sequence, run.end) for run in runs]
+        if (
+            not runs
+            or sum(missing) > self.pool.available
+            or any(self._copies(run.sequence, run.start) for run in runs)
+        ):
             return None
-        for run in plan.runs:
-            table = run.sequence.table
-            self.pool.extend(table, max(0, self.pool.blocks_for(run.end + 1) - len(table.blocks)))
-        self._ahead = 1
-        return StepPlan([Run(run.sequence, run.end, 1, 1) for run in plan.runs])
+        for run, count in zip(runs, missing, strict=True):
+            self.pool.extend(run.sequence.table, count)
+            self._reserved[run.sequence.id] = run.end
+        return StepPlan(runs)
 
     def holds(self, plan: StepPlan) -> bool:
-        """Whether this, planned ahead, is the next step: each sequence has come one token further."""
-        return (
-            not self.waiting
-            and self.running == [run.sequence for run in plan.runs]
-            and all(
-                run.sequence.computed == run.start and run.sequence.decoding and not run.sequence.drafts
-                for run in plan.runs
-            )
+        """Whether this, planned ahead, can be the next step: its sequences have come as far as was thought,
+        and nobody is to be admitted.
+        """
+        running = set(map(id, self.running))
+        return not self._admits and all(
+            id(run.sequence) in running and not run.sequence.drafts and Standing.now(run.sequence).fits(run)
+            for run in plan.runs
         )
+
+    @property
+    def _admits(self) -> bool:
+        """Whether somebody waits for whom there is a place among those that run."""
+        return bool(self.waiting) and len(self.running) < self.max_sequences
 
     def withdraw(self, plan: StepPlan, rows: int) -> None:
         """The step of a plan was not computed, for want of memory. The next one has no more than `rows`; the
@@ -133,7 +137,7 @@ class Scheduler:
         So does each whose block was to be copied, as nobody knows whether it was. What was reserved for the
         others stays theirs.
         """
-        self._ahead = 0
+        self._reserved.clear()
         for run in plan.runs:
             del run.sequence.drafts[:]
             run.sequence.table.drafted = min(run.sequence.table.drafted, run.sequence.computed)
@@ -162,8 +166,9 @@ class Scheduler:
             sequence.computed = run.end - rejected
             sequence.table.drafted = min(sequence.table.drafted, sequence.computed)
             self.pool.register(sequence.table, sequence.tokens, sequence.computed)
-            self.pool.shrink(sequence.table, self.pool.blocks_for(sequence.computed + self._ahead))
-        self._ahead = 0
+            kept = max(sequence.computed, self._reserved.get(sequence.id, 0))
+            self.pool.shrink(sequence.table, self.pool.blocks_for(kept))
+        self._reserved.clear()
         rows, sequences = self._asked
         if self.is_narrow:
             self.max_batch_tokens = min(rows, self.max_batch_tokens + 1 + self.max_batch_tokens // REGROWTH)
@@ -236,48 +241,32 @@ class Scheduler:
                 keys.add((table.node, sequence.tokens[start : start + size].tobytes()))
         return keys
 
-    def _quotas(self) -> dict[int, int]:
-        """Tokens each running sequence gets: the last one in decode; prefills share the chunk budget.
-
-        Half of the budget goes to the prefill admitted first (to the focused one, if it is among them), so
-        that every prompt gets done; the rest to the shortest first, so that a short question does not wait
-        for a long paste.
-        """
-        prefills = [sequence for sequence in self.running if not sequence.decoding]
-        quotas = {sequence.id: 1 for sequence in self.running if sequence.decoding}
-        if not prefills:
-            return quotas
-        budget = self.max_batch_tokens - len(quotas)
-        if quotas:
-            budget = min(budget, self.chunks.limit())
-        scored = SCORED_ROWS
-        first = min(prefills, key=lambda sequence: sequence.id != self.focused)
-        shares = [(first, budget if len(prefills) == 1 else -(-budget // 2))]
-        shares += [
-            (sequence, budget) for sequence in sorted(prefills, key=lambda sequence: sequence.remaining)
-        ]
-        for sequence, share in shares:
-            have = quotas.get(sequence.id, 0)
-            more = min(sequence.remaining - have, share, budget)
-            if sequence.score:
-                more = min(more, scored)
-                scored -= more
-            quotas[sequence.id] = have + more
-            budget -= more
-        return quotas
+    def _quotas(self, standings: list[Standing]) -> dict[int, int]:
+        """Tokens of the next step, by the number of a sequence."""
+        beside = self.chunks.limit()
+        return quotas(standings, most=self.max_batch_tokens, most_beside=beside, focused=self.focused)
 
     def _reserve(self, plan: StepPlan, sequence: Sequence, count: int) -> bool:
         """Make blocks ready for the next `count` tokens of a sequence; False if there are not enough."""
         table = sequence.table
-        missing = max(0, self.pool.blocks_for(sequence.computed + count) - len(table.blocks))
-        written = sequence.computed // self.pool.block_size
-        copies = written < len(table.blocks) and self.pool.needs_copy(table, written)
+        missing = self._missing(sequence, sequence.computed + count)
+        copies = self._copies(sequence, sequence.computed)
         if missing + copies > self.pool.available:
             return False
         if copies:
+            written = sequence.computed // self.pool.block_size
             plan.copies.append(self.pool.copy_on_write(table, written))
         self.pool.extend(table, missing)
         return True
+
+    def _missing(self, sequence: Sequence, tokens: int) -> int:
+        """Blocks that a sequence lacks for its first tokens."""
+        return max(0, self.pool.blocks_for(tokens) - len(sequence.table.blocks))
+
+    def _copies(self, sequence: Sequence, position: int) -> bool:
+        """Whether the block of a position is shared, so that it has to be copied before that is written."""
+        written = position // self.pool.block_size
+        return written < len(sequence.table.blocks) and self.pool.needs_copy(sequence.table, written)
 
     def _add_drafts(self, plan: StepPlan) -> None:
         """Let drafts have the rows and blocks that are left: nobody waits or is preempted for them."""

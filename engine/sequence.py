@@ -93,11 +93,6 @@ class Sequence:
         return self.remaining == 1 and not self.score
 
     @property
-    def forgetful(self) -> bool:
-        """Whether a draw does not depend on the token before it but by the model."""
-        return self.constraint is None and self.sampler.plain
-
-    @property
     def output_length(self) -> int:
         """Tokens sampled so far."""
         return len(self.tokens) - self.prompt_length

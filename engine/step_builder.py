@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.interface import Int32
+from kernels.arrays import Int32
 from kernels.step import Counts, Step, size_of
 
-from .grammar.masks import mask_words, write_masks
+from .grammar.masks import mask_words
 from .sampler import FLOAT32_MAX, Pairs, SamplerState
 from .step_plan import StepPlan
 
@@ -38,23 +38,42 @@ class _Layout:
 
 
 class StepBuilder:
-    """Builds steps in two buffers by turns: one may be written while the other is computed."""
+    """Builds steps in two buffers by turns: one may be written while the other is computed.
+
+    What a step holds comes in three parts. Most is clear before the tokens are that it goes on from; these,
+    and what samplers have seen, are filled in when they are. The mask takes longest and is needed last, so
+    whoever has the step computed has it written meanwhile.
+    """
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._now, self._next = _Layout(), _Layout()
 
     def build(self, plan: StepPlan) -> Step:
-        """The step of a plan. Its arrays hold until the build after the next."""
+        """The step of a plan, without its mask. Its arrays hold until the build after the next."""
+        step = self.lay_out(plan)
+        self._fill_in(step, plan)
+        return step
+
+    def finish(self, plan: StepPlan) -> Step:
+        """The step of the plan that was laid out last, whose tokens are known now; without its mask."""
+        step = self._now.step
+        counts = _counts(self._now.samplers)
+        if (counts.seen, counts.biased, mask_words(plan.runs)) != step.counts[-3:]:
+            return self.build(plan)
+        self._fill_in(step, plan)
+        return step
+
+    def lay_out(self, plan: StepPlan) -> Step:
+        """The step of a plan without what depends on the latest tokens."""
         self._now, self._next = self._next, self._now
         # Gathered in arrays of C integers: to fill numpy's piece by piece takes ten times as long.
-        tokens, positions, slots = array("i"), array("i"), array("i")
+        positions, slots = array("i"), array("i")
         sequences, tables = array("i"), array("i")
         size = self._block_size
         width = max((len(run.sequence.table.blocks) for run in plan.runs), default=0)
         for index, run in enumerate(plan.runs):
             start, end, blocks = run.start, run.end, run.sequence.table.blocks
-            tokens += run.tokens
             positions.extend(range(start, end))
             slots.extend([blocks[i // size] * size + i % size for i in range(start, end)])
             sequences.extend([index] * run.count)
@@ -63,10 +82,9 @@ class StepBuilder:
         samples = plan.samples()
         samplers = [sample.sampler for sample in samples]
         counts = _counts(samplers)._replace(
-            rows=len(tokens), tables=len(plan.runs), table_width=width, mask_words=mask_words(plan.runs)
+            rows=len(positions), tables=len(plan.runs), table_width=width, mask_words=mask_words(plan.runs)
         )
         step = self._now.of(counts)
-        step.tokens[:] = tokens
         step.positions[:] = positions
         step.slots[:] = slots
         step.sequences[:] = sequences
@@ -75,10 +93,15 @@ class StepBuilder:
         if samplers != self._now.samplers:
             _write_settings(step, samplers)
             self._now.samplers = samplers
-        _write_draws(step, samplers, [sample.position for sample in samples])
-        if counts.mask_words:
-            write_masks(step.mask, plan.runs)
+        step.draw_positions[:] = [sample.position for sample in samples]
         return step
+
+    def _fill_in(self, step: Step, plan: StepPlan) -> None:
+        tokens = array("i")
+        for run in plan.runs:
+            tokens += run.tokens
+        step.tokens[:] = tokens
+        _write_seen(step, self._now.samplers)
 
 
 def sampling_step(samplers: list[SamplerState], positions: list[int]) -> Step:
@@ -86,7 +109,8 @@ def sampling_step(samplers: list[SamplerState], positions: list[int]) -> Step:
     counts = _counts(samplers)
     step = Step.within(np.zeros(size_of(counts), np.uint8), counts)
     _write_settings(step, samplers)
-    _write_draws(step, samplers, positions)
+    step.draw_positions[:] = positions
+    _write_seen(step, samplers)
     return step
 
 
@@ -110,15 +134,17 @@ def _write_settings(step: Step, samplers: list[SamplerState]) -> None:
     step.seeds[:] = np.array([sampler.seed for sampler in samplers], np.uint64)
 
 
-def _write_draws(step: Step, samplers: list[SamplerState], positions: list[int]) -> None:
-    """What does: positions, and which tokens are penalized or biased."""
-    step.draw_positions[:] = positions
+def _write_seen(step: Step, samplers: list[SamplerState]) -> None:
+    """What does: which tokens are penalized or biased."""
     _join([sampler.seen for sampler in samplers], step.seen_offsets, step.seen_ids, step.seen_counts)
     _join([sampler.bias for sampler in samplers], step.bias_offsets, step.bias_ids, step.bias_values)
 
 
 def _join(pairs: list[Pairs], offsets: Int32, ids: Int32, values: NDArray[Any]) -> None:
     """Write lists of different lengths one after the other."""
+    if not values.size:
+        offsets[:] = 0
+        return
     offsets[0] = 0
     np.cumsum([len(some) for some, _ in pairs], out=offsets[1:])
     if total := offsets[-1]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .sampler import SamplerState
 from .sequence import Sequence

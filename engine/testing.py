@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.sampling import sample as draw
-from kernels.step import Step
 
 from .config import EngineConfig
 from .grammar.grammars import Grammars
+from .grammar.masks import mask_writer
 from .model import LoadedModel
 from .named_templates import read_template
 from .roofline import Traffic
-from .runner import Flight, StepResult, arrays_of
+from .runner import Flight, StepResult
 from .speculative.pairing import Target, draft_beside
 from .step_builder import StepBuilder
 from .step_plan import StepPlan
@@ -61,6 +61,10 @@ class ScriptedModel:
 
     def __str__(self) -> str:
         return "scripted"
+
+    def wait(self) -> None:
+        """Called by the engine's thread: the time that a step takes."""
+        time.sleep(self.step_seconds)
 
     def load(self, config: EngineConfig) -> LoadedModel:
         """Called by the engine."""
@@ -131,19 +135,19 @@ class ScriptedRunner:
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """There is no cache."""
 
-    def prepare(self, plan: StepPlan) -> Step:
+    def prepare(self, plan: StepPlan) -> None:
         """See `Runner`."""
-        return self._steps.build(plan)
+        self._steps.lay_out(plan)
 
-    def launch(self, plan: StepPlan, *, logits: bool, step: Step | None = None) -> Flight:
+    def launch(self, plan: StepPlan, *, logits: bool, prepared: bool = False) -> Flight:
         """One step of the script."""
         started = time.monotonic()
         if self._script.beside:
-            return ScriptedFlight(self._compute(plan, logits, step), started + self._script.step_seconds)
-        time.sleep(self._script.step_seconds)
-        return self._compute(plan, logits, step)
+            return ScriptedFlight(self._compute(plan, logits, prepared), started + self._script.step_seconds)
+        self._script.wait()
+        return self._compute(plan, logits, prepared)
 
-    def _compute(self, plan: StepPlan, logits: bool, step: Step | None) -> StepResult:
+    def _compute(self, plan: StepPlan, logits: bool, prepared: bool) -> StepResult:
         if self._script.fails is not None:
             raise self._script.fails
         samples = plan.samples()
@@ -159,7 +163,10 @@ class ScriptedRunner:
         for row, token in self._raised:
             self._logits[row, token] = SURE
         active = self._logits[: len(samples)]
-        tokens = draw(active, arrays_of(plan, step, self._steps))
+        step = self._steps.finish(plan) if prepared else self._steps.build(plan)
+        if (write_mask := mask_writer(step, plan.runs)) is not None:
+            write_mask()
+        tokens = draw(active, step)
         return StepResult(tokens.tolist(), active if logits else None)
 
     def _scripted(self, request: int, index: int) -> int:

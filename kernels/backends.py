@@ -74,7 +74,7 @@ def _on_gpu(device: str) -> Choice:
 def _reference(settings: BackendSettings, told: Told) -> Backend:
     try:
         from .reference import ReferenceBackend
-    except ImportError as error:
+    except Exception as error:  # torch raises whatever its libraries do
         raise ValueError(f"backend reference needs torch, which can't be imported: {error}") from error
     return ReferenceBackend(settings)
 

@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from .interface import Float32
+from .arrays import Float32
 
 Float16 = NDArray[np.float16]
 

@@ -1,5 +1,8 @@
 """What this process may use of the machine: CPUs by its affinity, free memory, limits of its control groups.
 
+Containers and sandboxes refuse such questions, or answer them oddly; what is not known sets no limit, and
+nothing here fails for it.
+
 Sources: Linux kernel documentation, admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and
 scheduler/sched-bwc.
 """
@@ -38,8 +41,9 @@ def most_cpus() -> int:
 def free_memory() -> int:
     """Bytes of main memory that can be taken now. File caches count as free: they give way."""
     fields = dict(line.split(":", 1) for line in _text(_MEMORY).splitlines() if ":" in line)
-    if "MemAvailable" in fields:
-        free = int(fields["MemAvailable"].split()[0]) * 1024
+    available = fields.get("MemAvailable", "").split()
+    if available and available[0].isdecimal():
+        free = int(available[0]) * 1024
     else:
         free = _pages("SC_AVPHYS_PAGES")
     rooms = (cgroup_room(_text(_MEMBERSHIP), _GROUPS), _address_room())
@@ -48,11 +52,15 @@ def free_memory() -> int:
 
 def _address_room() -> int | None:
     """Bytes of addresses that the process may still take (`ulimit -v`); None: it has no limit of its own."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    try:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except OSError:
+        return None
     if limit == resource.RLIM_INFINITY:
         return None
     pages = _text(_SIZE).split()
-    return max(0, limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE")) if pages else limit
+    taken = int(pages[0]) if pages and pages[0].isdecimal() else 0
+    return max(0, limit - taken * resource.getpagesize())
 
 
 def has_few_addresses() -> bool:
@@ -132,8 +140,9 @@ def cgroup_room(membership: str, root: Path) -> int | None:
 def _levels(controller: str, membership: str, root: Path) -> Iterator[Path]:
     """Folders of the process's groups for a controller, and of the groups around them, versions 1 and 2."""
     for line in membership.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
+        _, colon, group = line.partition(":")
+        controllers, second, path = group.partition(":")
+        if not (colon and second) or (controllers and controller not in controllers.split(",")):
             continue
         base = root / controller if controllers else root
         folder = base / path.lstrip("/")
@@ -176,17 +185,22 @@ def _number(*paths: Path) -> int | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
 
 
 def _affinity() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not Linux; a sandbox
+        return os.cpu_count() or 1
 
 
 def _pages(name: str) -> int:
+    """Bytes in so many pages as the system says; it says -1, or nothing, where it does not tell."""
     try:
-        return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+        pages = os.sysconf(name)
     except (ValueError, OSError):
         return _UNKNOWN_MEMORY
+    return pages * resource.getpagesize() if pages >= 0 else _UNKNOWN_MEMORY

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .interface import Float32
+from .arrays import Float32
 
 BLOCK = 64
 

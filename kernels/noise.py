@@ -12,10 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .interface import Float32
-
-UInt32 = NDArray[np.uint32]
-UInt64 = NDArray[np.uint64]
+from .arrays import Float32, UInt32, UInt64
 
 _LN2 = np.float32(0.6931472)
 _SQRT_HALF_BITS = np.uint32(0x3F3504F3)

@@ -15,8 +15,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Float32
 from .formats import FORMATS, WeightFormat, group_count
-from .interface import Float32
 from .least_squares import better_lines
 from .nf4 import BLOCK, nearest_levels
 from .weights import Kept, Packed, Plain, dequantize

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arithmetic import exp32
-from .interface import Float32, Int32
+from .arrays import Float32, Int32
 from .noise import gumbel, hash32, row_keys, token_words
 from .step import Step
 

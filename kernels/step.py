@@ -13,14 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .interface import Float32, Int32
-
-Bytes = NDArray[np.uint8]
-UInt32 = NDArray[np.uint32]
-UInt64 = NDArray[np.uint64]
-Int64 = NDArray[np.int64]
+from .arrays import Bytes, Float32, Int32, Int64, UInt32, UInt64
 
 ALIGNMENT = 16
 

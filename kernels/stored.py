@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Float32
 from .blocks import READERS, f16
 from .formats import BLOCKS, FORMATS, GROUP, TABLES
-from .interface import Float32
 from .quantize import Packer, quantize_rows, row_pieces
 from .weights import Canonical, Packed, Plain, Stored, Weight, dequantize
 
@@ -41,7 +42,8 @@ def release(data: NDArray[np.uint8]) -> None:
     start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
     stop = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if start < stop:
-        mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        with suppress(OSError):  # it is advice: a system that takes none keeps the pages
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 def plain_view(type: str, data: NDArray[np.uint8], shape: tuple[int, ...], name: str = "") -> Plain:

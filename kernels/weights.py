@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Float32
 from .formats import BLOCKS, FORMATS, group_count
-
-Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Kept(NamedTuple):
     """
 
     rows: NDArray[np.int64]
-    values: NDArray[np.float32]
+    values: Float32
 
 
 @dataclass(frozen=True, slots=True)

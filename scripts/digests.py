@@ -22,17 +22,18 @@ from typing import Any
 import numpy as np
 
 from engine.models.decoder import decoder
+from engine.models.placing import place
 from engine.models.rope import rotation_tables
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
-from engine.models.weights import place
 from engine.quantization import quantize
 from kernels import sampling as rules
 from kernels.cache_format import CacheShape
 from kernels.formats import group_count
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
 from kernels.native.backend import NativeBackend
 from kernels.native.library import kernels
 from kernels.noise import gumbel, hash32, token_words
+from kernels.program import Limits
 from kernels.step import Step
 from kernels.weights import Packed, Plain, Weight
 

@@ -13,10 +13,12 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import signal
 
 from .collector import pause_collector
+from .interpreter import ensure_utf8
 
 
 def main() -> int:
     """Run the program; the exit code."""
+    ensure_utf8()
     pause_collector()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until the program's own handling is in place, Ctrl-C ends it as it does others: without a word.
@@ -29,8 +31,13 @@ def main() -> int:
     # Textual's own switches are none of this program's, and some of them end it.
     for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
         del os.environ[name]
-    from .cli.main import run
-
+    try:
+        from .cli.main import run
+    except ImportError as error:
+        sys.stderr.write(
+            f"termchat: a library that termchat needs can't be imported: {error}; install it again\n"
+        )
+        return 1
     return run(sys.argv[1:])
 
 

@@ -11,11 +11,11 @@ import os
 import sys
 from collections.abc import Mapping
 
+from .terminals import is_bare
+
 UTF_8 = "utf-8"
 _PLAIN = ("C", "POSIX")
 _VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")  # the first that is set holds (POSIX.1-2017, 8.2)
-_FEW_GLYPHS = ("linux",)
-"""Terminals whose fonts have 256 or 512 characters, and few of our signs among them."""
 
 
 def charset(environ: Mapping[str, str] = os.environ) -> str:
@@ -34,7 +34,7 @@ def charset(environ: Mapping[str, str] = os.environ) -> str:
 def shows_signs(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether boxes, bars and arrows can be drawn with other characters than those of ASCII."""
     plain = _locale(environ).partition(".")[0] in _PLAIN and "." not in _locale(environ)
-    return not plain and charset(environ) == UTF_8 and environ.get("TERM") not in _FEW_GLYPHS
+    return not plain and charset(environ) == UTF_8 and not is_bare(environ)
 
 
 def encoded(text: str, codec: str) -> bytes:

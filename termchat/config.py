@@ -7,17 +7,18 @@ instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from .charset import shows_signs
 from .errors import UserError, did_you_mean, shown
+from .file_locks import locked
 from .files import (
     Text,
     TextError,
-    locked,
     lost_link,
     private_folder,
     read_text,
@@ -30,6 +31,9 @@ from .settings import ENGINE, OPTIONS, SAMPLING, Check, accepted, check_engine, 
 Source = Literal["flag", "config", "registry", "model", "default"]
 
 _TABLES = ("ui", "keys", "sampling", "engine")
+
+_KNOWN = (*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE))
+"""All keys but those of [keys], whose names are the actions'."""
 
 
 class ConfigError(UserError):
@@ -94,15 +98,27 @@ class Config:
         """Whether to draw with ASCII characters only: as the user wants, else as the terminal needs."""
         return bool(self.options["ui.ascii"]) if "ui.ascii" in self.given else not shows_signs()
 
+    def blamed(self, sentence: str, flags: Collection[str] = ()) -> str:
+        """Of a sentence about the engine: which of the user's settings it names, to be added; "" for none.
+
+        flags: options that went over them.
+        """
+        own = [name for name in self.engine if name not in flags and re.search(rf"\b{name}\b", sentence)]
+        return self.said_by([f"engine.{name}" for name in own])
+
+    def said_by(self, keys: Sequence[str]) -> str:
+        """What to add to a sentence: that these settings are the file's; "" if there are none."""
+        return f" ({', '.join(keys)} in {self.file})" if keys else ""
+
     def show(self) -> list[Setting]:
-        """Every option with its value and source, then what the user set in the tables."""
-        settings = [
-            Setting(key, value, "config" if key in self.given else "default")
-            for key, value in self.options.items()
-        ]
+        """Every setting with its value (None: left to the model and the machine) and source; of [keys] those
+        that the user set.
+        """
+        own = dict[str, Any]({key: self.options[key] for key in self.given})
         for name, table in (("keys", self.keys), ("sampling", self.sampling), ("engine", self.engine)):
-            settings += [Setting(f"{name}.{key}", value, "config") for key, value in table.items()]
-        return settings
+            own |= {f"{name}.{key}": value for key, value in table.items()}
+        known: dict[str, Any] = {**dict.fromkeys(_KNOWN), **self.options, **own}
+        return [Setting(key, value, "config" if key in own else "default") for key, value in known.items()]
 
 
 def set_value(file: Path, key: str, value: Any) -> None:
@@ -163,9 +179,8 @@ def _parse(file: Path) -> dict[str, Any]:
 def _check(key: str, value: Any, content: Mapping[str, Any]) -> None:
     """SettingError unless the key exists and may have the value (None: be removed)."""
     table, _, name = key.partition(".")
-    known = [*OPTIONS, *(f"sampling.{name}" for name in SAMPLING), *(f"engine.{name}" for name in ENGINE)]
-    if key not in known and not (table == "keys" and name):
-        meant = did_you_mean(key, known, like=0.75) or "`termchat config show` lists all"
+    if key not in _KNOWN and not (table == "keys" and name):
+        meant = did_you_mean(key, _KNOWN, like=0.75) or "`termchat config show` lists all"
         raise SettingError(f"there is no setting {key!r}; {meant}")
     if name and not isinstance(content.get(table, {}), dict):
         raise ConfigError(f"{table} must be a table [{table}] before {key} can be set")
@@ -203,7 +218,7 @@ class _Reader:
         for name, value in table.items():
             key = prefix + name
             if key not in known:
-                self._unknown(key, known if prefix else [*known, *_TABLES])
+                self._unknown(key, known if prefix else _KNOWN)
                 continue
             problem = OPTIONS[key].problem(value)
             if problem is None:
@@ -228,5 +243,6 @@ class _Reader:
             self._warn(f"{self._file}: {name}: {problem}; the default is used")
         return good
 
-    def _unknown(self, key: str, known: list[str]) -> None:
-        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; {did_you_mean(key, known)}")
+    def _unknown(self, key: str, known: Sequence[str]) -> None:
+        meant = did_you_mean(key, [*known, *_TABLES], like=0.55) or "`termchat config show` lists all"
+        self._warn(f"{self._file}: unknown setting {shown(key)} is ignored; {meant}")

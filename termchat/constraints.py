@@ -66,10 +66,10 @@ def schema_of(text: str, read: Reader | None = read_text) -> str:
     name = text.strip()
     if name in names():
         return _read(data_file("schemas") / f"{name}.json")
-    if os.sep in name or name.endswith(".json") or (read is not None and is_file(expanded(name))):
+    if os.sep in name or name.endswith(".json") or (read is not None and os.path.exists(expanded(name))):
         if read is None:
             raise ConstraintError(f"{shown(name)} is no schema: write JSON, a name or fields, not a file")
-        return _read(expanded(name), read)
+        return _kept("schema", expanded(name), read)
     return json.dumps(_fields(text), ensure_ascii=False)
 
 
@@ -77,7 +77,7 @@ def grammar_of(text: str, read: Reader = read_text) -> str:
     """The grammar that a text means: it, or what is in the file of that name. ConstraintError."""
     name = text.strip()
     single = "\n" not in name and ":" not in name
-    return _read(expanded(name), read) if single or is_file(expanded(name)) else text
+    return _kept("grammar", expanded(name), read) if single or is_file(expanded(name)) else text
 
 
 def constraint_of(values: Mapping[str, Any], read: Reader | None = read_text) -> dict[str, str]:
@@ -166,6 +166,16 @@ def _finite(written: str) -> float:
     if not math.isfinite(value := float(written)):
         raise ValueError(f"it holds {written[:20]}, which is no number that can be written again")
     return value
+
+
+def _kept(kind: str, path: Path, read: Reader) -> str:
+    """What a file of the user's says a reply is to keep to; what is wrong with it names the file."""
+    text = _read(path, read)
+    try:
+        check({kind: text})
+    except ConstraintError as error:
+        raise ConstraintError(f"{path}: {error}") from error
+    return text
 
 
 def _read(path: Path, read: Reader = read_text) -> str:

@@ -25,6 +25,7 @@ def fault(error: BaseException, log: object = "the log") -> str:
 
 
 _LIKE = 0.55  # less is no likeness
+_BEGINS = 2  # so many characters begin too many names
 _LISTED = 20
 
 
@@ -34,13 +35,20 @@ def did_you_mean(
     """What follows a name nobody knows: `did you mean 'x'?`, with what is most like it, or which are known.
 
     form: how a known name is written. most: how many are named at most. like: how much like it one has to be,
-    0 to 1, or nothing is said. Of names in tables, such as `ui.theme`, the last part alone will do.
+    0 to 1, or nothing is said. Of names in tables, such as `ui.theme`, the last part alone will do, or one
+    like it; of all, their beginning.
     """
     import difflib  # only mistakes need it
 
     known = list(known)
     near = [each for each in known if each.partition(".")[2] == name][:most] if name else []
+    if len(name) > _BEGINS:
+        near = near or [each for each in known if each.startswith(name)][:most]
     near = near or difflib.get_close_matches(name[:100], known, n=most, cutoff=like or _LIKE)
+    if not near:  # as above, with a slip
+        last = {each.partition(".")[2]: each for each in known if "." in each}
+        close = difflib.get_close_matches(name[:100], last, n=most, cutoff=like or _LIKE)
+        near = [last[each] for each in close]
     if near:
         return f"did you mean {' or '.join(map(form.format, near))}?"
     if like:

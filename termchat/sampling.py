@@ -5,9 +5,7 @@ What is asked for are options of the command line, and under them a conversation
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .config import Config, Setting, Source
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
 
 FALLBACK = {"temperature": 0.7, "top_p": 0.95}
 """Where neither registry nor model says anything."""
-
-SEED_BITS = 53
-"""Seeds drawn here can be read from JSON by every language."""
 
 
 def resolve_sampling(
@@ -57,8 +52,3 @@ def sampling_params(
     registry = model.entry.sampling if model.entry is not None else None
     settings = resolve_sampling(flags, config.sampling, registry, defaults)
     return SamplingParams(**{key: setting.value for key, setting in settings.items()})
-
-
-def seeded(params: SamplingParams) -> SamplingParams:
-    """The settings with a seed, drawn if there is none."""
-    return params if params.seed is not None else replace(params, seed=secrets.randbits(SEED_BITS))

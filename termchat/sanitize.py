@@ -9,6 +9,7 @@ mean something (joiners, direction marks, variation selectors, the tags of a fla
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 _CONTROL_PICTURES = 0x2400  # U+2400 SYMBOL FOR NULL, in the order of the C0 codes
@@ -29,6 +30,8 @@ _CONTROL = re.compile(f"[{_CONTROLS}]")
 _OTHER = re.compile("[^\x00-\x7f]")
 _BLANK = re.compile(r"\s")
 _BLANK_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+_UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
+_FILLERS = "\u034f\u115f\u1160\u2800\u3164\ufe0e\ufe0f\uffa0"
 _LONGEST_FLAG = 64
 _OPEN_FLAG = re.compile(f"(?:\U0001f3f4|{_FLAG})\\Z")
 
@@ -72,6 +75,11 @@ def one_line(text: str) -> str:
 def without_controls(text: str) -> str:
     """Return text for a title or a list, of the same length: a blank for all white space and each control."""
     return _BLANK_OR_CONTROL.sub(" ", text)
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in a text: blanks, joiners, fillers and the like are all it has."""
+    return all(char in _FILLERS or unicodedata.category(char) in _UNSEEN for char in text)
 
 
 def show_controls(text: str) -> str:

@@ -36,10 +36,11 @@ OPTIONS: Mapping[str, Option] = {
     "ui.panel": Option("full", "the engine panel", ("full", "mini", "off")),
     "ui.ascii": Option(
         False,
-        "draw with ASCII characters only; so it is by default on the Linux console, and where the locale "
-        "is not one of UTF-8",
+        "draw with ASCII characters only; so it is by default on the Linux console and terminals like "
+        "a VT100, and where the locale is not one of UTF-8",
     ),
-    "ui.reduced_motion": Option(False, "no animations"),
+    "ui.mouse": Option(True, "the mouse selects, scrolls and clicks here; false leaves it to the terminal"),
+    "ui.reduced_motion": Option(False, "no animations, and a cursor that does not blink"),
 }
 
 SAMPLING: Mapping[str, str] = {

@@ -1,5 +1,7 @@
 import os
+import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         said = str(crash.message if crash is not None else report.longrepr).partition("\n")[0]
         terminalreporter.line(f"{report.nodeid}: {said[:200]}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A run with other chances."""
+    parser.addoption("--seed", type=int, default=0, help="what is drawn at random depends on it (default: 0)")
+
+
+@pytest.fixture(autouse=True)
+def same_chances(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is drawn without a seed depends on `--seed` and the test's name: what passes once passes again."""
+    drawn = random.Random(f"{request.config.getoption('seed')} {request.node.nodeid}")
+    random.seed(drawn.getrandbits(64))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.sampling_params.random_seed", lambda: drawn.getrandbits(53))
+        yield
 
 
 @pytest.fixture(scope="session")

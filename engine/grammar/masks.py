@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernels.step import UInt32
+from kernels.arrays import UInt32
+from kernels.program import WriteMask
+from kernels.step import Step
 
 from ..step_plan import Run
 from .constraint import Constraint
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
+
+log = logging.getLogger(__name__)
 
 _ALL = np.uint32(0xFFFFFFFF)
 
@@ -31,6 +36,36 @@ def mask_words(runs: Sequence[Run]) -> int:
 def _restricts(run: Run) -> bool:
     constraint = run.sequence.constraint
     return constraint is not None and bool(run.samples) and (constraint.masks or bool(run.sequence.drafts))
+
+
+def mask_writer(step: Step, runs: Sequence[Run]) -> WriteMask | None:
+    """What writes the mask of a step of these runs; None: it has none.
+
+    It is called in the middle of a step, which others are in that know of no grammar. So whatever goes wrong
+    there ends the replies that keep to one, and no other.
+    """
+    if not step.counts.mask_words:
+        return None
+
+    def write() -> None:
+        try:
+            write_masks(step.mask, runs)
+        except Exception as error:
+            log.exception("a mask could not be made")
+            _forbid(step.mask, runs, f"{type(error).__name__}: {error}")
+
+    return write
+
+
+def _forbid(mask: UInt32, runs: Sequence[Run], why: str) -> None:
+    """Let nothing follow in replies that keep to something."""
+    row = 0
+    for run in runs:
+        first, row = row, row + run.samples
+        constraint = run.sequence.constraint
+        mask[first:row] = _ALL if constraint is None else 0
+        if constraint is not None:
+            constraint.fail(why)
 
 
 def write_masks(mask: UInt32, runs: Sequence[Run]) -> None:

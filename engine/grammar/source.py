@@ -35,6 +35,8 @@ _PLACE = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 
 _PLACED = re.compile(r"^line \d+, column \d+: ")
 
+_ELSEWHERE = re.compile(r"Resource '(?:json-schema:///)?(.{1,200}?)' is not present in a registry")
+
 _JSON = {
     "item_separator": ", ",
     "key_separator": ": ",
@@ -177,5 +179,7 @@ def _plain(message: str) -> str:
         return f"the library does not support {', '.join(json.loads(found[1]))}"
     if line.startswith("oneOf"):
         return "the library does not support oneOf whose parts overlap; use anyOf"
+    if found := _ELSEWHERE.match(line):
+        return f"$ref to {found[1]!r}, which is not in the schema; put that below $defs: '#/$defs/NAME'"
     line = _PLACE.sub(lambda place: f"line {place[1]}, column {place[2]}: ", line)
     return line.removeprefix("Unsatisfiable schema: ")[:300]

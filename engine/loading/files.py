@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import mmap
 import os
@@ -30,7 +31,8 @@ def as_written(path: str | Path) -> Path:
 def map_file(path: Path) -> mmap.mmap | None:
     """Map a file read-only; None if it is empty (which cannot be mapped).
 
-    Raises EngineError(model_invalid) for anything but a readable regular file; a pipe is never opened.
+    Raises EngineError: model_invalid for anything but a readable regular file (a pipe is never opened),
+    out_of_memory where the system has no room for the mapping.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -42,6 +44,11 @@ def map_file(path: Path) -> mmap.mmap | None:
     except FileNotFoundError:
         raise invalid(path, "does not exist", colon=False) from None
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOMEM:
+            size = path.stat().st_size
+            raise EngineError(
+                "out_of_memory", f"{path} does not fit: no memory for the {size:,} bytes of the file"
+            ) from None
         reason = getattr(error, "strerror", None) or str(error)
         raise invalid(path, f"can't be opened: {reason}", colon=False) from None
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arrays import Float32
 from kernels.formats import BLOCKS, FORMATS
-from kernels.interface import Float32
 from kernels.native.packing import fastest_packer
 from kernels.quantize import row_pieces
 from kernels.stored import QUANTIZED_ANEW, mapping_of, plain_view, quantized, read_rows, release, view

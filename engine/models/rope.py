@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.arithmetic import cosine_sine
-from kernels.interface import Float32
+from kernels.arrays import Float32
 
 from .spec import ModelSpec, RopeSpec
 

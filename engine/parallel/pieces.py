@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.interface import Int32, StepOutput
+from kernels.arrays import Int32
+from kernels.program import StepOutput
 from kernels.step import Counts, Step, size_of
 
 ROWS = 64

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.interface import Float32, Int32, Limits, StepOutput
-from kernels.step import Step
+from kernels.arrays import Float32, Int32
+from kernels.program import Limits, StepOutput, WriteMask
+from kernels.step import Step, layout
 
-from .channel import COPIES, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
+from .channel import COPIES, MASK, RESULT_HEADER, STEP, STEP_WITH_LOGITS, frame
 from .team import Team
 
 
@@ -42,13 +43,22 @@ class ParallelProgram:
         for rank in range(self._team.split.ranks):
             self._team.queue(rank, pairs)
 
-    def launch(self, step: Step, *, logits: bool = False) -> PendingStep:
-        """Send the step to all ranks. ValueError: it exceeds the limits. EngineError: a rank has failed."""
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> PendingStep:
+        """Send the step to all ranks. ValueError: it exceeds the limits. EngineError: a rank has failed.
+
+        A mask that is not written yet follows, to the rank that samples, while they compute.
+        """
         self._limits.check(step.counts)
-        parts = frame(STEP_WITH_LOGITS if logits else STEP, step.memory)
+        # The mask is the last array of a step.
+        known = step.memory if write_mask is None else step.memory[: layout(step.counts)[-1].begin]
+        parts = frame(STEP_WITH_LOGITS if logits else STEP, known)
         for rank in range(self._team.split.ranks):
             self._team.queue(rank, parts)
         self._team.flush()
+        if write_mask is not None:
+            write_mask()
+            self._team.queue(self._team.split.sampling, frame(MASK, step.mask))
+            self._team.flush()
         return PendingStep(self._team, step.counts.samples)
 
     def read_bandwidth(self, nbytes: int) -> float:

@@ -75,7 +75,7 @@ def _end_with(connection: socket.socket) -> None:
 
 def serve(connection: socket.socket, model: Any) -> NoReturn:
     """Answer until nobody asks. Whatever fails ends this rank, and with it the others."""
-    from .channel import COPIES, ERROR, JSON, PROGRESS, STEP_WITH_LOGITS, Channel, json_frame
+    from .channel import COPIES, ERROR, JSON, MASK, PROGRESS, STEP_WITH_LOGITS, Channel, json_frame
 
     channel = Channel(connection)
     channel.send(json_frame(JSON, {"pid": os.getpid()}))
@@ -83,6 +83,12 @@ def serve(connection: socket.socket, model: Any) -> NoReturn:
 
     def progress(share: float) -> None:
         channel.send(json_frame(PROGRESS, share))
+
+    def mask() -> bytearray:
+        found = channel.receive()
+        assert found is not None, "the connection blocks"
+        assert found.kind == MASK, "a step without its mask is followed by that"
+        return found.body
 
     try:
         while True:
@@ -94,7 +100,7 @@ def serve(connection: socket.socket, model: Any) -> NoReturn:
                 question = message.json()
                 channel.send(json_frame(JSON, model.answer(question.pop("ask"), question, progress)))
             else:
-                channel.send(model.step(message.body, logits=message.kind == STEP_WITH_LOGITS))
+                channel.send(model.step(message.body, mask, logits=message.kind == STEP_WITH_LOGITS))
     except (EOFError, ConnectionError):
         os._exit(0)
     except BaseException as error:

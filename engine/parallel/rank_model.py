@@ -14,16 +14,18 @@ import torch
 import kernels.reference.backend  # noqa: F401
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, BackendSettings, Inputs, Limits, Operations, Program, Value
+from kernels.interface import Backend, BackendSettings, Inputs, Operations, Value
 from kernels.machine import trim_heap
 from kernels.native.mapped import MappedFiles
-from kernels.step import Step
+from kernels.program import Limits, Program, StepOutput, WriteMask
+from kernels.step import Counts, Step, size_of
 
 from ..loading.checkpoint import open_checkpoint
-from ..loading.fields import invalid
+from ..loading.fields import refusing
 from ..models.decoder import embedded, head, layers
+from ..models.placing import place_rotations, place_tensors
 from ..models.rope import Rotations
-from ..models.weights import Weights, place_rotations, place_tensors
+from ..models.weights import Weights
 from ..types import EngineError
 from . import operations, pieces
 from .channel import RESULT, RESULT_HEADER, frame
@@ -69,12 +71,28 @@ class RankModel:
         sources, targets = np.frombuffer(pairs, np.int32).reshape(2, -1)
         self.backend.copy_blocks(sources, targets)
 
-    def step(self, memory: bytearray, *, logits: bool) -> list[memoryview]:
-        """Compute a rank's part of a step -> the message with what came of it."""
+    def step(self, memory: bytearray, mask: Callable[[], bytes], *, logits: bool) -> list[memoryview]:
+        """Compute a rank's part of a step -> the message with what came of it.
+
+        memory: the step's buffer, without the mask where that is still to come. mask: waits for it.
+        """
+        counts = Counts(*np.frombuffer(memory, np.int32, len(Counts._fields)).tolist())
+        lacking = max(0, size_of(counts) - len(memory))
+        memory.extend(bytes(lacking))
         step = Step.read(np.frombuffer(memory, np.uint8))
         self.rotations.reach(int(step.positions.max(initial=-1)) + 1)
         parts = pieces.pieces(step, self._split.pipeline)
-        outputs = [self.program.launch(part.step, logits=logits).result() for part in parts]
+
+        def write_masks() -> None:
+            step.mask.reshape(-1)[:] = np.frombuffer(mask(), np.uint32)
+            for part in parts:
+                part.step.mask[:] = step.mask[part.samples]
+
+        write: WriteMask | None = write_masks if lacking and self._samples else None
+        outputs: list[StepOutput] = []
+        for part in parts:
+            outputs.append(self.program.launch(part.step, logits=logits, write_mask=write).result())
+            write = None  # the masks of all parts are there
         self.group.sent()
         if not self._samples:
             return frame(RESULT, RESULT_HEADER.pack(0, 0, sum(output.expert_bytes for output in outputs)))
@@ -110,8 +128,7 @@ class RankModel:
             raise EngineError("model_invalid", str(error)) from error
         torch_device = self.backend.torch_device  # type: ignore[attr-defined]
         self.group = self._connect(self._split, self._rank, torch_device)
-        stage, number = self._split.place(self._rank)
-        self._samples = stage == self._split.pipeline - 1 and number == 0
+        self._samples = self._rank == self._split.sampling
         return {
             "backend": self.backend.name,
             "device": self.backend.device,
@@ -128,12 +145,11 @@ class RankModel:
         after = _told(checkpoint.tensors.stored_bytes // self._split.ranks, progress, self._rank == 0)
         tensors = checkpoint.tensors._replace(threads=self._threads, after=after)
         try:
-            part = RankTensors(tensors, self.share)
-            weights = place_tensors(
-                self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
-            )
-        except ValueError as error:
-            raise invalid(checkpoint.path, str(error)) from None
+            with refusing(checkpoint.path):
+                part = RankTensors(tensors, self.share)
+                weights = place_tensors(
+                    self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
+                )
         except MemoryError as error:
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         if files.lost:

@@ -32,6 +32,11 @@ class Split(NamedTuple):
         """A rank's stage, and its number in there."""
         return divmod(rank, self.tensor)
 
+    @property
+    def sampling(self) -> int:
+        """The rank that has all logits, and samples: the first of the last stage."""
+        return (self.pipeline - 1) * self.tensor
+
     def words(self) -> str:
         """For people; "" for a single process."""
         named = zip(("tensor", "pipeline"), self, strict=True)

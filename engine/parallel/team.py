@@ -18,8 +18,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from ..types import EngineError
 from .channel import ERROR, JSON, PROGRESS, Channel, Message, json_frame
@@ -159,8 +160,7 @@ class Team:
             return
         except OSError:
             waiting.clear()
-            self._take(rank)  # why it is gone
-            self._fail(f"process {rank + 1} of {self.split.ranks} ended")
+            self._ended(rank)
 
     def _take(self, rank: int) -> None:
         """Read what a rank has sent: progress, its answer, its last words or its end."""
@@ -172,17 +172,29 @@ class Team:
                 if message is None:
                     return
                 if message.kind == ERROR:
-                    self._end()
-                    self._failed = EngineError(**message.json())
-                    raise self._failed
+                    self._give_up(message)
                 if message.kind != PROGRESS:
                     self._answers[rank] = message
                 elif rank == 0:
                     self._progress = message.json()
         except EOFError:
-            self._fail(f"process {rank + 1} of {self.split.ranks} ended")
+            self._ended(rank)
 
-    def _fail(self, what: str) -> None:
+    def _ended(self, rank: int) -> NoReturn:
+        """A rank is gone. The first to go has said why, but those that go with it may be seen before."""
+        for channel in self._channels:
+            with suppress(EOFError):
+                while (message := channel.receive(socket.MSG_DONTWAIT)) is not None:
+                    if message.kind == ERROR:
+                        self._give_up(message)
+        self._fail(f"process {rank + 1} of {self.split.ranks} ended")
+
+    def _give_up(self, last_words: Message) -> NoReturn:
+        self._end()
+        self._failed = EngineError(**last_words.json())
+        raise self._failed
+
+    def _fail(self, what: str) -> NoReturn:
         """Nothing more can come of the ranks. Raises what every request is told."""
         code = self._end()
         killed = f" (signal {-code})" if code is not None and code < 0 and "process 1 " in what else ""

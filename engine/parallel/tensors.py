@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankTensors:
-    """Tensors of a rank's layers, which count from 0 here; see `models.weights.Tensors`."""
+    """Tensors of a rank's layers, which count from 0 here; see `models.placing.Tensors`."""
 
     tensors: CheckpointTensors
     share: Share

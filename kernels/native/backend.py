@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
 from ..formats import ARRAYS, FORMATS, GROUP
-from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
+from ..interface import BackendSettings, Forward, RopeLayout, Rotation
 from ..machine import free_memory, total_memory, usable_cpus
+from ..program import Limits
 from ..stored import canonical, check_finite, mapping_of
 from ..weights import Plain, Stored, Weight, blocks_of_rows
 from . import can_compute, unavailable_reason

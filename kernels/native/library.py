@@ -107,7 +107,7 @@ class Buffer(Structure):
 
 
 class StepLimits(Structure):
-    """`kernels.interface.Limits`."""
+    """`kernels.program.Limits`."""
 
     _fields_ = _fields(c_int32, "rows samples sequences blocks_per_sequence")
 

@@ -19,14 +19,14 @@ class MappedFiles:
     """
 
     def __init__(self, mappings: Iterable[mmap.mmap]) -> None:
-        self._places: list[int] = []
+        self._numbers: list[int] = []
         for mapping in mappings if available() else ():
-            place = load().native_guard(np.frombuffer(mapping, np.uint8).ctypes.data, len(mapping))
-            if place >= 0:
-                weakref.finalize(mapping, load().native_unguard, place).atexit = False
-                self._places.append(place)
+            number = load().native_guard(np.frombuffer(mapping, np.uint8).ctypes.data, len(mapping))
+            if number >= 0:
+                weakref.finalize(mapping, load().native_unguard, number).atexit = False
+                self._numbers.append(number)
 
     @property
     def lost(self) -> bool:
         """Whether something was read that was no longer there."""
-        return any(load().native_is_lost(place) for place in self._places)
+        return any(load().native_is_lost(number) for number in self._numbers)

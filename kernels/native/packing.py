@@ -7,7 +7,7 @@ from ctypes import byref
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interface import Float32
+from ..arrays import Float32
 from ..machine import usable_cpus
 from ..quantize import NumpyPacker, row_pieces
 from ..weights import Packed, Plain

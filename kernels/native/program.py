@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interface import Float32, Forward, Limits, StepOutput
+from ..arrays import Float32
+from ..interface import Forward
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from .library import Buffer, Message, Op, StepLimits, addressof, load
 from .lowering import lower
@@ -52,13 +54,16 @@ class NativeProgram:
         values: Float32 = _array_at(address, np.float32, samples * stride)
         return values.reshape(samples, stride)[:, : self._vocabulary]
 
-    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
-        """Compute a step, at once.
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> StepOutput:
+        """Compute a step, at once; the mask before it: all processors are the step's, and threads beside it
+        would take from it what they save.
 
         ValueError: it exceeds the limits or points outside tables and cache. MemoryError: there is none for
         what a step needs besides its buffers; the next one may fare better.
         """
         assert self._backend.address, "its memory goes with the backend"
+        if write_mask is not None:
+            write_mask()
         memory = addressof(step.memory), step.memory.nbytes
         self._message.call("the step can't be computed", load().native_run, self._address, *memory)
         samples = step.counts.samples

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interface import Experts, Float32, Gate, Inputs, Rotation, Routing
+from ..arrays import Float32
+from ..interface import Experts, Gate, Inputs, Rotation, Routing
 from .library import Kind
 
 

@@ -8,9 +8,11 @@ import time
 import torch
 from torch import Tensor
 
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation, StepOutput
+from ..interface import BackendSettings, Forward, RopeLayout, Rotation
 from ..machine import usable_cpus
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from ..stored import canonical, check_finite
 from ..weights import Weight, dequantize
@@ -22,6 +24,9 @@ from .work import KEYS
 
 ROWS_AT_ONCE = 256
 """Rows of a matrix dequantized at a time: their float32 values stay in a CPU's cache."""
+
+OWN_THREADS = torch.get_num_threads()
+"""What torch starts with: fewer than there are processors where OMP_NUM_THREADS says so."""
 
 READ_BYTES = 1 << 28
 """The largest buffer read for the bandwidth: few caches hold it, and it takes no long time."""
@@ -54,7 +59,7 @@ class ReferenceBackend:
         self.weight_bytes = 0
         self.cache_bytes = 0
         self._dtype = _dtype(settings.dtype, self.torch_device)
-        torch.set_num_threads(settings.threads or usable_cpus())
+        torch.set_num_threads(settings.threads or min(usable_cpus(), OWN_THREADS))
         self.shares_arrays = self.torch_device.type == "cpu"
         with room(self.torch_device, "a first product"):
             self.exact = rows_are_independent(self.torch_device, self._dtype)
@@ -130,12 +135,12 @@ class ReferenceProgram:
         self._forward = forward
         self._limits = limits
 
-    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> StepOutput:
         """Compute a step, at once. ValueError: it exceeds the limits. MemoryError: no room for it."""
         self._limits.check(step.counts)
         device = self._backend.torch_device
         with torch.inference_mode(), room(device, f"a step of {step.counts.rows} tokens"):
-            operations = ReferenceOperations(step, self._backend.cache, device)
+            operations = ReferenceOperations(step, self._backend.cache, device, write_mask)
             result = self._forward(operations, operations.inputs())
         assert isinstance(result, StepOutput), "a forward returns what sample returned"
         return result if logits else StepOutput(result.tokens, None, result.expert_bytes)

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..arrays import Int32
 from ..cache_format import CACHE_FORMATS, CacheFormat, CacheShape
-from ..interface import Int32
 from ..machine import total_memory
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import cuda
-from ..interface import Float32, RopeLayout, Rotation
+from ..arrays import Float32
+from ..interface import RopeLayout, Rotation
 from ..machine import free_memory
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from .. import sampling as rules
 from ..arithmetic import gated, tanh32
 from ..cache_format import CachedLayer
-from ..interface import Experts, Gate, Inputs, Rotation, Routing, StepOutput
+from ..interface import Experts, Gate, Inputs, Rotation, Routing
+from ..program import StepOutput, WriteMask
 from ..step import Step, layout
 from .attention import attend
 from .cache import PagedCache
@@ -28,8 +29,16 @@ from .work import Work, work_of
 class ReferenceOperations:
     """`Operations` on the rows of one step; values are float32 tensors."""
 
-    def __init__(self, step: Step, cache: PagedCache | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        step: Step,
+        cache: PagedCache | None,
+        device: torch.device,
+        write_mask: WriteMask | None = None,
+    ) -> None:
+        """write_mask: called before the step's samples are drawn."""
         self._step = step
+        self._write_mask = write_mask
         self._cache = cache
         self._device = device
         self._lines: dict[int, Tensor] = {}
@@ -146,5 +155,7 @@ class ReferenceOperations:
 
     def sample(self, logits: Tensor, sampling: Step) -> StepOutput:
         """Drawn on the host by the rules of kernels/sampling.py."""
+        if self._write_mask is not None:
+            self._write_mask()  # a GPU may still be at the logits
         scores = logits.cpu().numpy()
         return StepOutput(rules.sample(scores, sampling), scores, self._expert_bytes)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import EXP_SHIFT, LOG2_E, exp32, tanh32
+from ..arrays import Float32, Int32
 from ..formats import FORMATS, GROUP, group_count
-from ..interface import Float32, Int32, Routing
+from ..interface import Routing
 from ..weights import Canonical, Packed, dequantize
 
 LANES = 16

@@ -6,21 +6,11 @@ import numpy as np
 
 from .. import sampling as rules
 from ..arithmetic import exp32, gated, tanh32
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import (
-    Experts,
-    Float32,
-    Forward,
-    Gate,
-    Inputs,
-    Int32,
-    Limits,
-    RopeLayout,
-    Rotation,
-    Routing,
-    StepOutput,
-)
+from ..interface import Experts, Forward, Gate, Inputs, RopeLayout, Rotation, Routing
 from ..machine import free_memory
+from ..program import Limits, StepOutput, WriteMask
 from ..step import Step
 from ..stored import canonical
 from ..weights import Canonical, Weight, blocks_of_rows, dequantize
@@ -234,8 +224,10 @@ class QuantizedProgram:
         self._backend = backend
         self._forward = forward
 
-    def launch(self, step: Step, *, logits: bool = False) -> StepOutput:
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> StepOutput:
         """Compute a step, at once."""
+        if write_mask is not None:
+            write_mask()
         operations = QuantizedOperations(step, self._backend.cache)
         rows = step.tokens, step.positions, step.slots, step.sequences
         inputs = Inputs(*rows, step.block_tables, step.sample_rows, step)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float32, Int32
 from ..cache_format import CACHE_FORMATS, CacheShape
-from ..interface import Float32, Int32
 from .quantized import Held, integers_of
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..arrays import Float32, Int32
 from ..cache_format import CacheShape
-from ..interface import BackendSettings, Float32, Forward, Int32, Limits, RopeLayout, Rotation
+from ..interface import BackendSettings, Forward, RopeLayout, Rotation
+from ..program import Limits
 from ..reference.device import find_device, free_bytes, named, place_rotation, place_vector, room
 from ..weights import Weight
 from . import RESERVED_BYTES, interpreted
@@ -147,7 +149,7 @@ class TritonBackend:
 
     def capture(self, forward: Forward, limits: Limits) -> TritonProgram:
         """A program; graphs are recorded as sizes of steps recur."""
-        graphs: Graphs[tuple[Tensor, Tensor]] = Graphs(None)
+        graphs: Graphs[tuple[Tensor, ...]] = Graphs(None)
         if self.torch_device.type == "cuda" and self._replays:
             graphs = Graphs(cuda_record(self.torch_device), used=lambda: used_bytes(self.torch_device))
         program = TritonProgram(

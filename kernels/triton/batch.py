@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import Inputs, Int32
+from ..arrays import Int32, UInt32
+from ..interface import Inputs
 from ..noise import row_keys
 from ..step import Counts, Place, Step, layout, size_of
 from .work import work_of
@@ -148,6 +149,15 @@ class Staging:
         np.concatenate(pieces, out=self._words[:at])
         self.memory[:at].copy_(self._host[:at], non_blocking=True)
         return Batch(step, self.memory, kinds)
+
+    def write_mask(self, batch: Batch, mask: UInt32) -> None:
+        """Send the mask of a step's samples, which were sent without it."""
+        batch.step.mask[: len(mask)] = mask
+        begin = HEAD + places_of(batch.step.counts)["mask"].begin // 4
+        words = slice(begin, begin + mask.size)
+        # The step's own copy may still be under way: what that takes from here is overwritten by this one.
+        self._words[words] = mask.reshape(-1).view(np.int32)
+        self.memory[words].copy_(self._host[words], non_blocking=True)
 
     def _filled(self, step: Step, padding: Padding, block_size: int) -> Step:
         counts = padded_counts(step.counts, padding)

@@ -78,9 +78,16 @@ class TritonOperations:
     """
 
     def __init__(
-        self, use: Mapping[str, Function], batch: Batch, cache: Cache | None, rules: Rules, bounds: Bounds
+        self,
+        use: Mapping[str, Function],
+        batch: Batch,
+        cache: Cache | None,
+        rules: Rules | None,
+        bounds: Bounds,
     ) -> None:
-        """rules: what the sampler follows. bounds: gets narrower as tables are used."""
+        """rules: what the sampler follows; None: it is not called, as its mask is not there yet. bounds: gets
+        narrower as tables are used.
+        """
         self._use = use
         self._batch = batch
         self._cache = cache
@@ -187,12 +194,16 @@ class TritonOperations:
 
     def nothing(self) -> Output:
         """What a forward returns that samples nothing: a part of one. It has read experts all the same."""
-        device = self._batch.memory.device
-        none = torch.empty(0, dtype=torch.int32, device=device)
-        return Output(none, torch.empty(0, 1, device=device), self._expert_bytes)
+        return self._undrawn(torch.empty(0, 1, device=self._batch.memory.device))
 
     def sample(self, logits: Any, sampling: Batch) -> Output:
         """Drawn on the device."""
         scores = self.tensor(logits)
         self._bounds.narrow("vocabulary", scores.shape[1], self._batch.step)
+        if self._rules is None:
+            return self._undrawn(scores)
         return Output(self._use["sample"](scores, sampling, self._rules), scores, self._expert_bytes)
+
+    def _undrawn(self, scores: Tensor) -> Output:
+        none = torch.empty(0, dtype=torch.int32, device=scores.device)
+        return Output(none, scores, self._expert_bytes)

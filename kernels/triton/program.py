@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import DeviceFault, Forward, Limits, StepOutput
+from ..interface import Forward
+from ..program import DeviceFault, Limits, StepOutput, WriteMask
 from ..reference.device import room
 from ..step import Counts, Step, size_of
 from .batch import HEAD, MOST_KINDS, Batch, Kind, Padding, Staging
@@ -21,6 +22,9 @@ from .sampler import Rules
 
 Fault = Callable[[str], str]
 """Told what a GPU said when it failed; returns a sentence for people."""
+
+Left = tuple[Tensor, ...]
+"""What is left on the device: tokens, the expert bytes behind them as two words; of a forward its logits."""
 
 
 @contextmanager
@@ -78,7 +82,7 @@ class TritonProgram:
         device: torch.device,
         forward: Forward,
         limits: Limits,
-        graphs: Graphs[tuple[Tensor, Tensor]],
+        graphs: Graphs[Left],
         fault: Fault,
     ) -> None:
         """use: the functions that compute. cache: that of the backend, when a step is launched."""
@@ -102,8 +106,11 @@ class TritonProgram:
         """Bytes on the device: of the steps' buffer, and of graphs."""
         return self._staging.memory.nbytes + self.graphs.nbytes
 
-    def launch(self, step: Step, *, logits: bool = False) -> Launched:
-        """Send a step and begin it. ValueError: it exceeds the limits, or points outside tables and cache."""
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> Launched:
+        """Send a step and begin it. ValueError: it exceeds the limits, or points outside tables and cache.
+
+        The mask follows the step, and the sampling, then launched by itself, follows the mask.
+        """
         cache = self._cache()
         self._check(step, cache)
         if self._use.failed and self.graphs.on:
@@ -111,6 +118,7 @@ class TritonProgram:
         size = padded_rows(step.counts.rows, step.counts.samples) if self.graphs.on else None
         padding = None if size is None else Padding(size, size, cache.spare_block)
         rules = Rules.of(step)
+        drawn = rules if write_mask is None else None
         what = f"a step of {step.counts.rows} tokens"
         with torch.inference_mode(), watched(self._device, what, self._fault):
             batch = self._staging.write(step, padding, cache.shape.block_size, self._kinds)
@@ -118,16 +126,29 @@ class TritonProgram:
                 self.graphs.clear()
                 self._generation, self._seen_cache = self._staging.generation, cache
 
-            def compute() -> tuple[Tensor, Tensor]:
-                operations = TritonOperations(self._use, batch, cache, rules, self._bounds)
+            def compute() -> Left:
+                operations = TritonOperations(self._use, batch, cache, drawn, self._bounds)
                 output = self._forward(operations, batch.inputs())
                 assert isinstance(output, Output), "a forward returns what sample returned"
                 words = output.expert_bytes.view(torch.int32)
                 return torch.cat([output.tokens, words]), output.logits
 
-            small, scores = compute() if size is None else self.graphs.run((size, rules), compute)
+            small, scores = self._run(size, drawn, compute)
             self._remember(batch)
+            if write_mask is not None:
+                write_mask()
+                self._staging.write_mask(batch, step.mask)
+                read = small
+
+                def draw() -> Left:
+                    return (torch.cat([self._use["sample"](scores, batch, rules), read]),)
+
+                (small,) = self._run(size, (rules, "masked"), draw)
             return self._bring(small, scores if logits else None, step.counts.samples)
+
+    def _run(self, size: int | None, what: Hashable, compute: Callable[[], Left]) -> Left:
+        """Compute what a step of so many rows is made of, or replay it; None: it is none of a graph's."""
+        return compute() if size is None else self.graphs.run((size, what), compute)
 
     def _bring(self, small: Tensor, logits: Tensor | None, samples: int) -> Launched:
         """Begin to copy what came of a step to main memory."""

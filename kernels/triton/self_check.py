@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
-from ..interface import DeviceFault
+from ..program import DeviceFault
 from . import interpreted
 from .kernel import Draw, Kernel
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..interface import Int32
+from ..arrays import Int32
 from ..step import Step
 
 TILE = 64

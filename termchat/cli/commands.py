@@ -6,6 +6,8 @@ from importlib import import_module
 
 import click
 
+from .help import summary
+
 PROMPT_COMMAND = "\0prompt"
 """Name of the command behind `termchat PROMPT`; no argument can be this."""
 
@@ -33,4 +35,4 @@ def command_of(name: str) -> click.Command:
 
 def described() -> list[tuple[str, str]]:
     """Each command and what it does."""
-    return [(name, command_of(name).get_short_help_str(100)) for name in COMMANDS]
+    return [(name, summary(command_of(name))) for name in COMMANDS]

@@ -10,6 +10,7 @@ import click
 
 from engine import DRAFT_WORDS, template_names
 
+from ..errors import did_you_mean, shown
 from ..files import expanded
 from ..given_file import is_read_once
 from ..settings import ENGINE, OPTIONS, SAMPLING
@@ -105,6 +106,8 @@ def _write(console: Console, key: str, value: Any, as_json: bool) -> None:
     from ..paths import Paths
 
     file = Paths.default().config_file
+    if value is not None and (problem := _unknown(key, value)) is not None:
+        raise CliError("usage", f"{key}: {problem}")
     set_value(file, key, _anchored(key, value))
     now = next((setting for setting in Config.load(file).show() if setting.key == key), None)
     if as_json:
@@ -126,6 +129,25 @@ def _anchored(key: str, value: Any) -> Any:
     if path.is_absolute() or not os.path.exists(path) or (os.sep not in value and value in _names(key)):
         return value
     return os.path.abspath(path)
+
+
+def _unknown(key: str, value: Any) -> str | None:
+    """What is wrong with a value that names something; None: it is there, or can come. What it would do to
+    the next start is told now.
+    """
+    from ..paths import Paths, data_file
+
+    if key.startswith("keys."):
+        from ..tui.commands import COMMANDS
+        from ..tui.keymap import problem_of
+
+        return problem_of(key.removeprefix("keys."), str(value), COMMANDS)
+    if key == "ui.theme":
+        from ..themes import load_themes
+
+        found, _ = load_themes([data_file("themes"), Paths.default().themes])
+        return None if value in found else f"there is no theme {shown(value)}; {did_you_mean(value, found)}"
+    return None
 
 
 def _names(key: str) -> Iterable[str]:

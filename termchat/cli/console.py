@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ..given_file import read_some
+from ..files import Text
+from ..given_file import read_given, read_some
 from ..sanitize import one_line
 from .output import Messages, Output
 from .signals import Signals
 from .stdin import Kind, kind_of
+
+PATIENCE_SECONDS = 1.0
+"""After this time a person is told what is waited for."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -48,6 +55,26 @@ class Console:
         if not answer:  # Ctrl-D shows nothing of its own
             self.messages.raw("\n")
         return bool(answer) and answer.strip().lower() in (b"", b"y", b"yes")
+
+    @contextmanager
+    def waiting(self, name: str | Path) -> Iterator[None]:
+        """Tell a person, after a moment, that it is `name` that nobody has written yet: a pipe, say."""
+        from threading import Timer
+
+        message = f"waiting for what is written to {name}"
+        timer = Timer(PATIENCE_SECONDS, self.messages.note, (message,))
+        timer.daemon = True
+        if self.messages.is_terminal:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def read_given(self, path: Path | str, largest: int) -> Text:
+        """A text file that was named, or a pipe. As `given_file.read_given`."""
+        with self.waiting(path):
+            return read_given(path, largest)
 
     def print_json(self, value: Any) -> None:
         """One JSON document and a newline on standard output."""

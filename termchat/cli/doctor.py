@@ -116,7 +116,7 @@ def _machine(report: Report) -> None:
 
 
 def _files(report: Report, setup: Setup) -> None:
-    from ..store import Store
+    from ..store import Store, StoreDamagedError
 
     paths = setup.paths
     report.facts |= {
@@ -129,11 +129,12 @@ def _files(report: Report, setup: Setup) -> None:
     try:
         with Store(paths.database) as store:
             report.facts["conversations"] = len(store.list_conversations())
-            notice = store.notice
+            notice, broken = store.notice, False
     except UserError as error:
-        notice = str(error)
+        notice, broken = str(error), isinstance(error, StoreDamagedError)
     if notice is not None:
-        report.problem("conversations are not saved", notice, "as the reason says; --no-save does without")
+        mend = "as the reason says; --no-save does without"
+        report.problem("conversations are not saved", notice, mend, broken=broken)
     models = [status for status in setup.registry.list_models() if status.path is not None]
     report.facts["models"] = {status.entry.name: str(status.path) for status in models}
 

@@ -87,16 +87,20 @@ class Failure(NamedTuple):
         return {"code": self.code, "message": self.message}
 
 
-def engine_failure(error: EngineError, model: str, mend: str | None = None) -> CliError:
+def engine_failure(
+    error: EngineError, model: str, mend: str | None = None, template: str | None = None
+) -> CliError:
     """An error of the engine; one of the chat template with the model it came with, and a way round it.
 
-    mend: what helps against it.
+    mend: what helps against it. template: what was asked for in place of the model's own.
     """
     if error.code == "template":
-        return CliError(
-            error.code,
-            f"{model}: {error.message} (--template gives it another, --raw does without)",
-        )
+        from engine import is_template
+
+        message = error.message
+        if template is not None and not is_template(template) and template not in message:
+            message = message.replace("the chat template", f"the chat template {template}", 1)
+        return CliError(error.code, f"{model}: {message} (--template gives it another, --raw does without)")
     return CliError(error.code, f"{error.message}; {mend}" if mend is not None else error.message)
 
 
@@ -106,6 +110,11 @@ def failure_of(error: UserError) -> Failure:
         return Failure(error.code, str(error))
     names = (kind.__name__ for kind in type(error).__mro__)
     return Failure(next((CODES[name] for name in names if name in CODES), "failed"), str(error))
+
+
+def not_installed(error: ImportError) -> str:
+    """The sentence on a library that is not there, or is broken."""
+    return f"a library that termchat needs can't be imported: {error}; install it again"
 
 
 def refused(error: BaseException) -> str | None:

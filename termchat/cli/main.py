@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import UserError, fault
+from ..errors import UserError, did_you_mean, fault, shown
 from .commands import COMMANDS, PROMPT_COMMAND, command_of
 from .console import Console, to_json
 from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str], console: Console | None = None) -> int:
     except ReaderClosed:
         return READER_CLOSED
     except click.ClickException as error:
-        return _failed(arguments, console, Failure("usage", _usage(error)))
+        return _failed(arguments, console, Failure("usage", _usage(error, arguments)))
     except UserError as error:
         return _failed(arguments, console, failure_of(error))
     finally:
@@ -84,28 +84,42 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     except (UserError, click.ClickException, ReaderClosed):
         raise
     except Exception as error:
-        from .errors import refused
+        from .errors import not_installed, refused
 
         log = _log_fault()
         if (sentence := refused(error)) is not None:
             raise CliError("limits", sentence) from error
+        if isinstance(error, ImportError):
+            raise CliError("install", not_installed(error)) from error
         raise CliError("internal", fault(error, log)) from error
     return code if isinstance(code, int) else OK
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage(error: click.ClickException, arguments: Sequence[str]) -> str:
     """What click says, on one line, and where the command's options are listed."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path.removesuffix(f" {PROMPT_COMMAND}") if context is not None else "termchat"
-    problem = " ".join(error.format_message().split()).removesuffix(".")
-    if len(problem) > LONGEST_PROBLEM:  # it quotes an argument
-        problem = f"{problem[:LONGEST_PROBLEM]}…"
     takes_text = context is not None and getattr(context.command, "takes_text", False)
-    if isinstance(error, click.NoSuchOption) and takes_text:
-        problem += f"; a text that begins with a dash goes behind --: {command} -- TEXT"
-    elif problem.startswith("Got unexpected extra argument") and takes_text:
-        problem += f"; a text of several words is one argument, in quotes: {command} 'TWO WORDS'"
+    if isinstance(error, click.NoSuchOption):
+        problem = _no_such_option(error)
+        if takes_text:
+            problem += f"; a text that begins with a dash goes behind --: {command} -- TEXT"
+    else:
+        problem = " ".join(error.format_message().split()).removesuffix(".")
+        if len(problem) > LONGEST_PROBLEM:  # it quotes an argument
+            problem = f"{problem[:LONGEST_PROBLEM]}…"
+        if problem.startswith("Got unexpected extra argument") and takes_text:
+            quoted = f"a text of several words is one argument, in quotes: {command} 'TWO WORDS'"
+            problem += f"; {did_you_mean(arguments[0], COMMANDS, 'termchat {}', like=0.75) or quoted}"
     return f"{problem} ({command} --help lists everything)"
+
+
+def _no_such_option(error: click.NoSuchOption) -> str:
+    """Which option there is not, and which ones may be meant: its own beginning is enough to know one."""
+    parameters = error.ctx.command.get_params(error.ctx) if error.ctx is not None else ()
+    names = [name for each in parameters for name in (*each.opts, *each.secondary_opts) if name[:2] == "--"]
+    meant = did_you_mean(error.option_name, names, "{}", most=3, like=0.7)
+    return f"No such option {shown(error.option_name)}" + (f" ({meant})" if meant else "")
 
 
 def _log_fault() -> Path:

@@ -31,13 +31,19 @@ class TemplateName(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name, or the text. A file can be read again and stays a name, which is shown."""
-        from engine import is_template, template_names
+        from engine import EngineError, check_template, is_template, read_template
 
         path = expanded(value)
-        if value in template_names() or not is_read_once(path):
+        if not is_read_once(path):
+            try:
+                check_template(value)
+                read_template(value)
+            except (ValueError, EngineError) as error:
+                self.fail(str(error), param, ctx)
             return str(value)
         try:
-            text = read_given(path, LARGEST_TEXT).text
+            read = ctx.obj.read_given if ctx is not None and ctx.obj is not None else read_given
+            text = read(path, LARGEST_TEXT).text
         except OSError as error:
             self.fail(f"{value} cannot be read: {error.strerror}", param, ctx)
         except TextError as error:

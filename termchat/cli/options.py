@@ -8,7 +8,10 @@ from typing import Any, Literal, TypeVar
 import click
 
 from ..constraints import CONSTRAINTS
+from ..errors import did_you_mean, shown
 from ..settings import ENGINE, SAMPLING
+from .completions import complete_constraint, complete_draft, complete_engine, complete_model
+from .help import Helped, summary
 from .option_types import ByteSize, DraftTokens, TemplateName, Text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,24 +28,7 @@ class Section(click.Option):
         self.section = section
 
 
-class _Helped(click.Command):
-    """Writes its help text to the console's output, where a closed pipe or full disk is dealt with."""
-
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Click's own option, writing elsewhere."""
-        help_option = super().get_help_option(ctx)
-        if help_option is not None:
-            help_option.callback = _show_help
-        return help_option
-
-
-def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        ctx.obj.output.write(ctx.get_help() + "\n")
-        ctx.exit()
-
-
-class SectionedCommand(_Helped):
+class SectionedCommand(Helped):
     """A command whose options are listed in sections. What cannot be an option is text, dash or not."""
 
     @property
@@ -67,7 +53,7 @@ class SectionedCommand(_Helped):
                 formatter.write_dl(sections[name])
 
 
-class CommandGroup(_Helped, click.Group):
+class CommandGroup(Helped, click.Group):
     """A command with commands below it, one of which must be named."""
 
     command_class = SectionedCommand
@@ -77,6 +63,20 @@ class CommandGroup(_Helped, click.Group):
         if not args and not ctx.resilient_parsing:
             ctx.fail(f"{ctx.info_name} needs a command: {', '.join(self.commands)}")
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say which commands there are if it is none of them."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            known = did_you_mean(args[0], self.commands)
+            ctx.fail(f"{ctx.info_name} has no command {shown(args[0])}; {known}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List all commands, each with the whole of what it does."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(command)) for name, command in self.commands.items()])
 
 
 def apart(args: Sequence[str], parameters: Sequence[click.Parameter]) -> list[str]:
@@ -152,47 +152,6 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def option(section: str, *names: str, **settings: Any) -> Callable[[F], F]:
     """An option of a section."""
     return click.option(*names, cls=Section, section=section, **settings)
-
-
-def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of models that are known or here, other programs' too, or files, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    from ..elsewhere.everywhere import everywhere
-    from ..paths import Paths
-    from ..registry import Registry
-
-    registry = Registry.load(Paths.default())
-    known = [*registry.entries, *registry.of_the_hub()]
-    if incomplete:  # else there are too many
-        known += [found.name for found in everywhere() if not found.problem]
-    # Files of other programs can be named anyhow; a shell takes one line a name, in valid UTF-8.
-    names = [name for name in dict.fromkeys(known) if name.startswith(incomplete) and name.isprintable()]
-    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
-
-
-def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The values of an engine option that has few of them, or names of templates and files, for the shell."""
-    from typing import get_args, get_type_hints
-
-    from click.shell_completion import CompletionItem
-
-    from engine import EngineConfig, template_names
-
-    template = param.name == "template"
-    values = template_names() if template else get_args(get_type_hints(EngineConfig)[param.name])
-    found = [CompletionItem(value) for value in values if value.startswith(incomplete)]
-    return found or ([CompletionItem(incomplete, type="file")] if template else [])
-
-
-def complete_draft(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """What can guess: the words for it, and models, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    from engine import DRAFT_WORDS
-
-    words = [CompletionItem(word) for word in DRAFT_WORDS if word.startswith(incomplete)]
-    return [*words, *complete_model(ctx, param, incomplete)]
 
 
 model_options = options(
@@ -275,7 +234,7 @@ DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 constraint_options = options(
     *(
-        setting("Sampling", name, help, metavar=metavar, type=Text())
+        setting("Sampling", name, help, metavar=metavar, type=Text(), shell_complete=complete_constraint)
         for (name, help), metavar in zip(CONSTRAINTS.items(), ("S", "R", "G"), strict=True)
     )
 )

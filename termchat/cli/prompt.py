@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from ..charset import charset
 from ..constraints import constraint_of
-from ..given_file import read_given
+from ..terminals import obeys_sequences
 from . import stdin
 from .commands import PROMPT_COMMAND, described
+from .completions import complete_conversation
 from .console import Console
 from .errors import CliError
 from .option_types import Text
@@ -33,8 +35,8 @@ from .options import (
     template_option,
 )
 
-LINE_TERMINALS = ("", "dumb", "unknown")
-"""Values of TERM whose terminals cannot move the cursor."""
+STANDARD_INPUT = "-"
+"""A prompt that stands for standard input, as with other programs; even a terminal is read to its end."""
 
 EXAMPLES = (
     'termchat "Why is the sky blue?"',
@@ -104,7 +106,13 @@ conversation_options = options(
     option(
         "Conversation", "-c", "--continue", "newest", is_flag=True, help="Go on with the newest conversation."
     ),
-    option("Conversation", "--cid", metavar="ID", help="Go on with this conversation; created if new."),
+    option(
+        "Conversation",
+        "--cid",
+        metavar="ID",
+        shell_complete=complete_conversation,
+        help="Go on with this conversation; created if new.",
+    ),
     option("Conversation", "--no-save", is_flag=True, help="Do not store the conversation."),
 )
 
@@ -134,7 +142,7 @@ def prompt(ctx: click.Context, /, **values: Any) -> int:
 
     console: Console = ctx.obj
     _check_combination(values)
-    constraint = constraint_of(values, read_given)  # first: it may be what is on standard input
+    constraint = constraint_of(values, console.read_given)  # first: it may be what is on standard input
     text = _prompt_text(console, values)
     request = Request(
         text=text or "",
@@ -173,10 +181,14 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
     """The text to answer, None for a chat on the terminal. CliError: there is nothing to answer."""
     argument: str | None = values["prompt"]
     kind, messages = console.stdin_kind, console.messages
+    named = argument == STANDARD_INPUT and kind != "closed"
+    if named:
+        argument = None
     data = None
-    if kind == "data" or (kind == "device" and argument is None):
+    if named or kind == "data" or (kind == "device" and argument is None):
         waiting = (lambda: messages.note("reading standard input")) if argument else None
-        data = stdin.decode(stdin.read_all(console.stdin, waiting), "standard input", messages.note)
+        read = stdin.read_all(console.stdin, waiting)
+        data = stdin.decode(read, "standard input", messages.note, charset())
         if not values["raw"]:
             data = stdin.without_line_end(data)
     elif argument is None and console.interactive:
@@ -193,9 +205,9 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
 
 def _full_screen(console: Console) -> bool:
     """Whether the terminal can show more than lines; if not, that is said."""
-    kind = os.environ.get("TERM", "")
-    if kind not in LINE_TERMINALS:
+    if obeys_sequences(os.environ):
         return True
+    kind = os.environ.get("TERM", "")
     why = f"TERM is {kind}" if kind else "TERM is not set"
     console.messages.note(f"the chat is line by line, as {why}: this terminal can show no full screen")
     return False

@@ -10,12 +10,12 @@ import click
 
 from ..settings import ENGINE
 from ..units import number, size
+from .completions import complete_model
 from .console import Console
-from .errors import OK, CliError, engine_failure
+from .errors import OK, CliError
 from .options import (
     ENGINE_OPTIONS,
     SectionedCommand,
-    complete_model,
     given,
     json_option,
     option,
@@ -48,6 +48,7 @@ OF_BOTH = ("backend", "device", "threads")
     "--against",
     default=NONE,
     metavar="none|MODEL",
+    shell_complete=complete_model,
     help="What to compare with: none is the model's own file in float arithmetic; a model, one with the same "
     "vocabulary, as it is without options.",
 )
@@ -75,7 +76,11 @@ def quality(console: Console, /, **values: Any) -> int:
     from ..quality import bundled, joined, read_text
     from .serving import choose, load_setup
 
-    texts = bundled() if values["file"] is None else [read_text(values["file"])]
+    if values["file"] is None:
+        texts = bundled()
+    else:
+        with console.waiting(values["file"]):
+            texts = [read_text(values["file"])]
     setup, yes, name = load_setup(console), values["yes"], values["against"]
     flags = given(values, (*OF_MODEL, *OF_BOTH))
     choice = _for_windows(choose(console, setup, values["model"], yes=yes, flags=flags))
@@ -153,7 +158,7 @@ async def _compare(
                 total = f"of {len(found)} parts of the text are compared"
                 return await measure(found, one.engine, two.engine, lambda done: line.show(f"{done} {total}"))
             except EngineError as error:
-                raise engine_failure(error, choice.model.name) from error
+                raise choice.failure(error) from error
 
 
 def _precision(config: EngineConfig) -> str:

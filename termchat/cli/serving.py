@@ -14,6 +14,7 @@ from engine import EngineConfig, EngineError, SamplingParams, reserve_memory
 
 from ..collector import resume_collector
 from ..constraints import check
+from ..errors import UserError
 from ..files import PathError
 from ..logs import start_logging
 from ..resolved_model import ResolvedModel
@@ -36,16 +37,22 @@ REDRAW_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model that lies on this machine, and how its engine is to be set up."""
+    """A model that lies on this machine, and how its engine is to be set up. flags: what options set."""
 
     setup: Setup
     model: ResolvedModel
     config: EngineConfig
+    flags: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:
         """How to find the model again: its registered name, or its path."""
         return self.model.reference
+
+    def failure(self, error: EngineError, mend: str | None = None) -> CliError:
+        """An error of this model's engine, with the setting that it is about. mend: what helps against it."""
+        failure = engine_failure(error, self.model.name, mend, self.config.template)
+        return CliError(failure.code, f"{failure}{self.setup.config.blamed(str(failure), self.flags)}")
 
 
 class Serving(NamedTuple):
@@ -101,12 +108,21 @@ def check_flags(flags: Mapping[str, Any]) -> None:
 def choose(
     console: Console, setup: Setup, name: str | None, *, yes: bool, flags: Mapping[str, Any]
 ) -> Choice:
-    """Find the model, downloading it if that is wanted. CliError, UserError."""
-    model = downloaded(console, setup.registry, setup.default_model if name is None else name, yes=yes)
+    """Find the model, downloading it if that is wanted. CliError, UserError.
+
+    name: None takes the default, by the user's settings.
+    """
+    config = setup.config
     try:
-        return Choice(setup, model, engine_config(setup.registry, model, setup.config, flags))
+        model = downloaded(console, setup.registry, setup.default_model if name is None else name, yes=yes)
+    except UserError as error:
+        if name is None and "model" in config.given:
+            error.args = (f"{error}{config.said_by(['model'])}",)
+        raise
+    try:
+        return Choice(setup, model, engine_config(setup.registry, model, config, flags), tuple(flags))
     except ValueError as error:
-        raise CliError("usage", str(error)) from error
+        raise CliError("usage", f"{error}{config.blamed(str(error), flags)}") from error
 
 
 def sized(choice: Choice, sequences: int) -> Choice:
@@ -143,7 +159,7 @@ async def _showing_progress(console: Console, engine: Engine, name: str) -> Asyn
         await asyncio.sleep(PATIENCE_SECONDS)
         while True:
             snapshot = engine.snapshot()
-            if console.messages.is_terminal:
+            if console.messages.draws:
                 line.show(f"loading {name}: {snapshot.loading or f'{snapshot.loaded:.0%}'}", at_once=True)
             elif snapshot.loading:
                 console.messages.note(snapshot.loading)
@@ -190,7 +206,7 @@ async def serving(
                 from ..download import mend
 
                 damage = mend(choice.setup.registry, choice.model)
-            raise engine_failure(error, choice.model.name, damage) from error
+            raise choice.failure(error, damage) from error
         for note in engine.info.notes:
             console.messages.note(note)
         resume_collector()

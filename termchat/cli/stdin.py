@@ -8,8 +8,10 @@ import os
 import select
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
+from ..charset import UTF_8, charset
 from ..files import MARKS, binary_kind, encoding_of, name_of
 from ..given_file import read_some
 from .errors import CliError
@@ -106,10 +108,11 @@ def read_all(fd: int, waiting: Callable[[], None] | None = None) -> bytes:
             )
 
 
-def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
+def decode(data: bytes, name: str, note: Callable[[str], None], otherwise: str = UTF_8) -> str:
     """The text without byte order marks at its head; what is no text becomes U+FFFD, and a note says where.
 
-    UTF-8, unless a mark says that it is UTF-16 or UTF-32. CliError: it is no text at all, but a picture, say.
+    UTF-8, unless a mark says that it is UTF-16 or UTF-32. otherwise: what it is in if it cannot be that.
+    CliError: it is no text at all, but a picture, say.
     """
     encoding, mark = encoding_of(data)
     if not mark and (kind := binary_kind(data)) is not None:
@@ -118,6 +121,9 @@ def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
+        if otherwise != UTF_8 and not mark:
+            with suppress(UnicodeDecodeError):
+                return body.decode(otherwise)
         where = f"{name_of(encoding)} at byte offset {error.start + len(mark)}"
         note(f"{name} is not valid {where}; such bytes are replaced by U+FFFD")
         text = body.decode(encoding, "replace")
@@ -127,11 +133,13 @@ def decode(data: bytes, name: str, note: Callable[[str], None]) -> str:
 
 
 def argument_text(value: str, name: str, note: Callable[[str], None]) -> str:
-    """An argument as text: Python hands over undecodable bytes as lone surrogates."""
+    """An argument as text: Python hands over undecodable bytes as lone surrogates. They are in UTF-8, or as
+    the locale says.
+    """
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        return decode(os.fsencode(value), name, note)
+        return decode(os.fsencode(value), name, note, charset())
     return value.lstrip("\ufeff")
 
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine import EngineError, Finished, Message, SamplingParams, TextDelta, TokenLogprob
 
 from ..messages import outcome_of, prompt_of, said_now
-from ..sampling import seeded
 from ..thinking import ReplyText
 from .console import Console
-from .errors import engine_failure
 from .presenters import Presenter
 from .recording import Recording
 from .result import Result
@@ -61,7 +59,7 @@ async def take_turn(
     CliError: the engine refused or failed. ReaderClosed, OutputError, ConversationBusyError. Interrupted: by
     a signal, while nobody reads.
     """
-    params = seeded(turn.params)
+    params = turn.params.seeded()
     assert params.seed is not None
     name, loop = served.choice.model.name, asyncio.get_running_loop()
     reply = ReplyText(None if turn.raw else served.thinking.splitter())
@@ -94,7 +92,7 @@ async def take_turn(
                 finished = replace(finished, reason="aborted")
             _save(recording, reply, finished)
         if finished.error is not None:
-            raise engine_failure(finished.error, name)
+            raise served.choice.failure(finished.error)
         stopped = finished.reason == "aborted"
         peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
@@ -120,10 +118,8 @@ async def take_turn(
         )
         console.output.check()
         await presenter.end(result)
-        if reply.only_thought and not stopped:
-            console.messages.note(_only_thought(finished, params))
-        elif result.schema and not stopped and (problem := result.parsed[1]) is not None:
-            console.messages.note(problem + ("; -n allows more" if finished.reason == "length" else ""))
+        if not stopped and (note := _ended_early(result, reply, params)) is not None:
+            console.messages.note(note)
     return result
 
 
@@ -134,7 +130,7 @@ async def _refuse_early(served: Serving, turn: Turn) -> None:
         try:
             await served.engine.tokenize(prompt, template_vars=served.template_vars)
         except EngineError as error:
-            raise engine_failure(error, served.choice.model.name) from error
+            raise served.choice.failure(error) from error
 
 
 async def _relay(
@@ -165,11 +161,18 @@ def _save(recording: Recording, reply: ReplyText, finished: Finished) -> None:
         recording.finish(outcome_of(finished, empty=not (reply.text or reply.thinking)))
 
 
-def _only_thought(finished: Finished, params: SamplingParams) -> str:
-    """A sentence on a reply that came to no answer."""
+def _ended_early(result: Result, reply: ReplyText, params: SamplingParams) -> str | None:
+    """A sentence on a reply that is not what it was to become; None: nothing kept it from that, but a limit
+    of tokens that was asked for.
+    """
     ends = {
         "length": f"at the limit of {params.max_tokens} tokens; -n allows more",
         "context": "where the context was full",
         "capacity": "where the KV cache was full; --kv-memory gives it more",
     }
-    return f"the reply ended inside its thinking, {ends.get(finished.reason, 'where the model ended it')}"
+    reason = result.finished.reason
+    if reply.only_thought:
+        return f"the reply ended inside its thinking, {ends.get(reason, 'where the model ended it')}"
+    if result.schema and (problem := result.parsed[1]) is not None:
+        return problem + ("; -n allows more" if reason == "length" else "")
+    return f"the reply ended {ends[reason]}" if reason in ("context", "capacity") else None

@@ -18,7 +18,18 @@ from .formula import formula
 from .strips import Fragment
 from .wrap import WIDE
 
-_PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
+
+class _Parser(MarkdownIt):
+    """markdown-it's, with addresses as they are written, to be read and copied."""
+
+    def normalizeLink(self, url: str) -> str:  # noqa: N802
+        """Return an address as it is shown. A host with letters that look like others is spelled in ASCII."""
+        host = _HOST.match(url)
+        return url if host is None or host[0].isascii() else super().normalizeLink(url)
+
+
+_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE)
+_PARSER = _Parser("commonmark", {"html": False, "maxNesting": 20}).enable("strikethrough")
 _PARSER.inline.ruler.before("escape", "formula", formula)
 _LINE_BREAK = re.compile(r"<br\s*/?>[ \t]*", re.IGNORECASE)
 _OPENING = {"strong_open": "strong", "em_open": "em", "s_open": "strike", "link_open": "link"}
@@ -98,7 +109,7 @@ def parse_inline(text: str, style: str = "", *, growing: bool = False) -> list[l
             if kind == "link_close":
                 target, line, start = targets.pop()
                 shown = "".join(content for content, _ in line[start:])
-                if target and target.removeprefix("mailto:") != shown:
+                if target and shown not in (target, target.removeprefix("mailto:")):
                     emit(f" ({target})", "url")
         else:
             emit(token.content)

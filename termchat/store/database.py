@@ -53,6 +53,7 @@ class Database:
                 self.notice = f"{self.path} cannot be written, so nothing is saved"
             self._db = self._connect_readable()
         self._for_writing = False
+        self._identity: tuple[int, int] | None = None
         if self.notice is None:
             try:
                 self._open_for_writing(migrations)
@@ -73,13 +74,19 @@ class Database:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten, too
                 if self._restored is not None:
-                    adopt(self._db, self._restored)
-                migrate(self._db, migrations)
+                    adopt(self._db, migrations)
+                try:
+                    migrate(self._db, migrations)
+                except sqlite3.OperationalError:  # the tables may be those of a later version than is said
+                    if not adopt(self._db, migrations):
+                        raise
+                    migrate(self._db, migrations)
             except BaseException:
                 self._db.close()
                 self._db = readable
                 raise
         self._for_writing = True
+        self._identity = _identity(self.path)
         readable.close()
 
     def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
@@ -119,6 +126,11 @@ class Database:
             if self._db.in_transaction:
                 yield self._db
                 return
+            if _identity(self.path) != self._identity:  # a file without a name is lost with this program
+                raise StoreUnavailableError(
+                    f"{self.path} was deleted, moved or replaced while it was in use; "
+                    "put it back, or restart termchat"
+                )
             self._begin(wait)
             try:
                 yield self._db
@@ -171,7 +183,7 @@ class Database:
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             application = int(db.execute("PRAGMA application_id").fetchone()[0])
             tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-            if tables and (application != APPLICATION_ID or version == 0):
+            if tables and (application != APPLICATION_ID or version <= 0):
                 self._restored = version_by_tables(db, migrations)
         finally:
             db.close()
@@ -181,6 +193,8 @@ class Database:
             raise StoreError(
                 f"{self.path} is the database of another program; move it away to use termchat's own"
             )
+        if version < 0:
+            raise damaged(self.path, f"its tables are no version's, and it says version {version}")
         if version > (known := len(migrations)):
             self.notice = (
                 f"{self.path} was written by a newer termchat (schema {version}, this one knows {known}), "
@@ -267,6 +281,15 @@ def _guard(path: Path) -> None:
         with suppress(FileNotFoundError, PermissionError):
             if stat.S_IMODE(os.stat(name).st_mode) & 0o077:
                 os.chmod(name, 0o600)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name: device and number; None: there is none."""
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 def _writable(path: Path) -> bool:

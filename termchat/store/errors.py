@@ -66,6 +66,11 @@ def error_of(error: sqlite3.Error, path: Path) -> StoreError:
         return damaged(path, str(error))
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailableError(f"cannot write {path}: the disk is full")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailableError(
+            f"{path} cannot be read or written ({error}): a quota, a limit on the size of files (ulimit -f), "
+            "or a failing disk"
+        )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreReadOnlyError(f"{path} cannot be written, so nothing is saved ({error})")
     if code == sqlite3.SQLITE_ERROR and "no such module: fts5" in str(error):

@@ -14,8 +14,8 @@ message_fts   trigrams of finished messages (one that streams would be indexed a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
 Migrations = Sequence[Sequence[str]]
 
@@ -108,24 +108,38 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def adopt(db: sqlite3.Connection, version: int) -> None:
-    """Write the numbers that a dump has lost into the file's head."""
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {version}")
+def adopt(db: sqlite3.Connection, migrations: Migrations) -> bool:
+    """Write the numbers that a dump has lost into the file's head; another process may be doing the same.
+
+    False: they are there, or its tables are no version's.
+    """
+    with _transaction(db):
+        version = version_by_tables(db, migrations)
+        if version is None or version == int(db.execute("PRAGMA user_version").fetchone()[0]):
+            return False
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {version}")
+        return True
 
 
 def migrate(db: sqlite3.Connection, migrations: Migrations) -> None:
     """Run the missing steps, each in a transaction of its own; another process may be doing the same."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     for step, statements in enumerate(migrations[version:], version):
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(db):
             if int(db.execute("PRAGMA user_version").fetchone()[0]) == step:
                 for statement in statements:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {step + 1}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

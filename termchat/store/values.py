@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from ..messages import ROLES, STATUSES, StoredConversation, StoredMessage, ending_of
-from ..sanitize import without_controls
+from ..sanitize import is_blank, without_controls
 from .errors import StoreDamagedError
 
 Made = TypeVar("Made")
@@ -84,7 +84,7 @@ def clean(text: str) -> str:
 def title_of(text: str) -> str:
     """A title from a first message: its first line with words, cleaned of controls, at most 60 long."""
     lines = (" ".join(without_controls(line).split()) for line in text[:10_000].splitlines())
-    line = next((line for line in lines if line), "")
+    line = next((line for line in lines if not is_blank(line)), "")
     if len(line) <= TITLE_LENGTH:
         return line
     cut = line[: TITLE_LENGTH - 1]

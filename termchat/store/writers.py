@@ -15,9 +15,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import PathError, open_private, private_folder, take_lock, try_lock
+from ..file_locks import take_lock, try_lock
+from ..files import PathError, open_private, private_folder
 
 FOREIGN_SECONDS = 24 * 3600.0
+
+MOST_TRIES = 5
+"""New files of which others may hold the lock at that moment, as they sweep up; then it is not they."""
 
 
 class Writer:
@@ -31,14 +35,17 @@ class Writer:
     @property
     def name(self) -> str:
         """What to mark rows with. PathError: the lock file cannot be made."""
+        tries = 0
         while self._name is None:
+            tries += 1
             name = os.urandom(8).hex()
             file = private_folder(self._folder) / name
             try:
                 fd = open_private(file, os.O_RDWR | os.O_EXCL)
             except OSError as error:
                 raise PathError(f"cannot create {file}: {error.strerror}") from error
-            if try_lock(fd) and os.path.exists(file):  # not swept away before it was locked
+            mine = try_lock(fd) or tries >= MOST_TRIES  # a file system may refuse every lock
+            if mine and os.path.exists(file):  # not swept away before it was locked
                 with suppress(OSError):  # a full disk, which only costs those without locks something
                     os.write(fd, _this_process().encode())
                 self._name, self._fd = name, fd

@@ -16,7 +16,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingsMap
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
 from ..config import Config
@@ -82,6 +82,7 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
             [
                 *(Binding(key, "leave", priority=True, show=False) for key in self.keys.of("quit")),
                 *(Binding(key, "pause", priority=True, show=False) for key in self.keys.of("suspend")),
+                *(Binding(key, "redraw", priority=True, show=False) for key in self.keys.of("redraw")),
                 Binding("ctrl+underscore,ctrl+slash", "undo", show=False),
             ]
         )
@@ -141,8 +142,9 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
             await super().on_event(event)
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted in a dialog without a text goes to the prompt."""
-        self._main.prompt.paste(event.text)
+        """What is pasted where no field takes it, as in a list, goes to the prompt."""
+        if not isinstance(self.focused, (Input, TextArea)):
+            self._main.prompt.paste(event.text)
 
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
@@ -217,6 +219,10 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
         """Take the last change of a text back: Ctrl+Z is the shell's."""
         if isinstance(self.focused, TextArea):
             self.focused.undo()
+
+    def action_redraw(self) -> None:
+        """Draw everything anew, wherever the keys are."""
+        self.redraw()
 
     def action_pause(self) -> None:
         """Go to the shell, wherever the keys are."""

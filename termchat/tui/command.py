@@ -4,12 +4,15 @@ are all made of one list of these.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import UserError, did_you_mean
 from .ui import Ui
+
+_COMMAND = re.compile(r"/[^\s/*]*(?!\S)")
 
 Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
 
@@ -24,7 +27,8 @@ class Command:
 
     id: stable, for the settings' [keys]. run: gets the interface and what follows the command's name.
     title: one line for palette and help. slash: its name after `/`; "" has none. argument: what may follow,
-    for the help. key: default keys, separated by commas. palette: whether the palette lists it.
+    for the help. key: default keys, separated by commas. palette: whether the palette lists it. named: what
+    the argument may be besides the words that stand in it in small letters.
     """
 
     id: str
@@ -35,23 +39,35 @@ class Command:
     argument: str = ""
     key: str = ""
     palette: bool = True
+    named: Callable[[Ui], Iterable[str]] = lambda ui: ()
 
     @property
     def usage(self) -> str:
         """How to type it."""
         return f"/{self.slash} {self.argument}".rstrip() if self.slash else ""
 
+    def choices(self, ui: Ui) -> list[str]:
+        """What may follow, as far as that is one of a few words."""
+        words = re.split(r"[\[\]| ]+", self.argument)
+        return [*self.named(ui), *(word for word in words if word.islower())]
+
 
 def is_command(text: str) -> bool:
-    """Whether a typed text is a command; `//` begins a message with a slash."""
-    return text.startswith("/") and not text.startswith("//")
+    """Whether a typed text is a command: not one that begins with a path or a comment, or with `//`, which is
+    a message with a slash.
+    """
+    return _COMMAND.match(text) is not None
 
 
 def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
-    """The command of a typed line, and its argument. CommandError: names the one it is like."""
+    """The command of a typed line, and its argument. CommandError: there is none, or it takes no argument."""
     name, _, argument = line[1:].strip().partition(" ")
     known = {command.slash: command for command in commands if command.slash}
     if name.lower() in known:
-        return known[name.lower()], argument.strip()
+        command, argument = known[name.lower()], argument.strip()
+        if argument and not command.argument:
+            raise CommandError(f"/{name.lower()} takes nothing behind it, not {argument[:40]!r}")
+        return command, argument
     meant = did_you_mean(name.lower(), known, "/{}", like=0.5)
-    raise CommandError(f"there is no command /{name[:40]}" + (f"; {meant}" if meant else ""))
+    said = f"there is no command /{name[:40]} (// begins a message with a slash)"
+    raise CommandError(said + (f"; {meant}" if meant else ""))

@@ -8,17 +8,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rich.color import ColorSystem
 from rich.console import RenderableType
+from textual import events
 from textual._compositor import CompositorUpdate
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widgets import Input, TextArea
 
 from ..config import Config
+from ..errors import did_you_mean, shown
+from ..terminals import has_all_colours
 from ..themes import load_themes, marks, variable_defaults
 from .glyphs import ASCII, UNICODE
 from .terminal.ascii import Ascii
-from .terminal.clipboard import Clipboard, request
+from .terminal.clipboard import Clipboard
 from .terminal.driver import DrivenApp, TerminalDriver
 from .terminal.frame import Frame
 from .terminal.safe_text import SafeText
@@ -34,6 +39,7 @@ ASCII_ONLY, SAFE_TEXT, NO_COLOUR = Ascii(), SafeText(), NoColor()
 class DrawnApp(DrivenApp, inherit_bindings=False):
     """theme_warnings: a sentence for each theme file that cannot be used."""
 
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
     CSS = """
     .-ascii Prompt { border: ascii $primary 40%; }
     .-ascii Prompt:focus { border: ascii $primary; }
@@ -43,6 +49,9 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
     CommandPalette #--input, CommandPalette #--input.--list-visible {
         background: $surface; border: round $primary 60%; border-bottom: none; padding: 1 1 0 1;
     }
+    CommandPalette.-low > Vertical { margin-top: 0; }
+    CommandPalette.-low #--input, CommandPalette.-low #--input.--list-visible { padding: 0 1; }
+    CommandPalette.-low CommandList, CommandPalette.-low CommandList:focus { padding: 0 1; max-height: 60vh; }
     CommandPalette #--input SearchIcon { display: none; }
     CommandPalette #--input CommandInput { background: $panel; border: none; height: 1; padding: 0 1; }
     CommandPalette CommandList, CommandPalette CommandList:focus {
@@ -53,22 +62,40 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
 
     def __init__(self, config: Config, theme_folders: Sequence[Path]) -> None:
         no_color = os.environ.get("NO_COLOR")
+        if no_color == "":  # as if it was not set (no-color.org)
+            del os.environ["NO_COLOR"]
         super().__init__(driver_class=TerminalDriver)
+        if has_all_colours(os.environ):
+            self.console._color_system = ColorSystem.TRUECOLOR
         if no_color is not None:  # Textual takes it away; it is for the programs started from here, too
             os.environ["NO_COLOR"] = no_color
         self.config = config
         self._late: Timer | None = None  # frames were left out
         self.glyphs = ASCII if config.ascii else UNICODE
         self._themes, self.theme_warnings = load_themes(theme_folders)
-        if config.options["ui.reduced_motion"]:
+        self.takes_mouse = bool(config.options["ui.mouse"])
+        self.blinks = not config.options["ui.reduced_motion"]
+        if not self.blinks:
             self.animation_level = "none"
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """A cursor that blinks is motion, too."""
+        if not self.blinks and isinstance(event.widget, (Input, TextArea)):
+            event.widget.cursor_blink = False
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text where this program and others find it."""
         self._clipboard = text
         if isinstance(self._driver, TerminalDriver):
-            self._driver.write(request(text, os.environ))
+            self._driver.keep(text)
             self._keepers.keep(text)
+
+    def redraw(self) -> None:
+        """Draw everything anew, whatever has become of the terminal."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.begin_anew()
+        self.screen._compositor._dirty_regions.add(self.screen.size.region)
+        self.screen._compositor_refresh()
 
     @cached_property
     def _keepers(self) -> Clipboard:
@@ -84,8 +111,12 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
         known = [name for name in (wanted, default) if name in self.theme_names]
         if known and isinstance(known[0], str):
             self.theme = known[0]
-        unknown = isinstance(wanted, str) and wanted not in known
-        return [f"there is no theme {wanted!r}; the default is used"] if unknown else []
+        if not isinstance(wanted, str) or wanted in known:
+            return []
+        meant = did_you_mean(wanted, self.theme_names)
+        return [
+            f"{self.config.file}: ui.theme: there is no theme {shown(wanted)}, {default} is used; {meant}"
+        ]
 
     @property
     def theme_names(self) -> list[str]:
@@ -111,9 +142,8 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and ours for harmless text and a screen of ASCII."""
-        filters = [*super().get_line_filters(), SAFE_TEXT]
-        if self.current_theme.ansi:  # the shades of grey would be others than the terminal's own
-            filters = [NO_COLOUR if isinstance(each, Monochrome) else each for each in filters]
+        textuals = super().get_line_filters()  # its NO_COLOR leaves shades of grey, which are colours, too
+        filters = [*(NO_COLOUR if isinstance(each, Monochrome) else each for each in textuals), SAFE_TEXT]
         return [*filters, ASCII_ONLY] if self.glyphs is ASCII else filters
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:

@@ -110,6 +110,12 @@ class Keys:
                     self.warnings.append(f"[keys] {shown(key)} is the key of {owner}; {rest}")
 
 
+def problem_of(id: str, text: str, commands: Iterable[Command]) -> str | None:
+    """Why these cannot be a command's keys; None: they can."""
+    keys = Keys(commands, {id: text})
+    return None if id in keys.given else keys.warnings[0].removeprefix(f"[keys] {id}: ")
+
+
 def shown(keys: str) -> str:
     """Keys as people read them: `ctrl+pageup` becomes `^pgup`."""
     return " ".join(_shown_one(key) for key in keys.split(",") if key)

@@ -112,7 +112,7 @@ def run(
 
         with on_signal(asked, restore):
             try:
-                await app.run_async()
+                await app.run_async(mouse=app.takes_mouse)
             except Exception as error:
                 app.fault = app.fault or error
                 log.exception("the interface failed")

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Program(Protocol):
     """The application: what works without a screen, and what Textual's own does.
 
-    folder: where it was started. fault: why it ends, if it does by one.
+    folder: where it was started. fault: why it ends, if it does by one. blinks: whether cursors may.
     """
 
     config: Config
@@ -49,6 +49,7 @@ class Program(Protocol):
     turns: Turns
     monitor: Monitor
     app_focus: bool
+    blinks: bool
     theme: str
 
     @property
@@ -76,6 +77,9 @@ class Program(Protocol):
 
     def pause(self) -> None:
         """The shell has the terminal. CommandError."""
+
+    def redraw(self) -> None:
+        """Draw everything anew."""
 
     def show_stats(self) -> None:
         """New figures for the screen with the plots, if it is open."""
@@ -150,6 +154,9 @@ class Ui(Listener, Protocol):
 
     def edit_message(self, message: StoredMessage) -> None:
         """Put a message of the user into the prompt; sent, it becomes a new version."""
+
+    def leave_edit(self) -> None:
+        """Leave the message that was being edited as it is."""
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""

@@ -24,13 +24,14 @@ from engine.loading.fields import Fields
 from engine.models import families
 from engine.models.decoder import decoder
 from engine.models.family import ATTENTION_BIASES, HEAD_NORMS, MLP_BIASES, NAMES, Family, Option, Windows
+from engine.models.placing import place
 from engine.models.spec import LayerSpec, RopeSpec
 from engine.models.tensor_specs import tensor_specs
-from engine.models.weights import place
 from engine.types import EngineError
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, BackendSettings, Limits
+from kernels.interface import Backend, BackendSettings
 from kernels.native.library import kernels as native_kernels
+from kernels.program import Limits
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
 from steps import step

@@ -18,8 +18,9 @@ from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
 from engine.models.decoder import decoder
 from engine.models.families import gpt_oss
+from engine.models.placing import place
 from engine.models.spec import ExpertsSpec, LayerSpec, ModelSpec
-from engine.models.weights import Weights, place
+from engine.models.weights import Weights
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.sampler import SamplerState
@@ -33,7 +34,8 @@ from engine.speculative.speculation import Speculation
 from engine.step_plan import StepPlan
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Inputs, Limits, Operations, Routing, Value
+from kernels.interface import BackendSettings, Inputs, Operations, Routing, Value
+from kernels.program import Limits
 from random_weights import RandomTensors
 
 pytestmark = pytest.mark.slow

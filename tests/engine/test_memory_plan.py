@@ -135,3 +135,11 @@ def test_a_model_loads_where_no_further_thread_is_to_be_had(default_model, monke
     model = load_model(EngineConfig(model=default_model, kv_blocks=2))
     model.runner.close()
     assert model.tokenizer.vocab_size > 0
+
+
+def test_where_no_block_fits_it_is_said_what_left_no_room():
+    """Not that a setting is too small, if there is none."""
+    with pytest.raises(EngineError, match=r"but 1,000 bytes of memory are free; close other programs"):
+        size_kv_cache(EngineConfig(model="m"), SPEC, 64, 1000)
+    with pytest.raises(EngineError, match=r"but kv_memory is 7 bytes$"):
+        size_kv_cache(EngineConfig(model="m", kv_memory=7), SPEC, 64, 1 << 40)

@@ -74,13 +74,13 @@ class Card:
             self.cache = shape.nbytes
             allocate(backend, shape)
 
-        def launched(program, step, *, logits=False):
+        def launched(program, step, **how):
             rows = step.counts.rows
             fits = self.cache + rows * self.row <= self.room
             self.rows.append(rows if fits else -rows)
             if not fits:
                 raise MemoryError(f"device card has no room for a step of {rows} tokens")
-            return launch(program, step, logits=logits)
+            return launch(program, step, **how)
 
         def copied(backend, sources, targets):
             kind = next(self.unsure, "whole")

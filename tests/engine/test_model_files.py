@@ -1,5 +1,6 @@
 """Model files as people have them: caches of the Hub, files in parts, marks of editors."""
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from engine import model_name
+from engine import EngineError, model_name
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.fields import shown
 from engine.loading.gguf import read_gguf, read_gguf_model
@@ -275,6 +276,20 @@ def test_scales_of_no_sense_are_refused_by_name(tmp_path: Path, field: str, numb
     }
     (folder / "config.json").write_text(json.dumps(CONFIG | {"rope_parameters": scaling}))
     assert f"rope_parameters.{field} must be in [" in refuse(folder)
+
+
+def test_a_file_that_the_system_has_no_room_to_map_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", tensors())
+
+    def refuse_all(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("engine.loading.files.mmap.mmap", refuse_all)
+    with pytest.raises(EngineError, match=r"m\.gguf does not fit: no memory for the .* bytes of") as error:
+        read_gguf(path)
+    assert error.value.code == "out_of_memory"
 
 
 def test_what_is_quoted_is_short_and_printable(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_without_a_template_says_so_before_its_weights_are_read(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.models.weights.place_tensors", lambda *_: pytest.fail("weights are read"))
+    monkeypatch.setattr("engine.models.placing.place_tensors", lambda *_: pytest.fail("weights are read"))
     with pytest.raises(EngineError, match="the model has no chat template") as caught:
         load_model(EngineConfig(model=bare), chat=True)
     assert caught.value.code == "template"

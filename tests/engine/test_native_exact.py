@@ -19,7 +19,6 @@ from engine.runner import StepResult
 from engine.speculative.acceptance import accept
 from engine.step_plan import StepPlan
 from kernels.native import available, unavailable_reason
-from kernels.step import Step
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +59,8 @@ class Recorder:
         model.runner.launch = self.launch  # type: ignore[method-assign]
         return model
 
-    def launch(self, plan: StepPlan, *, logits: bool, step: Step | None = None) -> StepResult:
-        result = self._launch(plan, logits=True, step=step).result()
+    def launch(self, plan: StepPlan, *, logits: bool, prepared: bool = False) -> StepResult:
+        result = self._launch(plan, logits=True, prepared=prepared).result()
         assert result.logits is not None
         self.steps.append(plan)
         rows = zip(plan.samples(), result.logits, strict=True)

@@ -124,6 +124,30 @@ async def test_N012_an_abort_holds_while_the_prompt_is_tokenized(
     leave.set()
 
 
+async def test_nothing_is_left_of_calls_that_were_cancelled(
+    default_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = threading.Event()
+
+    def stuck(model: object, source: object) -> Any:
+        leave.wait(300)
+        yield from ()
+        return [5]
+
+    monkeypatch.setattr("engine.preparation.encode", stuck)
+    async with engine_of(default_model) as engine:
+        before = len(engine._outbox._open)
+        tasks = [asyncio.create_task(engine.tokenize("text")) for _ in range(9)]
+        await asyncio.sleep(0)
+        assert len(engine._outbox._open) == before + 9
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(engine._outbox._open) == before
+        leave.set()
+        await engine.audit()
+
+
 async def test_a_panic_of_the_tokenizer_ends_its_request_alone(
     default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

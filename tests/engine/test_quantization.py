@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from engine.quantization import dequantize, quantize
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
 from kernels.native.backend import NativeBackend
+from kernels.program import Limits
 from kernels.reference.quantized import product
 from kernels.step import Step
 from kernels.weights import Packed, Plain, blocks_of_rows

@@ -38,3 +38,10 @@ def test_nothing_where_it_would_not_be_used(reserved, default_model, tmp_path):
     ):
         reserve_memory(EngineConfig(**options))
     assert reserved == []
+
+
+def test_nothing_where_it_would_take_more_than_is_free(reserved, default_model, monkeypatch):
+    """The system would end the program for it, before the load can say that the model does not fit."""
+    monkeypatch.setattr("engine.reserve.free_memory", lambda: default_model.stat().st_size)
+    reserve_memory(EngineConfig(model=default_model))
+    assert reserved == []

@@ -11,7 +11,7 @@ from engine.sampler import SamplerState
 from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
 from engine.step_plan import Run, StepPlan
-from kernels.interface import StepOutput
+from kernels.program import StepOutput
 
 BLOCK = 16
 
@@ -24,7 +24,8 @@ class Recorder:
     def __init__(self):
         self.steps = []
 
-    def launch(self, step, *, logits):
+    def launch(self, step, *, logits, write_mask=None):
+        assert write_mask is None, "nothing keeps to a grammar"
         self.steps.append(step)
         return StepOutput(np.zeros(step.counts.samples, np.int32), None)
 

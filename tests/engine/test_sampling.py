@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
-from engine.sampler import check_params, derive_seed, random_seed
+from engine.sampler import check_params, derive_seed
 from engine.sampling import process_logits, sample
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import SamplingParams, random_seed
 
 SCORES = [2.0, -1.0, 0.5, -3.0]
 PROBABILITIES = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
@@ -214,11 +214,11 @@ def test_ids_outside_the_vocabulary_are_refused():
         check_params(SamplingParams(stop_token_ids=(1, 11)), 10)
 
 
-def test_random_seeds_differ_and_fit_into_63_bits():
+def test_random_seeds_differ_and_fit_into_53_bits():
     seeds = [random_seed() for _ in range(1000)]
     assert len(set(seeds)) == 1000
-    assert all(0 <= seed < 2**63 for seed in seeds)
-    assert max(seeds) > 2**61
+    assert all(0 <= seed < 2**53 for seed in seeds)
+    assert max(seeds) > 2**51
 
 
 def test_derived_seeds_differ_and_stay_the_same():

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 from engine import EngineConfig
 from engine.model import LoadedModel, load_model
 from engine.runner import ModelRunner
-from kernels.interface import Program, StepOutput
+from kernels.program import Program, StepOutput, WriteMask
 from kernels.step import Step
 
 
@@ -41,10 +42,26 @@ class BesideProgram:
         self._watch = watch
         self._thread = ThreadPoolExecutor(1)
 
-    def launch(self, step: Step, *, logits: bool = False) -> Flying:
+    def launch(self, step: Step, *, logits: bool = False, write_mask: WriteMask | None = None) -> Flying:
         self._watch("launch")
-        launch = self._program.launch
-        return Flying(self._thread.submit(lambda: launch(step, logits=logits).result()), self._watch)
+        written = Event()
+
+        def compute() -> StepOutput:
+            wait = None if write_mask is None else lambda: assert_in_time(written)
+            return self._program.launch(step, logits=logits, write_mask=wait).result()
+
+        future = self._thread.submit(compute)
+        try:
+            if write_mask is not None:
+                write_mask()
+                self._watch("masked")
+        finally:
+            written.set()
+        return Flying(future, self._watch)
+
+
+def assert_in_time(written: Event) -> None:
+    assert written.wait(60), "the mask does not come"
 
 
 class Flying:

@@ -16,8 +16,8 @@ from engine import AsyncEngine, EngineConfig, EngineSnapshot, Finished, Sampling
 from engine.grammar.grammars import Grammars
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
+from engine.models.placing import place
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.models.weights import place
 from engine.roofline import Traffic
 from engine.runner import ModelRunner
 from engine.scheduler import most_samples
@@ -27,7 +27,8 @@ from engine.testing import ScriptedModel
 from engine.tokenization import load_tokenizer
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
+from kernels.program import Limits
 from random_weights import RandomTensors
 from standing import standing
 
@@ -90,6 +91,7 @@ async def replies(
         async with standing(engine, len(requests)):
             streams = [engine.generate(*request) for request in requests]
         found = await asyncio.gather(*(read(stream) for stream in streams))
+        await engine.audit()  # a step with a row too many may have been under way at the end
         return [reply for reply, _ in found], [final for _, final in found], engine.snapshot()
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from engine.loading.checkpoint import Checkpoint
 from engine.models.decoder import decoder
-from engine.models.weights import place
+from engine.models.placing import place
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, BackendSettings, Limits
+from kernels.interface import Backend, BackendSettings
+from kernels.program import Limits
 from kernels.reference import ReferenceBackend
 from kernels.step import Step
 

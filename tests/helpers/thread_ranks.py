@@ -80,10 +80,19 @@ class ThreadRanks:
         cache = {"blocks": blocks, "block_size": block_size, "format": how.get("kv", "float32")}
         self._ask("begin", **cache, positions=context, limits=limits)
 
-    def step(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens, and logits [samples, vocabulary]."""
-        memory = step.memory.tobytes()
-        bodies = self._all(lambda rank: rank.step(bytearray(memory), logits=True))
+    def step(self, step: Step, *, late: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens, and logits [samples, vocabulary]. late: the mask comes behind the step."""
+        memory, mask = step.memory.tobytes(), step.mask.tobytes()
+        sent = memory[: len(memory) - len(mask)] if late else memory
+        asked: list[bytes] = []
+
+        def masks() -> bytes:
+            assert late
+            asked.append(mask)
+            return mask
+
+        bodies = self._all(lambda rank: rank.step(bytearray(sent), masks, logits=True))
+        assert len(asked) == late, "the rank that samples asks for it, once"
         found = [b"".join(map(bytes, body[1:])) for body in bodies]
         samples = step.counts.samples
         body = next(body for body in found if RESULT_HEADER.unpack_from(body)[0] == samples)

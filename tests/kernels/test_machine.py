@@ -141,3 +141,26 @@ def test_a_limit_of_addresses_is_a_limit_of_memory(monkeypatch):
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1 << 10, 1 << 10))
     assert machine.free_memory() == 0
     assert own > 0
+
+
+def test_what_a_system_refuses_to_say_or_says_oddly_sets_no_limit_and_fails_nothing(system, monkeypatch):
+    """Sandboxes answer with an error, with -1, or with files of another form."""
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    known = machine.free_memory()
+    monkeypatch.setattr(machine.resource, "getrlimit", refuse)
+    monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
+    assert usable_cpus() >= 1
+    assert most_cpus() >= 1
+    assert machine.free_memory() == known
+    assert not machine.has_few_addresses()
+    for membership in ("garbage\n", "\n\n", "0:\n", "0::/\nx\n"):
+        (system / "cgroup").write_text(membership)
+        assert cgroup_cpus(membership, system) is None
+        assert machine.free_memory() == known
+    monkeypatch.setattr(os, "sysconf", lambda name: -1)
+    for text in ("MemAvailable: x kB\n", "MemAvailable:\n", "MemAvailable: -5 kB\n", "\xff\n", ""):
+        (system / "meminfo").write_text(text, encoding="latin-1")
+        assert machine.free_memory() == machine.total_memory() == machine._UNKNOWN_MEMORY

@@ -10,11 +10,12 @@ import torch
 
 from engine.models.decoder import decoder
 from engine.models.families import llama, qwen3
+from engine.models.placing import place
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
-from engine.models.weights import place
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, BackendSettings, Limits, Program
+from kernels.interface import Backend, BackendSettings
+from kernels.program import Limits, Program
 from kernels.step import Step
 from kernels.weights import Packed, Plain
 from random_weights import RandomTensors

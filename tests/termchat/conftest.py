@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # What is drawn and where copies go depends on these; tests of that set their own.
 os.environ["LC_ALL"] = "C.UTF-8"
@@ -15,6 +16,12 @@ if os.environ.get("TERM") == "linux":
     os.environ["TERM"] = "xterm-256color"
 for name in ("TMUX", "STY", "DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"):
     os.environ.pop(name, None)
+
+# The same examples in each run, however slow the machine is.
+settings.register_profile(
+    "suite", derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("suite")
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ LOCALES = [
     ({"LANG": "x.rot13"}, "utf-8", True),
     ({"LANG": "x.\x1b[2J"}, "utf-8", True),
     ({"LANG": "en_US.UTF-8", "TERM": "linux"}, "utf-8", False),
+    ({"LANG": "en_US.UTF-8", "TERM": "vt100"}, "utf-8", False),
     ({"LANG": "en_US.UTF-8", "TERM": "xterm-256color"}, "utf-8", True),
 ]
 

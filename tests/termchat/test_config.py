@@ -50,6 +50,8 @@ def test_without_a_file_everything_has_its_default(file: Path) -> None:
     assert config.warnings == ()
     assert config.options == {key: option.default for key, option in OPTIONS.items()}
     assert {setting.source for setting in config.show()} == {"default"}
+    shown = {setting.key for setting in config.show()}
+    assert {"ui.theme", "sampling.temperature", "engine.device"} <= shown, "all that can be set"
     assert not file.parent.exists()
 
 
@@ -74,7 +76,9 @@ def test_what_the_user_set_is_taken_and_shown_with_its_source(file: Path) -> Non
     ("text", "said"),
     [
         ("modle = 'x'", "unknown setting 'modle' is ignored; did you mean 'model'"),
-        ("[uu]\na = 1", "unknown setting 'uu' is ignored; known are '"),
+        ("[uu]\na = 1", "unknown setting 'uu' is ignored; `termchat config show` lists all"),
+        ("temprature = 1", "unknown setting 'temprature' is ignored; did you mean 'sampling.temperature'"),
+        ("thread = 2", "unknown setting 'thread' is ignored; did you mean 'engine.threads'"),
         ("[ui]\nasci = true", "unknown setting 'ui.asci' is ignored; did you mean 'ui.ascii'"),
         ("[ui]\nascii = 1", "ui.ascii must be true or false, not 1; the default is used"),
         ("[ui]\npanel = 'big'", "ui.panel must be one of full, mini, off, not 'big'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,15 @@ def test_json_and_files(tmp_path: Path) -> None:
     file.write_bytes(b" " * (1 << 21))
     with pytest.raises(ConstraintError, match="more than 1048576 bytes"):
         schema_of(str(file))
-    with pytest.raises(ConstraintError, match="cannot be read: Is a directory"):
-        schema_of(f"{tmp_path}/")
+    for folder in (f"{tmp_path}/", os.path.relpath(tmp_path)):
+        with pytest.raises(ConstraintError, match="cannot be read: Is a directory"):
+            schema_of(folder)
+    for wrong, says in (("", "the schema is no JSON"), ("[1]", "object"), ('{"not": {}}', "kept to, at /")):
+        file.write_text(wrong)
+        with pytest.raises(ConstraintError) as caught:
+            schema_of(str(file))
+        assert str(caught.value).startswith(f"{file}: ")
+        assert says in str(caught.value)
     with pytest.raises(ConstraintError, match="not a file"):
         constraint_of({"schema": f"{tmp_path}/x y z"}, read=None)
 
@@ -114,6 +122,9 @@ def test_a_grammar_is_text_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "answer.lark"
     file.write_text('start: "b"\n')
     assert constraint_of({"grammar": str(file)}) == {"grammar": 'start: "b"\n'}
+    file.write_text("start: b\n")
+    with pytest.raises(ConstraintError, match=r"answer\.lark: the grammar can't be kept to"):
+        grammar_of(str(file))
     with pytest.raises(ConstraintError, match="cannot be read"):
         grammar_of(str(tmp_path / "nothing.lark"))
     assert constraint_of({"grammar": 'start: "c"'}, read=None) == {"grammar": 'start: "c"'}

@@ -162,6 +162,21 @@ async def test_up_in_the_first_row_recalls() -> None:
         assert prompt.text == "draft"
 
 
+async def test_what_is_changed_in_an_earlier_prompt_is_there_until_something_is_sent() -> None:
+    async with box() as (pilot, prompt, _):
+        prompt.earlier = ["first", "second"]
+        await pilot.press("d", "up", "!", "up", "?", "up", "down", "down")
+        assert prompt.text == "d"
+        await pilot.press("up")
+        assert prompt.text == "second!"
+        await pilot.press("up")
+        assert prompt.text == "first?"
+        assert prompt.earlier == ["first", "second"]
+        prompt.load("")
+        await pilot.press("up")
+        assert prompt.text == "second"
+
+
 async def test_up_in_a_wrapped_line_moves_first() -> None:
     async with box(30) as (pilot, prompt, _):
         prompt.earlier = ["before"]

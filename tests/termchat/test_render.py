@@ -85,6 +85,23 @@ def test_a_link_shows_its_address() -> None:
     assert shown("![cat](cat.png)") == "cat (cat.png)"
 
 
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("[a](https://de.wikipedia.org/wiki/Größe)", "a (https://de.wikipedia.org/wiki/Größe)"),
+        ("[a](https://x.org/漢字?q=é&r=%20#ü)", "a (https://x.org/漢字?q=é&r=%20#ü)"),
+        ("[a](<b c> 'd')", "a (b c)"),
+        ("[a](https://x.org/a_(b)_\\*c\\*)", "a (https://x.org/a_(b)_*c*)"),
+        ("<mailto:a@b.org> <a@b.org>", "mailto:a@b.org a@b.org"),
+        ("<https://x.org/ü>", "https://x.org/ü"),
+        ("[pay](https://pаypal.org/ü)", "pay (https://xn--pypal-4ve.org/%C3%BC)"),  # a Cyrillic letter
+        ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
+    ],
+)
+def test_an_address_is_shown_as_it_is_written(written: str, seen: str) -> None:
+    assert shown(written, 90) == seen
+
+
 def test_reference_links_and_their_definitions_are_shown_as_typed() -> None:
     assert shown("See [docs][1].\n\n[1]: https://a.b") == "See [docs][1].\n\n[1]: https://a.b"
 

@@ -15,7 +15,8 @@ import pytest
 from folders import digests, powerless
 from programs import end, line, start
 from termchat.files import PathError
-from termchat.store import Store, StoreError, StoreReadOnlyError
+from termchat.store import Store, StoreError, StoreReadOnlyError, StoreUnavailableError
+from termchat.store.errors import error_of
 from termchat.store.schema import MIGRATIONS, migrate
 
 pytestmark = pytest.mark.usefixtures("usual_umask")
@@ -159,6 +160,59 @@ def test_a_database_written_from_its_dump_is_known_by_its_tables(tmp_path: Path,
         db.commit()
     with pytest.raises(StoreError, match="is the database of another program"):
         Store(new)
+
+
+@pytest.mark.parametrize("version", [0, 1, -1])
+def test_a_schemas_number_that_its_tables_contradict_is_mended(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "t.db"
+    with Store(path) as store:
+        store.add_message(store.create_conversation("c").id, "user", "kept")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+        db.commit()
+    with Store(path) as store:
+        assert store.notice is None
+        assert [each.text for each in store.path("c")] == ["kept"]
+        store.add_message("c", "user", "more")
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        db.execute("ALTER TABLE message ADD COLUMN other")
+        db.execute("PRAGMA user_version = -1")
+        db.commit()
+    with pytest.raises(StoreError, match="its tables are no version's, and it says version -1"):
+        Store(path)
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "folder"])
+def test_a_database_whose_name_is_another_files_takes_nothing_more(tmp_path: Path, how: str) -> None:
+    """What is written to a file without a name is gone with the program: as a program that synchronizes
+    folders, a restored copy or a cleaning script may leave it. Put back it goes on.
+    """
+    path, aside = tmp_path / "d" / "t.db", tmp_path / "aside"
+    with Store(path) as store:
+        store.add_message(store.create_conversation("c").id, "user", "first")
+        if how == "folder":
+            path.parent.rename(aside)
+        else:
+            path.rename(aside)
+        if how == "replaced":
+            path.write_bytes(aside.read_bytes())
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError, match="was deleted, moved or replaced while it was in"):
+                store.add_message("c", "user", "lost otherwise")
+        assert [each.text for each in store.path("c")] == ["first"], "reading goes on"
+        aside.rename(path.parent if how == "folder" else path)
+        store.add_message("c", "user", "second")
+    with Store(path) as store:
+        assert [each.text for each in store.path("c")] == ["first", "second"]
+
+
+def test_an_error_of_reading_or_writing_says_what_may_be_its_cause() -> None:
+    """SQLite has one sentence for quotas, limits of file sizes and failing disks."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    sentence = str(error_of(error, Path("t.db")))
+    assert sentence.startswith("t.db cannot be read or written (disk I/O error): a quota, a limit on the")
 
 
 def test_a_conversation_whose_last_message_is_gone_goes_on_from_the_newest(tmp_path: Path) -> None:

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from termchat.file_locks import take_lock
 from termchat.store import Store, StoreError, export, search
 from termchat.store import locks as store_locks
 from termchat.store.errors import StoreDamagedError, StoreUnavailableError
-from termchat.store.writers import is_alive
-
-SEED = random.randrange(1 << 32)
+from termchat.store.writers import MOST_TRIES, is_alive
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +59,11 @@ def damaged(data: bytes, source: random.Random) -> bytes:
 
 def test_damage_is_always_one_sentence(tmp_path: Path, whole: bytes) -> None:
     """Whatever is damaged: what can be read is, all else is a StoreError."""
+    first = random.randrange(1 << 32)
     for number in range(40):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / "t.db").write_bytes(damaged(whole, random.Random(SEED + number)))
+        (folder / "t.db").write_bytes(damaged(whole, random.Random(first + number)))
         try:
             with suppress(StoreError), Store(folder / "t.db", busy_timeout=1) as store:
                 for use in (
@@ -77,7 +77,7 @@ def test_damage_is_always_one_sentence(tmp_path: Path, whole: bytes) -> None:
                     with suppress(StoreError):
                         use()
         except Exception as error:
-            raise AssertionError(f"seed {SEED + number}") from error
+            raise AssertionError(f"seed {first + number}") from error
         shutil.rmtree(folder)
 
 
@@ -275,6 +275,29 @@ def test_N022_without_locks_a_dead_writer_is_known_by_its_process(
     os.utime(foreign, (day, day))
     assert not is_alive(folder, foreign.name)
     assert not foreign.exists()
+
+
+def test_N022_a_file_system_that_says_every_lock_is_taken_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Store(tmp_path / "t.db") as store:
+        store.begin_turn("x", "Hi").reply.finish()
+        assert len(list((tmp_path / "t.db-writers").iterdir())) <= MOST_TRIES
+
+
+def test_N022_a_file_system_without_the_right_to_lock_is_one_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with (tmp_path / "f").open("w") as file:
+        assert take_lock(file.fileno()) == "unsupported"
 
 
 def test_N022_a_lock_left_by_a_killed_program_is_taken_away(tmp_path: Path) -> None:

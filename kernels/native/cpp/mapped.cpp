@@ -12,13 +12,18 @@
 namespace native {
 namespace {
 
-// The handler may take no lock: it reads these. A place is free while `end` is 0.
+// The handler may take no lock: it reads these. A place is free while `end` is 0, and known by the number that its
+// latest mapping has: who still has the number of one before it is not told what the other has lost.
 struct Mapping {
     std::atomic<uintptr_t> begin{0}, end{0};
     std::atomic<bool> lost{false};
+    std::atomic<int> number{-1};
 };
-Mapping mappings[256];
+constexpr int kPlaces = 256;
+constexpr int kTurns = 1 << 22;  // numbers of a place
+Mapping mappings[kPlaces];
 std::mutex mutex;  // of those who guard and unguard
+int turn = 0;
 bool installed = false;
 struct sigaction previous;
 uintptr_t page_size;
@@ -61,22 +66,29 @@ bool install() {
 int guard(const void* begin, size_t size) {
     std::lock_guard<std::mutex> lock(mutex);
     if (!installed && !(installed = install())) return -1;
-    for (int place = 0; place < (int)(sizeof mappings / sizeof *mappings); place++) {
+    for (int place = 0; place < kPlaces; place++) {
         Mapping& mapping = mappings[place];
         if (mapping.end.load()) continue;
+        turn = (turn + 1) % kTurns;
+        const int number = turn * kPlaces + place;
         mapping.lost.store(false);
+        mapping.number.store(number);
         mapping.begin.store((uintptr_t)begin);
         mapping.end.store((uintptr_t)begin + size);
-        return place;
+        return number;
     }
     return -1;
 }
 
-bool is_lost(int place) { return mappings[place].lost.load(); }
+// In this order: what a later mapping has lost has its number already.
+bool is_lost(int number) {
+    const Mapping& mapping = mappings[number % kPlaces];
+    return mapping.lost.load() && mapping.number.load() == number;
+}
 
-void unguard(int place) {
+void unguard(int number) {
     std::lock_guard<std::mutex> lock(mutex);
-    mappings[place].end.store(0);
+    mappings[number % kPlaces].end.store(0);
 }
 
 }  // namespace native

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...constraints import constraint_of
-from ...given_file import read_given
+from ..completions import complete_file
 from ..console import Console
 from ..options import (
     DRAFT_OPTIONS,
@@ -29,12 +29,13 @@ from ..options import (
 
 
 @click.command(cls=SectionedCommand)
-@click.argument("source", metavar="IN.jsonl")
+@click.argument("source", metavar="IN.jsonl", shell_complete=complete_file)
 @option(
     "Batch",
     "-o",
     "--output",
     metavar="OUT.jsonl",
+    shell_complete=complete_file,
     default="-",
     help="Where results go; - is standard output.",
 )
@@ -77,7 +78,10 @@ def batch(console: Console, /, **values: Any) -> int:
         yes=values["yes"],
         system=values["system"] or "",
         raw=values["raw"],
-        sampling={**given(values, (*SAMPLING_OPTIONS, "logprobs")), **constraint_of(values, read_given)},
+        sampling={
+            **given(values, (*SAMPLING_OPTIONS, "logprobs")),
+            **constraint_of(values, console.read_given),
+        },
         engine=given(values, (*ENGINE_OPTIONS, *DRAFT_OPTIONS, "template")),
     )
     return run_batch(console, request)

@@ -105,11 +105,21 @@ def _parse(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"the line is not valid UTF-8 at byte offset {error.start}") from error
     try:
-        content = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
+        content = json.loads(text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise ValueError(f"the line is no JSON: {error.msg} at column {error.colno}") from error
     if not isinstance(content, dict):
         raise ValueError("the line must be a JSON object")
+    return content
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; one of two values of the same name would be lost without a word."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        known: set[str] = set()
+        twice = next(name for name, _ in pairs if name in known or known.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the line has two values of {shown(twice)} in one object")
     return content
 
 

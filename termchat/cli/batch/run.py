@@ -18,11 +18,10 @@ from engine import Finished, TextDelta
 
 from ...constraints import constrains, over
 from ...given_file import PIECE, open_given
-from ...sampling import seeded
 from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
-from ..errors import FAILED, OK, CliError, engine_failure, failure_of
+from ..errors import FAILED, OK, CliError, failure_of
 from ..output import Output
 from ..progress import ProgressLine
 from ..result import Result
@@ -65,6 +64,7 @@ class Tally:
     skipped: int = 0
     anew: int = 0
     thinking: int = 0
+    cut: int = 0
     tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
 
@@ -107,6 +107,8 @@ def run_batch(console: Console, request: BatchRequest) -> int:
     console.messages.note(str(tally))
     if tally.thinking:
         console.messages.note(f"replies that ended inside their thinking: {tally.thinking}; -n allows more")
+    if tally.cut:
+        console.messages.note(f"replies that ended where the context or the KV cache was full: {tally.cut}")
     received = console.signals.received
     if received is not None:
         return 128 + received
@@ -119,7 +121,8 @@ def _open(console: Console, request: BatchRequest, output: int | str) -> Iterato
     fd = console.stdin
     if request.source != "-":
         try:
-            fd = open_given(request.source)
+            with console.waiting(request.source):
+                fd = open_given(request.source)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CliError("usage", f"cannot read {request.source}: {reason}") from error
@@ -193,7 +196,7 @@ class _Batch:
 
     async def _answer(self, job: Job) -> dict[str, Any]:
         try:
-            params = seeded(self._served.params(over(self._request.sampling, job.sampling)))
+            params = self._served.params(over(self._request.sampling, job.sampling)).seeded()
         except CliError as error:
             return self._bad(BadLine(job.index, job.id, CliError("invalid_request", str(error))))
         generate = self._served.engine.generate
@@ -208,8 +211,9 @@ class _Batch:
             if params.logprobs is not None:
                 result = result._replace(logprobs=logprobs)
             self._tally.thinking += bool(result.thinking and not result.text)
+            self._tally.cut += finished.reason in ("context", "capacity")
             return {"index": job.index, **result.as_dict(), "id": job.id, "line": job.line}
-        failure = engine_failure(finished.error, self._served.choice.model.name)
+        failure = self._served.choice.failure(finished.error)
         if failure.code == "engine_failed":
             raise failure
         return self._bad(BadLine(job.index, job.id, failure))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from textual.widgets.text_area import Selection
+
 from ..command import Command, CommandError
 from ..conversations.conversation import Conversation
 from ..keymap import shown
@@ -22,13 +24,14 @@ async def escape(ui: Ui, argument: str) -> None:
     conversation = ui.conversation
     again = time.monotonic() - ui.escaped_at < AGAIN_SECONDS
     ui.escaped_at = 0.0  # one that leaves or stops something is not the first of two
-    if ui.focused is not ui.prompt:
+    elsewhere = ui.focused not in (ui.prompt, ui.view.transcript, None) or ui.view.focused is not None
+    ui.prompt.focus()  # a click into the conversation is no place that Esc would leave
+    if elsewhere:
         ui.want(swapped=False)
-        ui.prompt.focus()
+    elif ui.prompt.offer.items:
+        ui.prompt.refuse()
     elif conversation.editing is not None:
-        conversation.editing = None
-        ui.view.mark(None)
-        ui.prompt.load("")
+        ui.leave_edit()
     elif conversation.busy:
         stop_one(ui, conversation)
     elif ui.slot.state == "downloading":
@@ -57,6 +60,7 @@ async def interrupt(ui: Ui, argument: str) -> None:
     if selected:
         ui.app.copy_to_clipboard(selected)
         ui.clear_selection()  # the next one stops a reply again
+        ui.prompt.selection = Selection.cursor(ui.prompt.selection.end)
         ui.notify_user("copied")
     elif ui.conversation.busy:
         stop_one(ui, ui.conversation)

@@ -154,7 +154,12 @@ class Conversations:
                     with suppress(NotFoundError):  # another window was faster
                         store.delete(id)
 
-        await self._call(write)
+        before, conversation.gone = conversation.gone, True  # its reply may end while this is done
+        try:
+            await self._call(write)
+        except BaseException:
+            conversation.gone = before
+            raise
         if conversation in self.all:
             self.all.remove(conversation)
         self._listener.conversations_changed()

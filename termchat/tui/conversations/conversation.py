@@ -63,12 +63,13 @@ class Conversation:
     waiting: what it waits for before the engine gets the request. error: why the last turn failed. full: the
     engine said that the context has no room; warned: the user was told that this is near. cut: the last turn
     was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
-    unread: a reply came while another conversation was shown. news:
-    another window has added to it; gone: it was deleted there. draft: what was typed and not sent, origins:
-    where its characters came from; refused: a text that was not sent for the files it mentions; editing: the
-    message that it is to be a new version of. key: names what is unsent in the store, kept: as the store has
-    it. unfinished: how replies ended that the store could not take. given: sampling settings of the
-    command line, which hold for this run. doubts: of replies of this run, by message id.
+    unread: a reply came while another conversation was shown. news: another window has added to it; gone: it
+    was deleted, there or here. draft: what was typed and not sent, origins: where its characters came from;
+    refused: a text that was not sent, for its files or its length; editing: the
+    message that it is to be a new version of; aside: the draft before that, with its origins. key: names
+    what is unsent in the store, kept: as the store has it. unfinished: how replies ended that the store
+    could not take. given: sampling settings of the command line, which hold for this run. doubts: of replies
+    of this run, by message id.
     """
 
     row: StoredConversation = field(default_factory=unstored)
@@ -91,6 +92,7 @@ class Conversation:
     origins: bytes = b""
     refused: str = ""
     editing: StoredMessage | None = None
+    aside: tuple[str, bytes] = "", b""
     given: Mapping[str, Any] = field(default_factory=dict)
     key: str = field(default_factory=lambda: os.urandom(8).hex())
     kept: str = ""
@@ -150,8 +152,8 @@ class Conversation:
     @property
     def unsent(self) -> str:
         """All that was typed here and not sent, as one text."""
-        waiting = [*self.preparing, *self.queue]
-        return "\n\n".join([*waiting, self.draft] if self.draft.strip() else waiting)
+        typed = (text for text in (self.aside[0], self.draft) if text.strip())
+        return "\n\n".join([*self.preparing, *self.queue, *typed])
 
     def take_back(self, text: str, origins: bytes = b"") -> None:
         """A text that is not sent after all, before what is typed. origins: of its characters, if known."""

@@ -297,7 +297,5 @@ class Turns:
         await self._streaming.run(conversation, replies)
 
     def _params(self, conversation: Conversation, slot: ModelSlot) -> SamplingParams:
-        from ...sampling import seeded
-
-        params = seeded(slot.sampling(conversation.sampling))
+        params = slot.sampling(conversation.sampling).seeded()
         return replace(params, logprobs=0) if self.confidence else params

@@ -55,6 +55,10 @@ class Loader:
         chosen = self.config.options["model"] if name is None else name
         return self.registry.resolve(chosen if isinstance(chosen, str) else None)
 
+    def blamed(self, sentence: str) -> str:
+        """What to add to a sentence about the engine: which of the user's settings it names."""
+        return self.config.blamed(sentence, self._flags)
+
     def reference(self, name: str) -> str:
         """How to find the model of a name or path again, whether it is here or not. UnknownModelError."""
         from ...registry_errors import NotDownloadedError

@@ -211,7 +211,8 @@ class ModelSlot:
             remedy = f"it is no chat model, perhaps: {both}; {CHOOSE}"
         elif mend is not None:
             remedy = f"{mend}; or {CHOOSE}"
-        self._become("failed", str(error) or type(error).__name__, remedy)
+        reason = str(error) or type(error).__name__
+        self._become("failed", reason + self.loader.blamed(reason), remedy)
 
     async def _leave(self) -> None:
         engine, self.engine = self.engine, None

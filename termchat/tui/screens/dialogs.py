@@ -68,6 +68,28 @@ class Dialog(ModalScreen[T | None]):
         self.dismiss(None)
 
 
+class Form(Dialog[T]):
+    """A dialog in which texts are written: Esc does not throw away what was changed at the first press."""
+
+    _kept: tuple[str, ...] = ()  # the texts as they can be thrown away
+
+    def on_mount(self) -> None:
+        """Nothing is changed yet."""
+        self._kept = self._texts()
+
+    def action_dismiss_none(self) -> None:
+        """Close without an answer; say first that something would be lost."""
+        if (texts := self._texts()) == self._kept:
+            self.dismiss(None)
+            return
+        self._kept = texts
+        self.query_one(".dialog-hint", Static).update("not saved: ^S saves it, esc again closes without it")
+
+    def _texts(self) -> tuple[str, ...]:
+        fields = self.query("Input, TextArea").results()
+        return tuple(field.text if isinstance(field, TextArea) else field.value for field in fields)  # type: ignore[attr-defined]
+
+
 class Choose(Dialog[int]):
     """A question with a few answers; the index of the chosen one."""
 
@@ -102,7 +124,7 @@ class AskLine(Dialog[str]):
         self.dismiss(event.value)
 
 
-class AskText(Dialog[str]):
+class AskText(Form[str]):
     """A question answered with a text of several lines."""
 
     BINDINGS = [Binding("ctrl+s", "done", "done", show=False, priority=True)]

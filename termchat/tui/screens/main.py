@@ -12,6 +12,7 @@ from ...messages import StoredMessage
 from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit
+from ..completion import CommandCompleter
 from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
@@ -23,6 +24,7 @@ from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.notices import Notices
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import Place, StatusLine
+from ..widgets.suggestions import Suggestions
 from ..widgets.title_line import TitleLine
 from ..widgets.welcome import Welcome
 from .folding import FoldingScreen
@@ -63,6 +65,7 @@ class MainScreen(FoldingScreen):
     def on_mount(self) -> None:
         """Start the timer: one for all, as every moment in which something changes is drawn by itself."""
         self.view.display = False
+        self.prompt.completer = CommandCompleter(self, COMMANDS)
         self.prompt.focus()
         self._ticks = 0
         self.set_interval(TICK_SECONDS, self._tick)
@@ -87,7 +90,7 @@ class MainScreen(FoldingScreen):
 
     def reply_ended(self, conversation: Conversation) -> None:
         """Ring for a conversation that is not on screen."""
-        if self.app.fault is not None:
+        if self.app.fault is not None or conversation.gone:
             return
         if conversation is not self.app.conversations.shown or not self.app.app_focus:
             self.app.bell()
@@ -144,6 +147,8 @@ class MainScreen(FoldingScreen):
         """Where the keys are."""
         if self.view.focused is not None:
             return "message"
+        if self.prompt.offer.items:
+            return "offer"
         return "list" if self.in_list else "prompt"
 
     def _way_down(self) -> str:
@@ -163,7 +168,7 @@ class MainScreen(FoldingScreen):
         streams = any(conversation.live for conversation in app.conversations.all)
         if streams is not self._streams:  # each blink is a frame of its own; beside moving text it can rest
             self._streams = streams
-            self.prompt.cursor_blink = not streams
+            self.prompt.cursor_blink = app.blinks and not streams
         app.monitor.read()
         for conversation in app.conversations.all:
             if conversation.live and not conversation.warned:
@@ -226,7 +231,7 @@ class MainScreen(FoldingScreen):
 
     async def open_help(self) -> None:
         """Show all keys and commands, until that is closed."""
-        await self.app.push_screen_wait(HelpScreen(COMMANDS, self.keys))
+        await self.app.push_screen_wait(HelpScreen(COMMANDS, self.keys, self.app.glyphs))
 
     def on_screen_suspend(self) -> None:
         """A dialog is above this screen."""
@@ -272,11 +277,25 @@ class MainScreen(FoldingScreen):
 
     def edit_message(self, message: StoredMessage) -> None:
         """Put a message of the user into the prompt; sent, it becomes a new version."""
+        if self.conversation.editing is not None:
+            self.leave_edit()
+        self.conversation.aside = self.prompt.value, self.prompt.origins
         self.conversation.editing = message
         self.prompt.load(message.text)
         self.prompt.focus()
         self.view.mark(message.id)
         self._draw_frame()
+
+    def leave_edit(self) -> None:
+        """The message stays as it is; what was typed before it was edited is in the prompt again."""
+        conversation, text = self.conversation, self.prompt.value
+        if conversation.editing is not None and text.strip() and text != conversation.editing.text:
+            self.prompt.recall_later(text)
+            self.notify_user(f"the message stays as it was; {shown('up')} brings back what you wrote")
+        conversation.editing = None
+        self.view.mark(None)
+        self.prompt.load(*conversation.aside)
+        conversation.aside = "", b""
 
     def give_back(self, conversation: Conversation, texts: Sequence[str], origins: bytes = b"") -> None:
         """Put texts that are not sent where they can be edited: before what is typed there.
@@ -311,6 +330,16 @@ class MainScreen(FoldingScreen):
         event.stop()
         self.prompt.focus()
         self.prompt.paste(event.text)
+
+    def on_completing_offered(self) -> None:
+        """Show what can be completed."""
+        self.query_one(Suggestions).show(self.prompt.offer, self.size.height * 2 // 5)
+        self._draw_frame()
+
+    def on_suggestions_taken(self, event: Suggestions.Taken) -> None:
+        """A click on what is offered."""
+        self.prompt.take(event.index)
+        self.prompt.focus()
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter. What is sent is seen."""

@@ -36,11 +36,11 @@ Commands = tuple[tuple[str, ...], ...]
 """Programs that do the same; the first that is there and succeeds is enough."""
 
 
-def request(text: str, environ: Mapping[str, str]) -> str:
-    """What asks the terminal to keep a text."""
+def request(text: str, *, screen: bool) -> str:
+    """What asks the terminal to keep a text. screen: it stands between, and is to pass that on."""
     data = base64.b64encode(text.encode("utf-8", "replace")).decode()
     asked = f"\x1b]52;c;{data}\a"
-    if "TMUX" in environ or not ("STY" in environ or environ.get("TERM", "").startswith("screen")):
+    if not screen:
         return asked
     pieces = (asked[at : at + SCREEN_CHARACTERS] for at in range(0, len(asked), SCREEN_CHARACTERS))
     return "".join(f"\x1bP{piece}\x1b\\" for piece in pieces)

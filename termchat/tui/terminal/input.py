@@ -38,8 +38,8 @@ LONGEST_TYPED = 256
 
 PASTE_BEGIN, PASTE_END = b"\x1b[200~", b"\x1b[201~"
 
-_CSI = re.compile(rb"\x1b\[(?:\[[A-E]|[0-9]+\$(?![a-z])|[0-?]*[ -/]*[@-~])")
-_CSI_BEGUN = re.compile(rb"\x1b\[[0-?]*[ -/]*")
+_CSI = re.compile(rb"\x1b\[(?:\[[A-E]|<\d+;-?\d+;-?\d+[Mm]|[0-9]+\$(?![a-z])|[0-?]*[ -/]*[@-~])")
+_CSI_BEGUN = re.compile(rb"\x1b\[(?:<[0-9;]*-[0-9;-]*|[0-?]*[ -/]*)")
 _OLD_MOUSE = b"\x1b[M"
 _SS3 = re.compile(rb"\x1bO[0-9;]*[A-Za-z]")
 _SS3_BEGUN = re.compile(rb"\x1bO[0-9;]*\Z")

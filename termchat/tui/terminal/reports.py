@@ -33,12 +33,17 @@ _KEY = re.compile(
     r"(?:;(?P<held>\d{0,4})(?::(?P<event>\d?))?)?(?:;(?P<text>[\d:]{0,200}))?(?P<final>[u~A-HP-SZ])"
 )
 _PLACE = re.compile(r"\x1b\[(\d{1,5});(\d{1,5})R")
+_NUMBER = re.compile(r"\x1b\[>(\d{1,5})(?:;[\d;]*)?c")  # secondary device attributes
+_FOCUS = ("\x1b[I", "\x1b[O")
 _MODE = re.compile(r"\x1b\[\?(\d+);([0-4])\$y")
 _SIZE = re.compile(r"\x1b\[48;(\d{1,4})(?::\d*)*;(\d{1,4})(?::\d*)*;(\d{1,5})(?::\d*)*;(\d{1,5})(?::\d*)*t")
 _MOUSE = re.compile(r"\x1b\[<(\d{1,3});(-?\d{1,5});(-?\d{1,5})([Mm])")
 _DECIMAL_MOUSE = re.compile(r"\x1b\[(\d{1,3});(\d{1,5});(\d{1,5})M")  # mode 1015
 _MOST_ROWS, _MOST_COLUMNS = 500, 1000
 _IGNORED_KEYS = MODIFIER_FUNCTIONAL_KEYS | {"caps_lock", "num_lock", "scroll_lock"}
+
+_ALSO_WITH_SHIFT = ("backspace", "escape")
+"""Keys that do the same with shift, which is still held after a capital letter."""
 
 _TYPED = {"enter": "\r", "tab": "\t", "backspace": "\x7f", "divide": "/", "multiply": "*", "add": "+"}
 _TYPED |= {"subtract": "-", "decimal": ".", "equal": "=", "separator": ","}
@@ -55,16 +60,28 @@ _LATIN = dict(
 
 
 class Reports:
-    """Turns what `Input` has cut out into events. It knows the terminal's size, for the mouse in pixels."""
+    """Turns what `Input` has cut out into events. It knows the terminal's size, for the mouse in pixels.
+
+    number: of the terminal, if it was asked for that and has answered.
+    """
 
     def __init__(self) -> None:
+        self.number: int | None = None
         self._parser = XTermParser()
         self._button = 0  # that an old mouse report said is down: their releases do not name it
         self._sizes = False  # whether the terminal has said that it reports its size
 
     def messages(self, tokens: Iterable[Token]) -> Iterator[Message]:
-        """The events of these. One that cannot be made is left out: no report is worth the interface."""
-        for token in tokens:
+        """The events of these. One that cannot be made is left out: no report is worth the interface.
+
+        Of several reports of the focus the last one says it all; each costs a drawing of the whole screen.
+        """
+        tokens = list(tokens)
+        focus = {number for number, token in enumerate(tokens) if token.text in _FOCUS}
+        focus -= {max(focus, default=0)}
+        for number, token in enumerate(tokens):
+            if number in focus:
+                continue
             try:
                 yield from list(self._messages(token))
             except Exception:
@@ -90,6 +107,8 @@ class Reports:
             yield events.AppBlur()
         elif (found := _PLACE.fullmatch(text)) is not None:
             yield events.CursorPosition(int(found[2]) - 1, int(found[1]) - 1)
+        elif (found := _NUMBER.fullmatch(text)) is not None:
+            self.number = int(found[1])
         elif _MOUSE.fullmatch(text):
             yield from self._mouse(text)
         elif (found := _DECIMAL_MOUSE.fullmatch(text)) is not None:
@@ -198,7 +217,7 @@ def _reported(found: re.Match[str]) -> Iterator[events.Key]:
             yield events.Key("escape", "\x1b")
             return
         name = _character_to_key(character.lower())
-    if bits & _SHIFT:
+    if bits & _SHIFT and (modifiers or name not in _ALSO_WITH_SHIFT):
         modifiers.append("shift")
     yield events.Key(
         "+".join([*sorted(modifiers), name]),

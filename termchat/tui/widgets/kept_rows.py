@@ -43,8 +43,14 @@ class Kept(_Base):
         return self._kept_rows[1]
 
     def draw_lines(self, crop: Region) -> list[Strip]:
-        """Draw the rows."""
-        return super().render_lines(crop)
+        """Draw the rows. Those of a blank widget are filtered here, as Textual leaves that out."""
+        strips = super().render_lines(crop)
+        if not self.BLANK or not strips:
+            return strips
+        blank = strips[0]
+        for each in self.get_line_filters():
+            blank = blank.apply_filter(each, self.background_colors[1])
+        return [blank] * len(strips)
 
     def part_style(self, name: str = "") -> Style:
         """The style of the widget, or of a component class on top; Textual forgets them at each refresh."""

@@ -35,7 +35,7 @@ _READABLE = 2.7  # contrast of selected text; with less it is drawn in the colou
 
 
 class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
-    """Messages, the newest at the bottom; it stays there until the user scrolls up.
+    """Messages, the newest at the bottom; it stays there until the user scrolls up or selects.
 
     Appending to a message only stores; call `flush` from a timer (every 50 to 100 ms) to show what has come.
     cursor: number of the message that keys act on, None without one. ascii: draw with plain characters.
@@ -70,6 +70,7 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
         self._heights: list[int] = []
         self._tops: list[int] = [0]  # the row each message begins at, and where the last one ends
         self._following = True
+        self._held = False  # by a selection, where it would follow
         self._palettes: dict[str, Palette] = {}
 
     @property
@@ -85,7 +86,7 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
     @property
     def following(self) -> bool:
         """Whether the end is on screen, and stays there."""
-        return self._following
+        return self._following and not self._held
 
     def show(self, messages: Iterable[MessageRows]) -> None:
         """Show these messages in place of what was there, from the newest."""
@@ -94,7 +95,7 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
         for number, message in enumerate(self._messages):
             message.place(number)
         self._heights, self._tops = [], [0]
-        self._following = True
+        self._following, self._held = True, False
         self._settle(0, 0)
         self.refresh()
 
@@ -106,7 +107,7 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
 
     def follow(self) -> None:
         """Go to the bottom and stay there."""
-        self._following = True
+        self._following, self._held = True, False
         self.flush()
 
     def reveal(self, number: int) -> None:
@@ -128,6 +129,7 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
 
     def flush(self) -> None:
         """Render what has changed in the messages since the last time."""
+        self._held = self._held and self.selecting
         number = min(bisect_right(self._tops, self.scroll_offset.y), len(self._messages)) - 1
         self._settle(max(0, number), self.scroll_offset.y - self._tops[max(0, number)])
 
@@ -150,7 +152,7 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
         end = self._tops[-1]
         while True:
             self._tops = [0, *accumulate(self._heights)]
-            if self._following or not self._messages:
+            if self.following or not self._messages:
                 top = self._tops[-1] - height
             else:
                 top = self._tops[pinned] + (offset if share is None else round(share * self._heights[pinned]))
@@ -202,6 +204,10 @@ class Transcript(AsWritten, MouseSelection, RowView, can_focus=True):
         self._following = False
         self.flush()
         self._following = self.scroll_offset.y >= self.max_scroll_y
+
+    def stand_still(self) -> None:
+        """What is being selected does not move away under the pointer."""
+        self._held = True
 
     def on_click(self, event: events.Click) -> None:
         """Fold or unfold the thinking by a click on its line; more clicks select."""

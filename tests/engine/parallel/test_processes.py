@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import pytest
 from engine import AsyncEngine, EngineConfig, EngineError, SamplingParams, plan_memory
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.parallel import team
+from engine.parallel.channel import ERROR, JSON, Channel, json_frame
 from engine.parallel.model import load_parallel
 from engine.parallel.program import ParallelProgram
 from engine.parallel.shares import Split
@@ -106,7 +108,10 @@ def test_processes_compute_the_bits_that_threads_do(split: Split, folder: Path) 
                 model.copy_blocks(*pairs)
                 for rank in threads.ranks:
                     rank.copy(bytearray(np.stack(pairs).tobytes()))
-            output = model.launch(work, logits=True).result()
+            late = changed(work)
+            late.mask[:] = 0  # which allows nothing, before it is written
+            write = partial(np.copyto, late.mask, work.mask) if work.counts.mask_words else None
+            output = model.launch(late, logits=True, write_mask=write).result()
             tokens, logits = threads.step(work)
             assert np.array_equal(output.tokens, tokens), (seed, number)
             assert output.logits is not None
@@ -168,7 +173,7 @@ async def killed(engine: AsyncEngine, rank: int, number: signal.Signals) -> None
     team = team_of(engine)
     pids = list(team._pids)
     assert len(alive(pids)) == len(pids)
-    endless = SamplingParams(temperature=0, max_tokens=150, ignore_eos=True)
+    endless = SamplingParams(temperature=0, ignore_eos=True)
     streams = [engine.generate(prompt[:20], endless) for prompt in PROMPTS]
     for stream in streams:
         await anext(stream)
@@ -329,3 +334,24 @@ async def test_closing_while_it_loads_ends_the_ranks(folder: Path, monkeypatch: 
     with pytest.raises(asyncio.CancelledError):
         await opening
     await until(lambda: not alive(list(teams[0]._pids)))
+
+
+def test_why_the_ranks_ended_is_told_whichever_of_them_is_seen_to_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs: list[socket.socket] = []
+
+    def start(connections: list[socket.socket]) -> subprocess.Popen[bytes]:
+        theirs.extend(each.dup() for each in connections)
+        for each in theirs:
+            Channel(each).send(json_frame(JSON, {"pid": os.getpid()}))
+        return subprocess.Popen(["sleep", "300"], stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(team, "_start", start)
+    ranks = Team(Split(2))
+    Channel(theirs[1]).send(json_frame(ERROR, {"code": "out_of_memory", "message": "no room"}))
+    for each in theirs:
+        each.close()
+    with pytest.raises(EngineError, match=r"^no room$"):
+        ranks.ask("begin")
+    ranks.close()

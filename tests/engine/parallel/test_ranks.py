@@ -10,12 +10,13 @@ import pytest
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.models.decoder import decoder
-from engine.models.weights import place
+from engine.models.placing import place
 from engine.parallel.pieces import pieces
 from engine.parallel.shares import Split
 from kernels import sampling as rules
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
+from kernels.program import Limits
 from kernels.reference import ReferenceBackend
 from kernels.step import Step
 from steps import changed, packed_mask, ragged, step
@@ -145,7 +146,9 @@ def test_sampling_follows_all_rules_also_where_a_step_is_in_pieces(tmp_path: Pat
     for split in (Split(2), Split(1, 2), Split(2, 2)):
         ranks = ranks_of(checkpoint, split)
         tokens, logits = ranks.step(work)
+        later, _ = ranks.step(work, late=True)
         ranks.close()
+        assert np.array_equal(later, tokens), "the mask may come behind the step"
         assert np.array_equal(tokens, rules.sample(logits, work))
         assert allowed[np.arange(n), tokens].all()
 

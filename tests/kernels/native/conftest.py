@@ -7,8 +7,9 @@ import pytest
 
 import steps
 from kernels.cache_format import CacheShape
-from kernels.interface import Backend, BackendSettings, Forward, Limits
+from kernels.interface import Backend, BackendSettings, Forward
 from kernels.native import available, unavailable_reason
+from kernels.program import Limits
 from kernels.step import Step
 from kernels.weights import Plain
 from random_weights import random_packed, random_weight

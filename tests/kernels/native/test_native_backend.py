@@ -16,10 +16,11 @@ import pytest
 from kernels.backends import open_backend
 from kernels.cache_format import CacheFormat
 from kernels.formats import BLOCKS, FORMATS
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
 from kernels.native.library import Kind, load
 from kernels.native.lowering import lower
 from kernels.native.recorder import INPUTS, Matrix, RecordingOperations
+from kernels.program import Limits
 from kernels.step import ArrayOfStep
 from kernels.weights import Plain
 from waiting import wait_for

@@ -4,10 +4,11 @@ import pytest
 from anchors import COUNT_IDS, COUNT_REPLY, FACES_IDS
 from engine.loading.checkpoint import open_checkpoint
 from engine.models.decoder import decoder
+from engine.models.placing import place
 from engine.models.spec import LayerSpec, ModelSpec, RopeSpec
-from engine.models.weights import place
 from kernels.cache_format import CacheShape
-from kernels.interface import BackendSettings, Limits
+from kernels.interface import BackendSettings
+from kernels.program import Limits
 from kernels.reference import ReferenceBackend
 from kernels.reference.quantized_backend import QuantizedBackend
 from random_weights import RandomTensors

@@ -16,7 +16,8 @@ SETUP = """
 import ctypes, sys
 import numpy as np
 from kernels.cache_format import CacheShape
-from kernels.interface import (BackendSettings, Limits)
+from kernels.interface import BackendSettings
+from kernels.program import Limits
 from kernels.native.backend import NativeBackend
 from kernels.weights import Plain
 sys.path[:0] = [{folder!r}, {helpers!r}]

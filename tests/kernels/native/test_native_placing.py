@@ -12,6 +12,7 @@ import pytest
 
 from kernels.formats import BLOCKS
 from kernels.native import reserve
+from kernels.stored import release
 from kernels.weights import Packed, Plain, Stored
 from stored_blocks import random_blocks
 
@@ -83,6 +84,22 @@ def test_pages_of_stored_blocks_are_given_back(native, helpers, tmp_path, type):
     backend.fill()
     assert resident(path) < 0.1 * stored.data.nbytes
     assert np.array_equal(data, stored.data)
+
+
+def test_a_system_that_takes_no_advice_keeps_the_pages(tmp_path):
+    """Sandboxes, emulators and some file systems refuse madvise."""
+
+    class Refusing(mmap.mmap):
+        def madvise(self, *_):
+            raise OSError(22, "Invalid argument")
+
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(range(256)) * 64)
+    with path.open("rb") as file:
+        mapped = Refusing(file.fileno(), 0, access=mmap.ACCESS_READ)
+    data = np.frombuffer(mapped, np.uint8)
+    release(data)
+    assert data.tobytes() == path.read_bytes()
 
 
 def in_groups(buffer, form, rows, offset):

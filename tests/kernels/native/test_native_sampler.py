@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from kernels import sampling as rules
-from kernels.interface import Limits
+from kernels.program import Limits
 from kernels.weights import Plain
 from steps import changed, packed_mask, unsampled
 

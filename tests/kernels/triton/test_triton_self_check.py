@@ -10,7 +10,8 @@ import torch
 from triton.errors import TritonError
 
 from kernels.backends import open_backend
-from kernels.interface import BackendSettings, DeviceFault
+from kernels.interface import BackendSettings
+from kernels.program import DeviceFault
 from kernels.triton import backend as backends
 from kernels.triton import self_check
 from kernels.triton.elementwise import add

@@ -79,6 +79,8 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         b'{"prompt": "x", "stop": [1]}\n',
         b"[" * 100_000 + b"\n",
         b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}\n",
+        b'{"prompt": "x", "prompt": "y"}\n',
+        b'{"messages": [{"role": "user", "content": "x", "content": "y"}]}\n',
     ]
     data = lines({"prompt": "a"}) + b"\n" + b"".join(bad) + lines({"prompt": "b"})
     outcome = termchat("batch", "-", stdin=data)
@@ -103,6 +105,8 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         "stop",
         "nested too deeply",
         "a number of 5000 digits",
+        "two values of 'prompt' in one object",
+        "two values of 'content' in one object",
     ]
     for index, words in enumerate(said, start=2):
         record = found[index]
@@ -222,6 +226,18 @@ def test_a_torn_line_longer_than_a_block_is_removed(tmp_path):
         path.write_bytes(torn)
         ResultFile(path).close()
         assert path.read_bytes() == b""
+
+
+def test_a_last_line_that_lacks_only_its_end_is_kept(tmp_path):
+    path = tmp_path / "out.jsonl"
+    whole = b'{"index": 0, "id": 0, "text": "' + b"x" * 200_000 + b'"}'
+    for before in (b"", b'{"index": 1}\n'):
+        path.write_bytes(before + whole)
+        results = ResultFile(path)
+        assert results.done == {"0": None}
+        results.append('{"index": 2}')
+        results.close()
+        assert path.read_bytes() == before + whole + b'\n{"index": 2}\n'
 
 
 def test_a_file_that_holds_something_else_is_no_output_and_stays_as_it_is(termchat, scripted, tmp_path):
@@ -381,7 +397,7 @@ def test_more_conversations_than_a_step_has_rows_by_default(termchat, scripted):
 
 
 def test_a_closed_pipe_stops_the_batch_quietly(scripted, monkeypatch):
-    scripted(*["word " * 30] * 40, step_seconds=0.005)
+    scripted(*["word " * 1000] * 40, step_seconds=0.005)
     read, write = os.pipe()
     errors_read, errors_write = os.pipe()
     source, sink = os.pipe()

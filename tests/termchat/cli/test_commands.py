@@ -103,7 +103,9 @@ def test_history_show(termchat, chats):
 
 
 def test_history_rm_and_purge(termchat, chats, home):
-    assert termchat("history", "rm", "aaa").code == 0
+    assert termchat("history", "rm", "aaa", "nosuch").code == 1
+    assert len(termchat("history", "list").out.splitlines()) == 3, "what cannot be done whole is not begun"
+    assert termchat("history", "rm", "aaa", "aaa1", "aaa").code == 0
     assert [row.split()[0] for row in termchat("history", "list").out.splitlines()[1:]] == ["bbb2"]
     assert termchat("history", "purge").out == "conversations removed for good: 1\n"
     assert termchat("history", "purge").out == "conversations removed for good: 0\n"
@@ -122,6 +124,8 @@ def test_history_search(termchat, chats):
 def test_history_export(termchat, chats, home):
     everything = json.loads(termchat("history", "export").out)
     assert [item["id"] for item in everything["conversations"]] == ["bbb2", "aaa1"]
+    twice = json.loads(termchat("history", "export", "aaa1", "aaa", "bbb").out)["conversations"]
+    assert [item["id"] for item in twice] == ["aaa1", "bbb2"]
     assert termchat("history", "export", "aaa1", "-f", "md", "-o", str(home / "out.md")).out == ""
     assert "# Hello" in (home / "out.md").read_text()
     assert (home / "out.md").stat().st_mode & 0o077 == 0
@@ -209,12 +213,13 @@ def test_a_name_of_other_bytes_than_utf8_is_a_sentence_where_toml_cannot_hold_it
 ):
     odd = os.fsdecode(b"caf\xe9")
     (home / f"{odd}.gguf").symlink_to(default_model)
-    add = ("models", "add", "mine", str(home / f"{odd}.gguf"))
-    for command in (add, ("config", "set", f"keys.{odd}", "x")):
-        outcome = termchat(*command)
-        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1), outcome
-        assert "cannot be edited: it cannot hold a name that is not UTF-8" in outcome.err
-        assert "fault" not in outcome.err
+    outcome = termchat("models", "add", "mine", str(home / f"{odd}.gguf"))
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1), outcome
+    assert "cannot be edited: it cannot hold a name that is not UTF-8" in outcome.err
+    assert "fault" not in outcome.err
+    outcome = termchat("config", "set", f"keys.{odd}", "f5")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), outcome
+    assert "there is no such action" in outcome.err
 
 
 def test_a_path_among_the_settings_holds_in_every_folder(termchat, home, default_model, monkeypatch):
@@ -254,6 +259,10 @@ def test_a_path_among_the_settings_holds_in_every_folder(termchat, home, default
         (["engine.threads", "1", "2"], "engine.threads takes one value"),
         (["engine.kv_dtype", "int3"], "kv_dtype must be one of"),
         (["model"], "Missing argument 'VALUE...'"),
+        (["keys.chat.nww", "ctrl+x"], "keys.chat.nww: there is no such action; did you mean chat.new?"),
+        (["keys.quit", "nope+x"], "keys.quit: there is no key 'nope+x'"),
+        (["keys.quit", "x"], "keys.quit: x is needed for typing"),
+        (["ui.theme", "papr"], "ui.theme: there is no theme 'papr'; did you mean 'paper'?"),
     ],
 )
 def test_config_set_refuses_what_cannot_hold(termchat, home, arguments, said):
@@ -261,6 +270,32 @@ def test_config_set_refuses_what_cannot_hold(termchat, home, arguments, said):
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert said in outcome.err
     assert not (home / "config" / "termchat" / "config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "option", "code"),
+    [
+        ('model = "nothere"', ["--model", "nothere"], 3),
+        ('model = "qwen3-8b"', ["--model", "qwen3-8b"], 3),
+        ('[engine]\ndevice = "cuda:77"', ["--device", "cuda:77"], 1),
+        ("[engine]\ncontext_length = 9999999", ["--context-length", "9999999"], 1),
+        ("[engine]\nkv_memory = 1", ["--kv-memory", "1"], 1),
+    ],
+)
+def test_an_error_by_a_setting_names_the_setting_and_its_file(
+    termchat, home, linked_model, setting, option, code
+):
+    """Nobody typed what is wrong; where an option went over it, the option is."""
+    file = home / "config" / "termchat" / "config.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(setting)
+    key = setting.partition(" =")[0].replace("[engine]\n", "engine.")
+    outcome = termchat("Hi")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, "", 1), outcome
+    assert outcome.err.endswith(f" ({key} in {file})\n")
+    outcome = termchat(*option, "Hi")
+    assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome
+    assert str(file) not in outcome.err
 
 
 def test_config(termchat, home):
@@ -424,6 +459,15 @@ def test_doctor_says_what_is_wrong(termchat, home):
         "no model was tried",
     ]
     assert all(problem["why"] and problem["mend"] for problem in found["problems"])
+
+
+def test_doctor_fails_for_a_damaged_database(termchat, home):
+    file = home / "data" / "termchat" / "termchat.db"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(bytes(range(256)) * 16)
+    outcome = termchat("doctor", "--json")
+    assert outcome.code == 1
+    assert "is damaged or no database" in json.loads(outcome.out)["problems"][0]["why"]
 
 
 def test_doctor_fails_for_a_broken_model(termchat, home):
@@ -665,7 +709,7 @@ def test_config_set_keeps_the_whole_path_of_a_file_here(termchat, home, monkeypa
         ("engine.draft_model", "none", "none"),
         ("engine.template", "form.jinja", str(tmp_path / "form.jinja")),
         ("engine.template", "chatml", "chatml"),
-        ("keys.quit", "own.gguf", "own.gguf"),
+        ("ui.theme", "paper", "paper"),
     ):
         outcome = termchat("config", "set", key, value, "--json")
         assert outcome.code == 0, outcome.err

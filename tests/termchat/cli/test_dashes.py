@@ -37,7 +37,6 @@ def asked(termchat, scripted, home):
         (["-c is a language"], "-c is a language", ""),
         (["-sBe brief", "Hi"], "Hi", "Be brief"),
         (["--system=- be brief", "- one"], "- one", "- be brief"),
-        (["-"], "-", ""),
         (["--", "history"], "history", ""),
         (["-t", "0", "history"], "history", ""),
         (["-5 + 3 = ?"], "-5 + 3 = ?", ""),

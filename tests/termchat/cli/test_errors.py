@@ -561,7 +561,7 @@ PRODUCERS = {
     ("registry", "{file} cannot be loaded: {reason}; --force adds it all the same"): lambda s: s.termchat(
         "models", "add", "x", s.file("x.gguf")
     ),
-    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "remove", "mine"),
+    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "forget", "mine"),
     ("registry", "{file} cannot be edited: {reason}; add {name} by hand"): broken_registry,
     (
         "download",
@@ -661,6 +661,12 @@ PRODUCERS = {
         "the engine's threads cannot be started ({reason}); allow this user more processes (ulimit -u)",
     ): no_more_threads,
     ("engine_failed", "the engine stopped: {reason}; restart termchat"): broken_step,
+    ("engine_failed", "a library that termchat needs can't be imported: {reason}; install it again"): (
+        lambda s: (
+            s.patch("engine.core.load_model", raised(ModuleNotFoundError("No module named 'x'"))),
+            s.termchat("-m", str(s.default_model), "Hi"),
+        )[1]
+    ),
     (
         "engine_failed",
         "the model's file was cut short or replaced in place while it was in use; restart termchat",
@@ -710,6 +716,9 @@ PRODUCERS = {
     ("limits", errors.MEMORY): lambda s: refused(s, MemoryError()),
     ("limits", "the system refuses {file}: {reason}"): lambda s: refused(
         s, OSError(5, "I/O error", "/disk/f")
+    ),
+    ("install", "a library that termchat needs can't be imported: {reason}; install it again"): lambda s: (
+        refused(s, ImportError("version GLIBCXX_3.4.32 not found"))
     ),
     ("internal", "termchat has a fault: {what}; {log} has the details"): fault,
 }
@@ -860,6 +869,14 @@ NOTE_PRODUCERS = {
         s, "--patient"
     ),
     "the reply ended inside its thinking, {where}": lambda s: only_thoughts(s, "Hi"),
+    "the reply ended {where}": lambda s: (
+        s.scripted("One two three four five six seven eight nine ten", context=8),
+        s.termchat("--raw", "Hi"),
+    )[1],
+    "replies that ended where the context or the KV cache was full: {n}": lambda s: (
+        s.scripted("One two three four five six seven eight nine ten", context=8),
+        s.termchat("batch", "-", "--raw", stdin=b'{"prompt": "Hi"}\n'),
+    )[1],
     "the reply is no complete JSON: it came to {where}": lambda s: (
         s.scripted('{"name": "Rex'),
         s.termchat("-n", "5", "-t", "0", "--schema", "name str", "Hi"),

@@ -31,6 +31,7 @@ from termchat.cli.request import Request
         (None, b"a\r\nb\r\n", "a\r\nb"),
         (None, b"\xef\xbb\xbfthe text", "the text"),
         ("x", b"\xef\xbb\xbfthe text", "x\n\nthe text"),
+        ("-", b"the text\n", "the text"),
         (None, b"nul \x00 byte", "nul \x00 byte"),
         (None, "é 🫠 漢".encode(), "é 🫠 漢"),
     ],
@@ -56,6 +57,8 @@ def test_raw_text_is_not_touched(termchat, requests):
         ([], b""),
         ([], b"\n"),
         ([" "], b" \r\n"),
+        (["-"], b"\n"),
+        (["-"], None),
         ([], b"\xef\xbb\xbf"),
     ],
 )

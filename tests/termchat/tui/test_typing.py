@@ -173,7 +173,7 @@ async def test_B069_a_paste_beside_the_prompt_goes_to_it(open_app: Any, script: 
 
 async def test_B071_any_size_while_a_dialog_is_open(open_app: Any, script: Any) -> None:
     async with open_app(script("One.")) as d:
-        for key in ("f1", "f2", "f3", "ctrl+l", "ctrl+p", "ctrl+o"):
+        for key in ("f1", "f2", "f3", "f6", "ctrl+p", "ctrl+o"):
             await d.press(key)
             await d.until(lambda: len(d.app.screen_stack) == 3)
             for size in ((200, 60), (6, 3), (1, 1), (1, 0), (80, 24)):

@@ -115,7 +115,7 @@ async def test_a_model_chosen_in_the_list_is_fetched_loaded_and_answers(
     async with open_app(models, registry=registry) as d:
         await d.say("first")
         first = d.conversation
-        await d.press("ctrl+l")
+        await d.press("f6")
         await d.shows("⇣ far-away", "102.4 kB  MIT", "a [small] model", "● near")
         await d.press(*"far")
         await d.until(lambda: "● near" not in d.screen)
