@@ -8,6 +8,7 @@ one block table).
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -84,8 +85,8 @@ class BlockPool:
         return -(-tokens // self.block_size)
 
     def shared(self, table: BlockTable) -> int:
-        """How many of a table's blocks stand in another table as well."""
-        return sum(self._references[block] > 1 for block in table.blocks)
+        """How many of a table's blocks stand in another table as well: they are the first ones."""
+        return bisect_left(table.blocks, True, key=lambda block: self._references[block] == 1)
 
     def match(self, tokens: array[int]) -> tuple[list[int], Key | None]:
         """The longest registered beginning of `tokens`: its blocks, and the key of the next full block."""
@@ -222,6 +223,8 @@ class BlockPool:
                 assert self._drafted[block], f"block {block} lacks keys of the draft model"
             for block in table.blocks:
                 occurrences[block] += 1
+            shared = sum(self._references[block] > 1 for block in table.blocks)
+            assert shared == self.shared(table), "a block is shared behind one that is not"
             for node, block in zip(table.chain, table.blocks, strict=False):
                 assert self._nodes[block] == node, f"block {block} is not the one its chain names"
         assert occurrences == self._references, "reference counts differ from occurrences in tables"

@@ -49,7 +49,7 @@ from 1 on.
 
 
 class AsyncEngine:
-    """An inference engine on a thread of its own, used from one event loop.
+    """An inference engine on a thread of its own, used from one event loop; others get a RuntimeError.
 
     `async with` loads the model and raises EngineError if that fails. At the end every live request gets its
     final event (aborted), and the memory is freed. An engine that is dropped with all of its streams, or
@@ -66,7 +66,7 @@ class AsyncEngine:
         self._calls = itertools.count(_ENDED - 1, -1)
         self._info: ModelInfo | None = None
         link = _Link()
-        self._outbox = Outbox(link.forward)
+        self._outbox = Outbox(link.forward, link.check)
         self._core = EngineCore(config, self._outbox, link.listening, chat, constrained)
         self._link = link
         self._finalizers: list[weakref.finalize[..., Any]] = []
@@ -272,6 +272,14 @@ class _Link:
         """Whether the loop can still run."""
         loop = None if self.loop is None else self.loop()
         return loop is not None and not loop.is_closed()
+
+    def check(self) -> None:
+        """RuntimeError: whoever waits here would wait for ever, as only readers on the loop are woken."""
+        if self.loop is None or asyncio.get_running_loop() is not self.loop():
+            raise RuntimeError(
+                "an engine is used in the event loop that it was opened in, and this is another one; "
+                "asyncio.run_coroutine_threadsafe has a coroutine run there"
+            )
 
     def forward(self, mailboxes: list[Mailbox]) -> None:
         """Have the readers of these mailboxes woken, if there is a loop."""

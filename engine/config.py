@@ -148,7 +148,7 @@ class EngineConfig:
             check_template(self.template)
         optional = {
             "kv_memory": (1, 1 << 50, "bytes"),
-            "kv_blocks": (1, 1 << 31, "blocks"),
+            "kv_blocks": (1, 1 << 26, "blocks"),
             "context_length": (2, 1 << 31, "tokens"),
             "threads": (1, 1024, "threads"),
         }

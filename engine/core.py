@@ -158,7 +158,7 @@ class EngineCore:
 
     def _send(self, service: Service) -> None:
         """Pass on what a step brought, with a picture of the engine if there is news for it."""
-        if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+        if service.requests.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
             service.metrics.look_around()
             self._publish("ready")
         self._outbox.send()
@@ -254,7 +254,7 @@ class EngineCore:
             )
             self._preparation.close()
             if service is not None:
-                service.end("error" if error else "aborted", error)
+                service.requests.end("error" if error else "aborted", error)
                 self._outbox.send()
         finally:
             try:

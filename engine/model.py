@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,60 +76,77 @@ def load_model(
 
     chat: it is to be given messages, so a model without a chat template is refused before its weights are
     read. watch: told how much of the files has been used, 0 to 1, or in words what takes long before that;
-    what it raises ends the load. constrained:
-    replies are to keep to grammars, so what these take is made ready beside the weights.
+    what it raises ends the load. constrained: replies are to keep to grammars, so what these take is made
+    ready beside the weights.
 
     Raises EngineError: model_invalid (broken or unsupported files), out_of_memory (weights or cache do not
     fit), template (there is none, or the one asked for can't be read).
     """
     if not isinstance(config.model, (str, Path)):
         return config.model.load(config)
+    checkpoint = _opened(config.model, config, chat)
+    context = checkpoint.context_length(config.context_length)
+    if config.ranks > 1:
+        from .parallel.model import load_parallel
+
+        return load_parallel(config, checkpoint, context, watch, constrained)
+    try:
+        return _load_here(config, checkpoint, context, watch, constrained)
+    except MemoryError as error:
+        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
+
+
+def _opened(path: str | Path, config: EngineConfig, chat: bool) -> Checkpoint:
+    """The files, with the chat template that was asked for; chat: without any they are refused."""
+    from .loading.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(path, config.quantization)
+    if config.template is not None:
+        generation = checkpoint.generation._replace(chat_template=read_template(config.template))
+        checkpoint = checkpoint._replace(generation=generation)
+    elif chat:
+        check_template(checkpoint)
+    return checkpoint
+
+
+def _load_here(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    context: int,
+    watch: Callable[[float | str], None] | None,
+    constrained: bool,
+) -> LoadedModel:
+    """As `load_model`, in this process. MemoryError."""
     from kernels.backends import open_backend
     from kernels.native.mapped import MappedFiles
 
     from .capturing import LEAST_TOKENS, capture_within
     from .fitting import check_fit, fitted
-    from .loading.checkpoint import open_checkpoint
-    from .loading.fields import invalid
+    from .loading.fields import refusing
     from .memory_plan import size_kv_cache
     from .models.decoder import decoder
     from .models.placing import place_rotations, place_tensors
     from .reserve import take_reserved
     from .roofline import Traffic
     from .selection import select_backend
-    from .speculative.pairing import Drafting
 
-    checkpoint = open_checkpoint(config.model, config.quantization)
-    if config.template is not None:
-        generation = checkpoint.generation._replace(chat_template=read_template(config.template))
-        checkpoint = checkpoint._replace(generation=generation)
-    elif chat:
-        check_template(checkpoint)
-    context = checkpoint.context_length(config.context_length)
     spec = replace(checkpoint.spec, context_length=context)
-    if config.ranks > 1:
-        from .parallel.model import load_parallel
-
-        return load_parallel(config, checkpoint, context, watch, constrained)
     files = MappedFiles(checkpoint.tensors.mappings())
-    try:
-        selection = select_backend(config)
-        backend = open_backend(selection.name, selection.settings, watch or (lambda words: None))
-    except ValueError as error:
-        raise EngineError("model_invalid", str(error)) from error
-    except MemoryError as error:
-        raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
-    drafting = Drafting(config)
-    try:
+    with ExitStack() as undo:
+        try:
+            selection = select_backend(config)
+            backend = open_backend(selection.name, selection.settings, watch or (lambda words: None))
+        except ValueError as error:
+            raise EngineError("model_invalid", str(error)) from error
+        undo.callback(backend.close)
         free = backend.free_bytes() + take_reserved()
         drafting = drafting_for(config, checkpoint, context, backend.exact, free)
+        undo.callback(drafting.close)
         free -= drafting.weight_bytes
         checkpoint = fitted(checkpoint, config, backend.name, free, backend.device)
         check_fit(checkpoint, backend.name, free)
-        try:
+        with refusing(checkpoint.path):  # values that can't be held in any format
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
-        except ValueError as error:  # values that can't be held in any format; it names the tensor
-            raise invalid(checkpoint.path, str(error)) from None
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
         shape = size_kv_cache(config, spec, context, left, backend.device, drafting.cached)
@@ -137,20 +155,18 @@ def load_model(
         rotations = place_rotations(spec, weights, backend, positions)
         limits = limits_of(config, context, drafting)
         least = -(-min(context, LEAST_TOKENS) // config.block_size)
-        # The interpreter has the tokenizer to make while the native backend repacks the weights without it.
-        with texts_beside(checkpoint, constrained) as texts_made:
-            try:
-                captured = capture_within(
-                    backend,
-                    shape,
-                    lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
-                    limits,
-                    positions,
-                    least=shape.blocks if config.sizes_cache else least,
-                    beside=drafting.allocate,
-                )
-            except ValueError as error:  # as above: the native backend looks at the values only now
-                raise invalid(checkpoint.path, str(error)) from None
+        # The interpreter has the tokenizer to make while the native backend repacks the weights without it;
+        # it looks at their values only then.
+        with texts_beside(checkpoint, constrained) as texts_made, refusing(checkpoint.path):
+            captured = capture_within(
+                backend,
+                shape,
+                lambda: backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits),
+                limits,
+                positions,
+                least=shape.blocks if config.sizes_cache else least,
+                beside=drafting.allocate,
+            )
         texts = texts_made()
         if files.lost:
             raise EngineError("model_invalid", f"{checkpoint.path}: the file was cut short while it was read")
@@ -160,13 +176,11 @@ def load_model(
         traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
         runner = ModelRunner(backend, captured.program, traffic, config.block_size, files, rotations)
         notes = (*checkpoint.notes, *selection.notes, *captured.notes, *drafting.notes)
-        return loaded_model(config, checkpoint, runner, texts, context, shape, notes, backend.device, drafter)
-    except BaseException as error:
-        drafting.close()
-        backend.close()
-        if isinstance(error, MemoryError):
-            raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
-        raise
+        model = loaded_model(
+            config, checkpoint, runner, texts, context, shape, notes, backend.device, drafter
+        )
+        undo.pop_all()
+    return model
 
 
 def drafting_for(

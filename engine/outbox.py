@@ -33,11 +33,15 @@ class Outbox:
     does it for the engine thread, which pays for a lock and goes on to its next step. A reader that looks in
     now and then instead of waiting costs neither of them anything.
 
-    forward: takes the mailboxes of readers that wait to the loop, by `wake` there.
+    forward: takes the mailboxes of readers that wait to the loop, by `wake` there. check: raises for a reader
+    that is not there.
     """
 
-    def __init__(self, forward: Callable[[list[Mailbox]], object]) -> None:
+    def __init__(
+        self, forward: Callable[[list[Mailbox]], object], check: Callable[[], object] | None = None
+    ) -> None:
         self._forward = forward
+        self._check = check
         self._open: dict[int, tuple[Mailbox, Finished | Answer]] = {}
         self._emitted: deque[tuple[int, Outcome]] = deque()
         self._waited_for: list[Mailbox] = []
@@ -52,7 +56,7 @@ class Outbox:
 
     def open(self, id: int, last: Finished | Answer) -> Mailbox:
         """A mailbox for the events of this number. last: its last event if nobody else makes one."""
-        mailbox = Mailbox()
+        mailbox = Mailbox(self._check)
         with self._lock:
             if self._ended is None:
                 self._open[id] = (mailbox, last)

@@ -16,10 +16,12 @@ from .types import Event, Finished, TextDelta
 class Mailbox:
     """Events between the engine's threads and a reader on the event loop.
 
-    A slow reader gets one large delta, never a long queue of small ones.
+    A slow reader gets one large delta, never a long queue of small ones. check: raises where a reader that
+    waits would never be woken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], object] | None = None) -> None:
+        self._check = check
         self._deltas: deque[TextDelta] = deque()
         self._final: Finished | Answer | None = None
         self._waiting = False  # a reader waits and nobody was told yet to wake it
@@ -51,6 +53,8 @@ class Mailbox:
     async def get(self) -> Outcome:
         """The next event, once there is one."""
         while (event := self.take()) is None:
+            if self._check is not None:
+                self._check()
             self._arrived.clear()
             self._waiting = True  # before the last look: what comes after it wakes
             if not self._deltas and self._final is None:

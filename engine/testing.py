@@ -62,6 +62,10 @@ class ScriptedModel:
     def __str__(self) -> str:
         return "scripted"
 
+    def wait(self) -> None:
+        """Called by the engine's thread: the time that a step takes."""
+        time.sleep(self.step_seconds)
+
     def load(self, config: EngineConfig) -> LoadedModel:
         """Called by the engine."""
         tokenizer = load_tokenizer(self.tokenizer)
@@ -140,7 +144,7 @@ class ScriptedRunner:
         started = time.monotonic()
         if self._script.beside:
             return ScriptedFlight(self._compute(plan, logits, prepared), started + self._script.step_seconds)
-        time.sleep(self._script.step_seconds)
+        self._script.wait()
         return self._compute(plan, logits, prepared)
 
     def _compute(self, plan: StepPlan, logits: bool, prepared: bool) -> StepResult:

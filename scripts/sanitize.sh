@@ -36,5 +36,5 @@ for runtime in $runtimes; do preload="$preload $(gcc -print-file-name="$runtime"
 # torch, the oracle of the tests, is not instrumented: its own threads would be reported.
 echo race:libtorch >"$copy/suppressions"
 PYTHONPATH=$copy LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-    TSAN_OPTIONS="suppressions=$PWD/$copy/suppressions" \
+    TSAN_OPTIONS="suppressions=$PWD/$copy/suppressions die_after_fork=0" \
     "$python" -P -m pytest -p no:cacheprovider tests/kernels/native "$@"

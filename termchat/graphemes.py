@@ -10,6 +10,7 @@ import unicodedata
 
 _JOINER = "\u200d"
 _LINKERS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d"  # viramas that make one cluster of two consonants
+_MORE_JAMO = frozenset(map(chr, (*range(0xA960, 0xA97D), *range(0xD7B0, 0xD7FC))))
 _PICTURES = (0x2190, 0x1FAFF)
 
 
@@ -22,6 +23,7 @@ def graphemes(text: str) -> list[int]:
         indicator = 0x1F1E6 <= ord(character) <= 0x1F1FF
         if not index or not (
             _extends(character)
+            or (_is_jamo(character) and _is_hangul(before) and not (_leads(character) and not _leads(before)))
             or (before == _JOINER and _PICTURES[0] <= ord(character) <= _PICTURES[1])
             or (before in _LINKERS and unicodedata.category(character) == "Lo")
             or (before == _JOINER and index > 1 and _is_virama(text[index - 2]))
@@ -55,6 +57,20 @@ def _extends(character: str) -> bool:
         or 0x1F3FB <= ord(character) <= 0x1F3FF  # skin tones
         or 0xE0020 <= ord(character) <= 0xE007F  # tags of flags
     )
+
+
+def _is_jamo(character: str) -> bool:
+    """Whether it is a part of a Korean syllable, as names of files have them on some systems."""
+    return "\u1100" <= character <= "\u11ff" or character in _MORE_JAMO
+
+
+def _leads(character: str) -> bool:
+    """Whether it is a part that a syllable begins with."""
+    return "\u1100" <= character <= "\u115f" or "\ua960" <= character <= "\ua97c"
+
+
+def _is_hangul(character: str) -> bool:
+    return _is_jamo(character) or "\uac00" <= character <= "\ud7a3"
 
 
 def _is_virama(character: str) -> bool:

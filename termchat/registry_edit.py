@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import shown
-from .files import (
-    Text,
-    TextError,
-    locked,
-    parse_toml,
-    private_folder,
-    read_text,
-    rewritten_toml,
-    write_private,
-)
+from .file_locks import locked
+from .files import Text, TextError, parse_toml, private_folder, read_text, rewritten_toml, write_private
 from .hub.name import SAFETENSORS, HubName
 from .model_entry import HuggingFaceSource, ModelEntry
 from .registry_errors import RegistryError

@@ -9,8 +9,16 @@ _BARE = re.compile(r"(?:vt\d+|linux|ansi|pcansi|scoansi|cons25\w*|wsvt25|mach|hu
 _ALL_COLOURS = re.compile(
     r"(?:xterm-)?(?:kitty|ghostty|alacritty|foot|wezterm|contour|rio)(?:[-+].*)?|.*-(?:direct\d*|truecolor)"
 )
+_LINES = ("", "dumb", "unknown")
 TMUX_NUMBER = 84
 """tmux's answer to the question which terminal it is (secondary device attributes): the code of T."""
+
+
+def obeys_sequences(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal moves its cursor and changes its style when it is told to; else it prints that, as
+    those of editors do.
+    """
+    return environ.get("TERM", "") not in _LINES
 
 
 def is_bare(environ: Mapping[str, str]) -> bool:

@@ -28,6 +28,9 @@ _LIST = ("prefixItems", "allOf", "anyOf", "oneOf", "items")
 _NAMED = ("properties", "patternProperties", "dependentSchemas")
 _SHARED = ("$defs", "definitions")
 
+_MOST_DIGITS = 9
+"""Of a number in a place: more than any list here has, and Python reads no number of thousands of digits."""
+
 _REFERENCES = ("$dynamicRef", "$recursiveRef")
 """Keywords of JSON Schema that the library takes for annotations."""
 
@@ -80,8 +83,8 @@ class Nodes:
             name = name.replace("~1", "/").replace("~0", "~")
             if isinstance(value, dict):
                 value = value.get(name)
-            elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-                value = value[int(name)]
+            elif isinstance(value, list) and name.isdecimal() and len(name) <= _MOST_DIGITS:
+                value = next(iter(value[int(name) :]), None)
             else:
                 return None
         return value

@@ -22,19 +22,15 @@ from kernels.weights import Packed, Weight
 from ..models.tensor_specs import TensorSpec
 from .fields import Fields, invalid, shown
 from .files import parse_json_object
-from .grouped import GroupedTensor, JoinedTensor, Rows
+from .grouped import GroupedTensor, JoinedTensor, Rows, join
 from .packed_words import values_of
 from .stored import StoredTensor
 
 
 def join_int8(path: Path, tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """The tensors, with each `NAME.SCB` and its weights as a matrix: value = int8 * SCB / 127."""
-    bases = [name.removesuffix(".SCB") for name in tensors if name.endswith(".SCB")]
-    taken = {base + part for base in bases for part in (".SCB", ".weight", ".weight_format")}
-    joined: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if name not in taken}
-    for base in bases:
-        joined[base + ".weight"] = _int8(path, base, tensors)
-    return joined
+    parts = (".SCB", ".weight", ".weight_format")
+    return join(path, tensors, parts, lambda base: _int8(path, base, tensors))
 
 
 def _int8(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> GroupedTensor:
@@ -52,7 +48,7 @@ def _int8(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> Grouped
 
     def read(part: slice) -> Rows:
         numbers = codes.data.view(np.int8).reshape(codes.shape)[part].astype(np.int16)
-        return Rows(numbers, (values_of(scales) / np.float32(127))[part, None])
+        return Rows(numbers, values_of(scales, part)[:, None] / np.float32(127))
 
     sources = codes, scales
     name, group = base + ".weight", -(-columns // 64) * 64

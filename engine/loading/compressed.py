@@ -6,6 +6,7 @@ Source: the formats `pack-quantized`, `int-quantized` and `naive-quantized` of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from kernels.formats import GROUP
 
 from .fields import Fields, invalid, shown
-from .grouped import GroupedTensor, Rows
+from .grouped import GroupedTensor, Rows, join
 from .packed_words import padded, values_of
 from .stored import StoredTensor
 
@@ -90,9 +91,9 @@ def _scheme(groups: Fields, name: str) -> Scheme:
 
 Tensors = Mapping[str, StoredTensor]
 _PARTS = (
+    ".weight_scale",
     ".weight_packed",
     ".weight",
-    ".weight_scale",
     ".weight_zero_point",
     ".weight_shape",
     ".weight_g_idx",
@@ -101,12 +102,7 @@ _PARTS = (
 
 def join_compressed(path: Path, scheme: Scheme, tensors: Tensors) -> dict[str, Any]:
     """The tensors, with each `NAME.weight_scale` and what belongs to it as the matrix `NAME.weight`."""
-    bases = [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]
-    taken = {base + part for base in bases for part in _PARTS}
-    joined: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if name not in taken}
-    for base in bases:
-        joined[base + ".weight"] = _matrix(path, scheme, base, tensors)
-    return joined
+    return join(path, tensors, _PARTS, lambda base: _matrix(path, scheme, base, tensors))
 
 
 def _matrix(path: Path, scheme: Scheme, base: str, tensors: Tensors) -> GroupedTensor:
@@ -152,9 +148,9 @@ def _matrix(path: Path, scheme: Scheme, base: str, tensors: Tensors) -> GroupedT
             numbers = _unpacked(words, scheme.bits)[:, :columns]
         if points is not None:
             numbers = numbers - np.repeat(points[part], group, axis=1)[:, :columns]
-        found = values_of(scales)
-        wide = np.broadcast_to(found.reshape(1, 1), (rows, 1)) if found.size == 1 else found.reshape(rows, -1)
-        return Rows(numbers, wide[part])
+        of_all = math.prod(scales.shape) == 1
+        found = values_of(scales, ... if of_all else part).reshape(1 if of_all else len(numbers), -1)
+        return Rows(numbers, np.broadcast_to(found, (len(numbers), found.shape[1])))
 
     type = f"compressed-tensors {scheme.bits} bits"
     sources = tuple(tensors[base + part] for part in _PARTS if base + part in tensors)

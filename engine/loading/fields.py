@@ -5,7 +5,8 @@ The sentence names the file and the field; whatever it quotes from the file is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -51,6 +52,15 @@ def invalid(path: Path, reason: str, *, colon: bool = True) -> EngineError:
     the sentence.
     """
     return EngineError("model_invalid", f"{printable(str(path))}{':' if colon else ''} {one_line(reason)}")
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """What is wrong with a file's content (ValueError) becomes the error that refuses the file."""
+    try:
+        yield
+    except ValueError as error:
+        raise invalid(path, str(error)) from None
 
 
 class Fields(NamedTuple):

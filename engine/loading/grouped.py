@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from kernels.stored import mapping_of, release
 from kernels.weights import Kept, Packed, Plain, Stored, Weight
 
 from ..models.tensor_specs import TensorSpec
-from .fields import shown
+from .fields import invalid, shown
 from .stored import StoredTensor
 
 PIECES = 32  # of `row_pieces`: what is stored by columns is read better many rows at a time
@@ -111,6 +112,29 @@ class JoinedTensor(ABC):
     def _tell(self, rows: slice, after: Callable[[int], None] | None) -> None:
         if after is not None:
             after(self.nbytes * (rows.stop - rows.start) // self.shape[0])
+
+
+def join(
+    path: Path,
+    tensors: Mapping[str, StoredTensor],
+    parts: Sequence[str],
+    make: Callable[[str], JoinedTensor],
+    name: str = ".weight",
+) -> dict[str, StoredTensor | JoinedTensor]:
+    """The tensors, with each BASE + parts[0], and whatever of the other parts is beside it, as BASE + name.
+
+    make: of a base. EngineError(model_invalid): it is there besides.
+    """
+    bases = [each.removesuffix(parts[0]) for each in tensors if each.endswith(parts[0])]
+    taken = {base + part for base in bases for part in parts}
+    joined: dict[str, StoredTensor | JoinedTensor] = {
+        each: tensor for each, tensor in tensors.items() if each not in taken
+    }
+    for base in bases:
+        if base + name in joined:
+            raise invalid(path, f"tensor {shown(base + name)} is stored twice, quantized and as it was")
+        joined[base + name] = make(base)
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kernels.weights import Stored, Weight
 
 from ..models.tensor_specs import TensorSpec
 from .fields import invalid, shown
-from .grouped import JoinedTensor
+from .grouped import JoinedTensor, join
 from .stored import StoredTensor
 
 METHOD = "mxfp4"
@@ -34,12 +34,7 @@ _PARTS = ("_blocks", "_scales")
 
 def join_mxfp4(path: Path, tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """The tensors, with each `NAME_blocks` and `NAME_scales` as the tensor NAME."""
-    bases = [name.removesuffix(_PARTS[0]) for name in tensors if name.endswith(_PARTS[0])]
-    taken = {base + part for base in bases for part in _PARTS}
-    joined: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if name not in taken}
-    for base in bases:
-        joined[base] = _joined(path, base, tensors)
-    return joined
+    return join(path, tensors, _PARTS, lambda base: _joined(path, base, tensors), "")
 
 
 def _joined(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> Mxfp4Tensor:

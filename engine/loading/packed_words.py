@@ -7,6 +7,7 @@ read as well; Lin et al. 2023 (arXiv 2306.00978) and the layout `gemm` of AutoAW
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,7 +18,7 @@ from kernels.formats import GROUP
 from kernels.weights import Plain, dequantize
 
 from .fields import Fields, invalid, shown
-from .grouped import GroupedTensor, Rows
+from .grouped import GroupedTensor, JoinedTensor, Rows, join
 from .stored import StoredTensor
 
 Tensors = Mapping[str, StoredTensor]
@@ -80,22 +81,15 @@ def _group(config: Fields) -> int:
     return group
 
 
-def join_words(path: Any, words: Words, tensors: Tensors) -> dict[str, StoredTensor | GroupedTensor]:
+_PARTS = (".qweight", ".qzeros", ".scales", ".g_idx")
+
+
+def join_words(path: Path, words: Words, tensors: Tensors) -> dict[str, StoredTensor | JoinedTensor]:
     """The tensors, with each `NAME.qweight` and what belongs to it as the matrix `NAME.weight`."""
-    suffixes = (".qweight", ".qzeros", ".scales", ".g_idx")
-    bases = [name.removesuffix(".qweight") for name in tensors if name.endswith(".qweight")]
-    taken = {base + suffix for base in bases for suffix in suffixes}
-    joined: dict[str, StoredTensor | GroupedTensor] = {
-        name: tensor for name, tensor in tensors.items() if name not in taken
-    }
-    for base in bases:
-        if base + ".weight" in joined:
-            raise invalid(path, f"tensor {shown(base)}.weight is stored twice, quantized and as it was")
-        joined[base + ".weight"] = _matrix(path, words, base, tensors)
-    return joined
+    return join(path, tensors, _PARTS, lambda base: _matrix(path, words, base, tensors))
 
 
-def _matrix(path: Any, words: Words, base: str, tensors: Tensors) -> GroupedTensor:
+def _matrix(path: Path, words: Words, base: str, tensors: Tensors) -> GroupedTensor:
     def fail(reason: str) -> NoReturn:
         raise invalid(path, f"tensor {shown(base)}{reason}")
 
@@ -137,13 +131,9 @@ def _matrix(path: Any, words: Words, base: str, tensors: Tensors) -> GroupedTens
             numbers = _columns(codes, rows, words).T
         points = _columns(zeros, rows, words).T + words.more
         spread = np.repeat(points, group, axis=1)[:, :inputs]
-        return Rows(numbers - spread, values_of(scales)[:, rows].T)
+        return Rows(numbers - spread, values_of(scales, (slice(None), rows)).T)
 
-    sources = tuple(
-        tensors[base + suffix]
-        for suffix in (".qweight", ".qzeros", ".scales", ".g_idx")
-        if base + suffix in tensors
-    )
+    sources = tuple(tensors[base + suffix] for suffix in _PARTS if base + suffix in tensors)
     type = f"{words.method} {words.bits} bits"
     wide = 32 if scales.type == "F32" else 16
     name, shape = base + ".weight", (outputs, inputs)
@@ -155,7 +145,7 @@ def padded(group: int) -> int:
     return -(-group // GROUP) * GROUP
 
 
-def _check_order(path: Any, base: str, order: StoredTensor | None, inputs: int, group: int) -> None:
+def _check_order(path: Path, base: str, order: StoredTensor | None, inputs: int, group: int) -> None:
     """Columns have to lie in the order of their groups."""
     if order is None:
         return
@@ -191,7 +181,8 @@ def _columns(tensor: StoredTensor, columns: slice, how: Words) -> NDArray[np.int
     return numbers[:, columns.start - first * each : columns.stop - first * each]
 
 
-def values_of(tensor: StoredTensor) -> Float32:
-    """A tensor of float16, bfloat16 or float32 values as float32, in its shape."""
+def values_of(tensor: StoredTensor, part: Any = ...) -> Float32:
+    """A tensor of float16, bfloat16 or float32 values, or a part of it, as float32."""
     format, dtype = {"F16": ("f16", "<f2"), "BF16": ("bf16", "<u2"), "F32": ("f32", "<f4")}[tensor.type]
-    return dequantize(Plain(tensor.data.view(dtype), format)).reshape(tensor.shape)
+    values = tensor.data.view(dtype).reshape(tensor.shape)[part]
+    return dequantize(Plain(values.reshape(-1), format)).reshape(values.shape)

@@ -26,7 +26,7 @@ from kernels.weights import Packed, Weight, dequantize
 
 from ..models.tensor_specs import TensorSpec
 from .fields import Fields, invalid, shown
-from .grouped import JoinedTensor
+from .grouped import JoinedTensor, join
 from .stored import StoredTensor
 
 METHOD = "termchat"
@@ -90,14 +90,7 @@ def check_saved(config: Fields) -> None:
 
 def join_saved(path: Path, tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """The tensors, with each `NAME_codes` and what belongs to it as the matrix `NAME`."""
-    bases = [name.removesuffix(CODES) for name in tensors if name.endswith(CODES)]
-    taken = {base + part for base in bases for part in (CODES, SCALES, MINIMA)}
-    joined: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if name not in taken}
-    for base in bases:
-        if base in joined:
-            raise invalid(path, f"tensor {shown(base)} is stored twice, quantized and as it was")
-        joined[base] = _matrix(path, base, tensors)
-    return joined
+    return join(path, tensors, (CODES, SCALES, MINIMA), lambda base: _matrix(path, base, tensors), "")
 
 
 def _matrix(path: Path, base: str, tensors: Mapping[str, StoredTensor]) -> SavedTensor:

@@ -20,7 +20,7 @@ from ..models.family import Naming
 from ..models.tensor_specs import TensorSpec, layer_prefix, tensor_specs
 from .declared import Declared
 from .factors import beside, factor_of
-from .fields import invalid, shown
+from .fields import invalid, refusing, shown
 from .gguf_rope import FACTOR_TENSORS
 from .grouped import JoinedTensor
 from .saved import SavedTensor
@@ -88,7 +88,7 @@ class CheckpointTensors(NamedTuple):
             return None
         spec, tensor = self.bound[name]
         format = planned_format(spec, tensor, self.quantization)
-        try:
+        with refusing(self.path):
             if spec.is_matrix:
                 return tensor.to_weight(format, self.threads, self.after)
             assert isinstance(tensor, StoredTensor), "only matrices are grouped"
@@ -98,8 +98,6 @@ class CheckpointTensors(NamedTuple):
             if spec.role.endswith("norm") and not vector.values.any():
                 raise ValueError(f"tensor {shown(tensor.name)} is all zeros: {_NOT_ALL_CAME}")
             return vector
-        except ValueError as error:
-            raise invalid(self.path, str(error)) from None
 
     @property
     def stored_bytes(self) -> int:
@@ -210,7 +208,8 @@ def bind(path: Path, declared: Declared, stored: Mapping[str, Tensor], naming: N
             leftover.difference_update(names)
             if names.factor in stored:
                 assert isinstance(part, StoredTensor), "of NVFP4"
-                part = part._replace(factor=_factor(path, spec, stored[names.factor]))
+                with refusing(path):
+                    part = part._replace(factor=factor_of(spec, stored[names.factor]))
         bound[spec.name] = (spec, part)
     layers, prefix = len(declared.spec.layers), layer_prefix(declared.family, naming)
     guessing = tuple(f"{prefix}.{layers + i}." for i in range(declared.guessing))
@@ -226,13 +225,6 @@ def _as_declared(tensor: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
     """A tensor of one row, which files hold as a vector, too, and the other way round."""
     alike = tuple(n for n in tensor.shape if n != 1) == tuple(n for n in shape if n != 1)
     return tensor._replace(shape=shape) if alike else tensor
-
-
-def _factor(path: Path, spec: TensorSpec, tensor: Tensor) -> float:
-    try:
-        return factor_of(spec, tensor)
-    except ValueError as error:
-        raise invalid(path, str(error)) from None
 
 
 def _may_lack(spec: TensorSpec, declared: Declared) -> bool:

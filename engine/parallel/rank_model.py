@@ -21,7 +21,7 @@ from kernels.program import Limits, Program, StepOutput, WriteMask
 from kernels.step import Counts, Step, size_of
 
 from ..loading.checkpoint import open_checkpoint
-from ..loading.fields import invalid
+from ..loading.fields import refusing
 from ..models.decoder import embedded, head, layers
 from ..models.placing import place_rotations, place_tensors
 from ..models.rope import Rotations
@@ -145,12 +145,11 @@ class RankModel:
         after = _told(checkpoint.tensors.stored_bytes // self._split.ranks, progress, self._rank == 0)
         tensors = checkpoint.tensors._replace(threads=self._threads, after=after)
         try:
-            part = RankTensors(tensors, self.share)
-            weights = place_tensors(
-                self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
-            )
-        except ValueError as error:
-            raise invalid(checkpoint.path, str(error)) from None
+            with refusing(checkpoint.path):
+                part = RankTensors(tensors, self.share)
+                weights = place_tensors(
+                    self.share.spec, part, self.backend, first=self.share.first, last=self.share.last
+                )
         except MemoryError as error:
             raise EngineError("out_of_memory", f"{checkpoint.name} does not fit: {error}") from error
         if files.lost:

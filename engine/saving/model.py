@@ -21,7 +21,7 @@ from kernels.stored import release
 from kernels.weights import Packed
 
 from ..loading.checkpoint import Checkpoint, open_checkpoint
-from ..loading.fields import invalid, shown
+from ..loading.fields import refusing, shown
 from ..loading.files import map_file
 from ..loading.folder import Folder
 from ..loading.gguf import GGUFFile
@@ -160,10 +160,8 @@ def _packed(path: Path, tensor: StoredTensor, format: str | None, counting: _Cou
         return None
     rows = math.prod(tensor.shape[:-1])
     matrix = tensor._replace(shape=(rows, tensor.shape[-1]))
-    try:
+    with refusing(path):
         packed = matrix.to_weight(format, None, counting)
-    except ValueError as error:
-        raise invalid(path, str(error)) from None
     assert isinstance(packed, Packed), "another format was asked for"
     return packed if packed.kept is None else None
 

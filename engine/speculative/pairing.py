@@ -84,7 +84,7 @@ class OpenedDraft(Drafting):
         """EngineError as `load_model`. context: tokens of a conversation with the other model."""
         from kernels.native.mapped import MappedFiles
 
-        from ..loading.fields import invalid
+        from ..loading.fields import refusing
         from ..models.placing import place_tensors
 
         super().__init__(config)
@@ -97,30 +97,26 @@ class OpenedDraft(Drafting):
         self.cached = spec.cached
         self._files = MappedFiles(checkpoint.tensors.mappings())
         self._backend = backend
-        try:
+        with refusing(checkpoint.path):
             self._weights = place_tensors(self._spec, checkpoint.tensors, backend)
-        except ValueError as error:
-            raise invalid(checkpoint.path, str(error)) from None
         self.weight_bytes = backend.weight_bytes
 
     def allocate(self, blocks: int) -> None:
         """See `Drafting`."""
         from kernels.cache_format import CacheShape
 
-        from ..loading.fields import invalid
+        from ..loading.fields import refusing
 
         config = self._config
         self._shape = CacheShape(self.cached, blocks, config.block_size, config.cache_format)
-        try:
+        with refusing(self._path):
             self._backend.allocate_cache(self._shape)
-        except ValueError as error:
-            raise invalid(self._path, str(error)) from None
 
     def drafter(self, name: str, tokenizer: Tokenizer, vocabulary: int, exact: bool) -> ModelDrafter:
         """See `Drafting`: make its program."""
         from kernels.program import Limits
 
-        from ..loading.fields import invalid
+        from ..loading.fields import refusing
         from ..models.decoder import decoder
         from ..models.placing import place_rotations
         from ..roofline import Traffic
@@ -130,10 +126,8 @@ class OpenedDraft(Drafting):
         positions = min(spec.context_length, shape.blocks * config.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         limits = Limits(config.max_batch_tokens, config.sequences, config.sequences, self._blocks_of_one)
-        try:
+        with refusing(self._path):
             program = backend.capture(lambda ops, batch: decoder(ops, spec, weights, batch), limits)
-        except ValueError as error:
-            raise invalid(self._path, str(error)) from None
         traffic = Traffic.of(spec, weights.streamed_bytes, shape.layer_bytes, weights.expert_bytes)
         runner = ModelRunner(backend, program, traffic, config.block_size, self._files, rotations)
         return drafter_of(

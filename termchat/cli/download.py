@@ -25,7 +25,7 @@ class DownloadLine(ProgressLine):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console.messages)
-        self._bar = BAR_CELLS if console.messages.is_terminal else 0
+        self._bar = BAR_CELLS if console.messages.draws else 0
         self._phase: str | None = None
 
     def __call__(self, progress: Progress) -> None:
@@ -72,7 +72,7 @@ def look_up(console: Console, registry: Registry, name: str) -> ModelEntry:
     from ..download import Meter, look_up
 
     with DownloadLine(console) as line:
-        return look_up(registry, name, Meter(line if console.messages.is_terminal else None))
+        return look_up(registry, name, Meter(line if console.messages.draws else None))
 
 
 def download(console: Console, registry: Registry, entry: ModelEntry) -> None:
@@ -96,7 +96,7 @@ def check(console: Console, registry: Registry, name: str) -> Checked:
     from ..download import check
 
     with DownloadLine(console) as line:
-        return check(registry, name, line if console.messages.is_terminal else None)
+        return check(registry, name, line if console.messages.draws else None)
 
 
 def repair(console: Console, registry: Registry, name: str) -> None:

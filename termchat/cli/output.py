@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..charset import UTF_8, charset, encoded
 from ..errors import UserError
 from ..sanitize import Sanitizer, escape_json, one_line
+from ..terminals import obeys_sequences
 
 if TYPE_CHECKING:
     import asyncio
@@ -209,11 +210,15 @@ def _hangup_of(fd: int) -> select.epoll | None:
 
 
 class Messages(_Descriptor):
-    """Standard error: notes of one line each, and text. Nobody has to read it: no OSError comes out."""
+    """Standard error: notes of one line each, and text. Nobody has to read it: no OSError comes out.
+
+    draws: it is a terminal that obeys control sequences. colour: and is to have colours.
+    """
 
     def __init__(self, fd: int = 2) -> None:
         super().__init__(fd)
-        self.colour = self.is_terminal and not os.environ.get("NO_COLOR")
+        self.draws = self.is_terminal and obeys_sequences(os.environ)
+        self.colour = self.draws and not os.environ.get("NO_COLOR")
         self._sanitizer = Sanitizer()
 
     def note(self, message: str) -> None:
@@ -225,7 +230,7 @@ class Messages(_Descriptor):
         self.raw(begin + self._safe(text))
 
     def progress(self, text: str) -> None:
-        """A line in the place of the one before; "" leaves none. Only for a terminal.
+        """A line in the place of the one before; "" leaves none. Only where it `draws`.
 
         It is cut to the terminal's width: one that wraps could not be drawn over.
         """

@@ -12,14 +12,14 @@ NOTE_SECONDS = 5.0
 
 
 class ProgressLine:
-    """On a terminal one line that changes, and is gone at the end; elsewhere notes, or nothing.
+    """On a terminal that draws one line that changes, and is gone at the end; elsewhere notes, or nothing.
 
     every: seconds between notes; None: there are none. Used as a context, it takes the line away.
     """
 
     def __init__(self, messages: Messages, every: float | None = NOTE_SECONDS) -> None:
         self._messages = messages
-        self._pause = REDRAW_SECONDS if messages.is_terminal else every
+        self._pause = REDRAW_SECONDS if messages.draws else every
         self._said = time.monotonic()
         self._drawn = False
 
@@ -29,7 +29,7 @@ class ProgressLine:
         if self._pause is None or (not at_once and now - self._said < self._pause):
             return
         self._said = now
-        if self._messages.is_terminal:
+        if self._messages.draws:
             self._drawn = True
             self._messages.progress(text)
         else:

@@ -9,8 +9,10 @@ import click
 
 from ..charset import charset
 from ..constraints import constraint_of
+from ..terminals import obeys_sequences
 from . import stdin
 from .commands import PROMPT_COMMAND, described
+from .completions import complete_conversation
 from .console import Console
 from .errors import CliError
 from .option_types import Text
@@ -32,9 +34,6 @@ from .options import (
     system_option,
     template_option,
 )
-
-LINE_TERMINALS = ("", "dumb", "unknown")
-"""Values of TERM whose terminals cannot move the cursor."""
 
 STANDARD_INPUT = "-"
 """A prompt that stands for standard input, as with other programs; even a terminal is read to its end."""
@@ -107,7 +106,13 @@ conversation_options = options(
     option(
         "Conversation", "-c", "--continue", "newest", is_flag=True, help="Go on with the newest conversation."
     ),
-    option("Conversation", "--cid", metavar="ID", help="Go on with this conversation; created if new."),
+    option(
+        "Conversation",
+        "--cid",
+        metavar="ID",
+        shell_complete=complete_conversation,
+        help="Go on with this conversation; created if new.",
+    ),
     option("Conversation", "--no-save", is_flag=True, help="Do not store the conversation."),
 )
 
@@ -200,9 +205,9 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
 
 def _full_screen(console: Console) -> bool:
     """Whether the terminal can show more than lines; if not, that is said."""
-    kind = os.environ.get("TERM", "")
-    if kind not in LINE_TERMINALS:
+    if obeys_sequences(os.environ):
         return True
+    kind = os.environ.get("TERM", "")
     why = f"TERM is {kind}" if kind else "TERM is not set"
     console.messages.note(f"the chat is line by line, as {why}: this terminal can show no full screen")
     return False

@@ -90,7 +90,7 @@ def _headers() -> dict[str, str]:
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
-        raise DownloadError("HF_HUB_OFFLINE is set")
+        raise DownloadError("HF_HUB_OFFLINE is set, so the Hub is not asked; unset it for downloads")
     token = get_token()
     if token is not None and not re.fullmatch(r"[!-~]+", token):
         raise DownloadError("HF_TOKEN holds characters that no token has")

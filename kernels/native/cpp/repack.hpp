@@ -98,7 +98,7 @@ static bool repack_arrays(const Source& source, Rows rows, const int64_t* line, 
     const int64_t rows_apart[] = {source.scales_row, source.minima_row};
     const int64_t runs_apart[] = {source.scales_group, source.minima_group};
     for (int which = 0; which < Tile::kNumbers; which++)
-        for (int run = 0; run < (columns + Tile::kRun - 1) / Tile::kRun; run++) {
+        for (int run = 0; run < divided(columns, Tile::kRun); run++) {
             constexpr int bytes = Tile::kKind.bits / 8;
             constexpr uint32_t top = bytes == 2 ? 0x7c00 : 0x7f800000;
             uint8_t* out = const_cast<uint8_t*>(tiles[run / Tile::kRuns].scales(which)) + run % Tile::kRuns * kLanes * bytes;

@@ -27,8 +27,8 @@ void Sampler::begin(const Step& step, const float* logits, ptrdiff_t stride, int
     tokens_ = tokens;
     stride_ = stride;
     vocabulary_ = vocabulary;
-    parts_ = (vocabulary + kPart - 1) / kPart;
-    blocks_ = (vocabulary + kSampleBlock - 1) / kSampleBlock;
+    parts_ = divided(vocabulary, kPart);
+    blocks_ = divided(vocabulary, kSampleBlock);
     size_t n = (size_t)step.samples;
     rows_.assign(n, Row());
     maxima_.resize(n * (size_t)blocks_);

@@ -26,7 +26,7 @@ uint64_t rank_key(float score, int32_t token) {
 int32_t token_of(uint64_t key) { return (int32_t)(0xFFFFFFFFu - (uint32_t)key); }
 
 Shortlist::Shortlist(const Kernels& kernels, const SampleArgs& row, const float* maxima)
-    : kernels_(kernels), row_(row), maxima_(maxima), blocks_((row.end + kSampleBlock - 1) / kSampleBlock) {}
+    : kernels_(kernels), row_(row), maxima_(maxima), blocks_(divided(row.end, kSampleBlock)) {}
 
 // Adds the tokens with above < score <= upto.
 void Shortlist::collect(float above, float upto) {

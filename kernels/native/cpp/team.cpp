@@ -1,12 +1,10 @@
 #include "team.hpp"
 
+#include <pthread.h>
+
 #include <utility>
 
 #include "memory.hpp"
-
-#if defined(__linux__)
-#include <pthread.h>
-#endif
 
 namespace native {
 namespace {
@@ -51,6 +49,9 @@ void Ahead::fetch() {
 
 Team& Team::instance() {
     static Team* team = new Team;
+    // A process that is forked has none of the threads, and whoever held a lock is not there to let go of it.
+    static const int told = pthread_atfork(nullptr, nullptr, [] { team = new Team; });
+    (void)told;
     return *team;
 }
 

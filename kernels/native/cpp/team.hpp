@@ -19,6 +19,8 @@ struct Ahead {
     void fetch();  // the next little of it
 };
 
+constexpr int kTasksPerThread = 8;  // of a stage: enough that a thread that falls behind does not matter much
+
 // Work in stages; the tasks of a stage run in any order on any thread, a stage starts when the one before is done.
 // What a task or the count of a stage's tasks throws ends the job, on whatever thread: the tasks that were not begun
 // are left out.
@@ -42,7 +44,7 @@ public:
     // Where the share of a worker begins, of so many tasks.
     static int share(int worker, int threads, int tasks) { return (int)((int64_t)tasks * worker / threads); }
 
-    static Team& instance();  // never destroyed: a thread may still run when the process exits
+    static Team& instance();  // of this process; never destroyed: a thread may still run when it exits
 
     // Runs a job on the calling thread and up to threads - 1 others: as many as the system gives. Callers queue up.
     // Throws the first exception of the job.

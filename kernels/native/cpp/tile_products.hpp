@@ -129,7 +129,7 @@ INLINE void add_group(const Codes& codes, const GroupScales<Tile>& s, const Acti
 
 template <class Tile>
 INLINE int tiles_of(int groups) {
-    return (groups + Tile::kGroups - 1) / Tile::kGroups;
+    return divided(groups, Tile::kGroups);
 }
 
 // Adds a group's products with the first `whole` rows to sums in memory: they are too many for registers.
@@ -197,7 +197,7 @@ struct PackedProducts {
     TileProducts few[kFew + 1];    // by the number of rows
     TileProducts many[kTogether];  // by what is left of them
 
-    size_t bytes_of(int groups) const { return (size_t)((groups + tile_groups - 1) / tile_groups) * tile_bytes; }
+    size_t bytes_of(int groups) const { return (size_t)divided(groups, tile_groups) * tile_bytes; }
     TileProducts of(int rows) const { return rows <= kFew ? few[rows] : many[rows % kTogether]; }
 };
 template <class Tile, int Planes, int... Few, int... Rest>

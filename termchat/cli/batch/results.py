@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from ...files import try_lock
+from ...file_locks import try_lock
 from ..errors import CliError
 from .lines import key_of
 
@@ -43,7 +43,7 @@ class ResultFile:
         if not try_lock(self._fd):
             os.close(self._fd)
             raise CliError("output", f"another batch is writing to {path}")
-        self._remove_torn_line()
+        self._end_last_line()
         self.done = finished(path)
 
     def append(self, line: str) -> None:
@@ -62,8 +62,11 @@ class ResultFile:
     def _failed(self, error: OSError) -> CliError:
         return CliError("output", f"cannot write {self.path}: {error.strerror}")
 
-    def _remove_torn_line(self) -> None:
-        """CliError: the last line without an end is none of ours, but of a file that was named by mistake."""
+    def _end_last_line(self) -> None:
+        """Give a last line its end if it is whole, and take it away if it is torn.
+
+        CliError: it is none of ours, but of a file that was named by mistake.
+        """
         end = size = os.fstat(self._fd).st_size
         while end:
             start = max(0, end - (1 << 16))
@@ -79,4 +82,15 @@ class ResultFile:
             os.close(self._fd)
             problem = "ends in what is no result of a batch, and stays as it is; name another output"
             raise CliError("output", f"{self.path} {problem}")
-        os.ftruncate(self._fd, end)
+        if begun == _BEGINNING and _is_json(os.pread(self._fd, size - end, end)):
+            self.append("")
+        else:
+            os.ftruncate(self._fd, end)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -50,13 +50,15 @@ class Picker(Dialog[Any]):
     """Choose one of many.
 
     search: the items for what was typed. highlighted: called with the value the cursor is at (None: no item),
-    for a preview. hint: the keys, below the list.
+    for a preview. hint: the keys, below the list. aside: at the left, with the rest of the screen as it is.
     """
 
     DEFAULT_CSS = """
     Picker .dialog { width: 84; height: 26; }
     Picker .dialog OptionList { margin-top: 1; height: 1fr; max-height: 100%; scrollbar-size-vertical: 1; }
     Picker .dialog-title { margin-bottom: 0; }
+    Picker.-aside { align: left middle; background: $background 0%; }
+    Picker.-aside .dialog { width: 32; }
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Picker(Dialog[Any]):
         selected: Any = None,
         hint: str = "enter choose   esc close",
         highlighted: Callable[[Any], None] | None = None,
+        aside: bool = False,
     ) -> None:
         super().__init__(title)
+        self.set_class(aside, "-aside")
         self._search = search
         # Held here: a search may end when the screen is closed and has neither any more.
         self._input = Input(query, placeholder="type to search")
@@ -78,6 +82,7 @@ class Picker(Dialog[Any]):
         self._hint = hint
         self._highlighted = highlighted
         self._items: Sequence[Item] = ()
+        self._followed: str | None = None  # what was typed when the list was filled
         self._later: Timer | None = None
 
     def content(self) -> ComposeResult:
@@ -106,7 +111,7 @@ class Picker(Dialog[Any]):
         items = await self._search(query)
         if not self._list.is_attached or self._input.value != query:
             return  # closed, or typed on meanwhile
-        self._items = items
+        self._items, self._followed = items, query
         options = self._list
         options.clear_options()
         options.add_options([Option(item.content()) for item in items])
@@ -143,8 +148,10 @@ class Picker(Dialog[Any]):
         if self._later is not None:
             self._later.stop()
             self._later = None
+        if self._followed != event.value:  # the pause is not over, or a search is under way
             await self.refill(event.value)
-        self._choose(self._list.highlighted)
+        if self._followed == event.value:  # else there was more typing, or the list is closed
+            self._choose(self._list.highlighted)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose the item clicked."""

@@ -93,7 +93,8 @@ class MouseSelection(_Base):
         """Select the word of a double click, the paragraph of a triple one; whether the click selects."""
         row = self._row_under(event.offset)
         if event.chain > 1 and row is not None:
-            start, end = self._word(row, event.offset) if event.chain == 2 else (0, self._line_end(row))
+            begin, line = self._line(row)
+            start, end = self._word(begin, line, event.offset) if event.chain == 2 else (0, begin + len(line))
             self._show(Offset(start, row.line), Offset(end, row.line))
         return self.text_selection is not None
 
@@ -101,18 +102,23 @@ class MouseSelection(_Base):
         found = self.row_at(pointer.y - self.gutter.top + self.scroll_offset.y)
         return found[1] if found is not None and found[1].line >= 0 else None
 
-    def _word(self, row: Row, pointer: Offset) -> tuple[int, int]:
-        """From where to where the word under the pointer goes, within its row."""
+    def _word(self, begin: int, line: str, pointer: Offset) -> tuple[int, int]:
+        """From where to where the word under the pointer goes, also if it is wrapped."""
         spot = self._spot(pointer)
-        at = spot.before.x - row.offset if spot is not None else 0
-        start, end = word_at(row.content, at)
-        return row.offset + start, row.offset + end
+        start, end = word_at(line, spot.before.x - begin if spot is not None else 0)
+        return begin + start, begin + end
 
-    def _line_end(self, row: Row) -> int:
-        """Where the logical line of a row ends, as far as it is on screen."""
+    def _line(self, row: Row) -> tuple[int, str]:
+        """The logical line of a row as far as it is near the screen: where that begins, and its text."""
         top = self.scroll_offset.y
-        rows = (self.row_at(top + y) for y in range(-self.size.height, 2 * self.size.height))
-        return max(each.offset + len(each.content) for _, each in filter(None, rows) if each.line == row.line)
+        near = (self.row_at(top + y) for y in range(-self.size.height, 2 * self.size.height))
+        rows = [each for _, each in filter(None, near) if each.line == row.line]
+        begin = rows[0].offset
+        line = ""
+        for each in rows:  # blanks that a row ended in are not in it
+            at = each.offset - begin
+            line = line[:at].ljust(at) + each.content
+        return begin, line
 
     def _spot(self, pointer: Offset) -> Spot | None:
         """The place under the pointer; on a row without text the one before the text below it."""

@@ -1,5 +1,10 @@
 """Quantizing by the library: the bits, kept rows and refusals of numpy, whatever the instruction set."""
 
+import os
+import signal
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -126,3 +131,26 @@ def test_nf4_is_what_its_paper_says():
 def test_three_values_are_met_exactly():
     w = (RNG.integers(-1, 2, (8, 256)) * 0.25).astype(np.float32)
     assert np.abs(dequantize(packed(Plain(w, "f32"), "q4", fastest_packer())) - w).max() < 1e-4
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system does not tell of threads")
+def test_a_forked_process_computes_on_threads_of_its_own():
+    plain, packer = Plain(normal((4096, 64)).astype(np.float32), "f32"), NativePacker(threads=3)
+    want = packed(plain, "q8", packer)
+    assert threads() >= 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # what is forked here starts no Python
+        child = os.fork()
+    if not child:
+        signal.alarm(60)  # ends it, should it wait for ever
+        code = 1
+        try:
+            same = packed(plain, "q8", packer).codes.tobytes() == want.codes.tobytes()
+            code = 0 if same and threads() == 3 else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0

@@ -228,6 +228,18 @@ def test_a_torn_line_longer_than_a_block_is_removed(tmp_path):
         assert path.read_bytes() == b""
 
 
+def test_a_last_line_that_lacks_only_its_end_is_kept(tmp_path):
+    path = tmp_path / "out.jsonl"
+    whole = b'{"index": 0, "id": 0, "text": "' + b"x" * 200_000 + b'"}'
+    for before in (b"", b'{"index": 1}\n'):
+        path.write_bytes(before + whole)
+        results = ResultFile(path)
+        assert results.done == {"0": None}
+        results.append('{"index": 2}')
+        results.close()
+        assert path.read_bytes() == before + whole + b'\n{"index": 2}\n'
+
+
 def test_a_file_that_holds_something_else_is_no_output_and_stays_as_it_is(termchat, scripted, tmp_path):
     source, notes = tmp_path / "in.jsonl", tmp_path / "notes.md"
     source.write_bytes(lines({"prompt": "a"}))
@@ -385,7 +397,7 @@ def test_more_conversations_than_a_step_has_rows_by_default(termchat, scripted):
 
 
 def test_a_closed_pipe_stops_the_batch_quietly(scripted, monkeypatch):
-    scripted(*["word " * 30] * 40, step_seconds=0.005)
+    scripted(*["word " * 1000] * 40, step_seconds=0.005)
     read, write = os.pipe()
     errors_read, errors_write = os.pipe()
     source, sink = os.pipe()

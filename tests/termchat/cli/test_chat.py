@@ -152,7 +152,7 @@ def test_N028_a_byte_that_is_not_utf8_ends_nothing(scripted, home, monkeypatch, 
 
 @pytest.mark.slow
 def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monkeypatch, prompts):
-    scripted("one two three four five six seven eight nine ten " * 20, "Yes.", step_seconds=0.02)
+    scripted("one two three four five six seven eight nine ten " * 200, "Yes.", step_seconds=0.02)
     terminal = Terminal(
         ("Ctrl-D leaves", b"Count\n"),
         ("four", signal.SIGINT),
@@ -176,7 +176,7 @@ def test_B067_ctrl_c_stops_the_answer_and_the_chat_goes_on(scripted, home, monke
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["answer", "prompt"])
 def test_other_signals_end_the_chat(scripted, home, monkeypatch, number, moment):
-    scripted("one two three four five " * 50, step_seconds=0.02)
+    scripted("one two three four five " * 500, step_seconds=0.02)
     script = [("Ctrl-D leaves", b"Count\n"), ("four", number)] if moment == "answer" else [(PROMPT, number)]
     assert Terminal(*script).run(monkeypatch) == 128 + number
     if moment == "answer":

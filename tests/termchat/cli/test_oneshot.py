@@ -551,7 +551,7 @@ class Interrupt:
         os.close(self.read)
 
 
-LONG = "one two three four five six seven eight nine ten " * 20
+LONG = "one two three four five six seven eight nine ten " * 200
 
 
 @pytest.mark.parametrize(
@@ -689,10 +689,11 @@ def test_a_pipe_gets_the_reply_as_it_is(termchat, scripted):
     assert termchat("Hi").out == "red \x1b[31mtext\n"
 
 
-@pytest.mark.parametrize("colour", [True, False])
-def test_thinking_on_a_terminal_is_dim_unless_no_color(scripted, monkeypatch, colour):
-    if not colour:
-        monkeypatch.setenv("NO_COLOR", "1")
+@pytest.mark.parametrize("variable", [None, "NO_COLOR=1", "TERM=dumb"])
+def test_thinking_on_a_terminal_is_dim_unless_no_color(scripted, monkeypatch, variable):
+    if variable:
+        monkeypatch.setenv(*variable.split("="))
+    colour = variable is None
     scripted("<think>so \x1b[31mred</think>Yes.")
     _, shown = on_terminal(["Hi"])
     assert shown.startswith("\x1b[2mso " if colour else "so ")

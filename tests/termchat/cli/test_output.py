@@ -171,7 +171,14 @@ def test_no_color_and_terminals(monkeypatch):
     assert Messages(side).colour
     monkeypatch.setenv("NO_COLOR", "1")
     assert not Messages(side).colour
+    assert Messages(side).draws
     assert Output(side).is_terminal
+    for kind in ("dumb", "", "unknown"):
+        monkeypatch.setenv("TERM", kind)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        assert Messages(side).is_terminal
+        assert not Messages(side).colour
+        assert not Messages(side).draws
     os.close(main)
     os.close(side)
 

@@ -60,6 +60,14 @@ def test_what_was_not_shown_is_not_taken_away_and_what_comes_too_often_not_shown
     assert sent() == "\r\x1b[K0.11\r\x1b[K0.3\r\x1b[K"
 
 
+def test_a_terminal_without_control_sequences_gets_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    messages, sent = terminal(80)
+    with ProgressLine(messages) as line:
+        line.show("half", at_once=True)
+    assert sent() == "termchat: half\r\n"
+
+
 @pytest.mark.parametrize(("every", "said"), [(5.0, "termchat: 5.5\ntermchat: 11.0\n"), (None, "")])
 def test_where_there_is_no_terminal_it_is_a_note_now_and_then(tmp_path, monkeypatch, every, said):
     now = 0.0

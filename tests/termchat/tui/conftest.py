@@ -2,8 +2,9 @@
 
 import asyncio
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,32 @@ def no_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("termchat.tui.commands.models.everywhere", lambda: iter(()))
 
 
+class Paced(ScriptedModel):
+    """A step takes its time, and lasts until the test's loop has had its turn: what a test does in the middle
+    of a reply is done there, however slow the machine is.
+    """
+
+    loop: asyncio.AbstractEventLoop
+
+    def wait(self) -> None:
+        super().wait()
+        turned = threading.Event()
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(turned.set)
+            turned.wait(1)  # no longer: it may stand still until the step is done
+
+
 @pytest.fixture
 def script(default_model: Path, tokenizer: Any) -> Callable[..., ScriptedModel]:
-    """A model that says these texts, in order of the requests."""
+    """A model that says these texts, in order of the requests. step: seconds of each, see `Paced`."""
 
     def make(*texts: str, step: float = 0.0, context: int = 2048) -> ScriptedModel:
         outputs = [tokenizer.encode(text) for text in texts]
-        return ScriptedModel(outputs, default_model, step_seconds=step, context_length=context)
+        if not step:
+            return ScriptedModel(outputs, default_model, context_length=context)
+        model = Paced(outputs, default_model, step_seconds=step, context_length=context)
+        model.loop = asyncio.get_running_loop()
+        return model
 
     return make
 
@@ -187,7 +207,8 @@ def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ) -> AsyncIterator[Any]:
         paths = Paths(*(tmp_path / name for name in ("config", "data", "cache", "state")))
         paths.config.mkdir(exist_ok=True)
-        paths.config_file.write_text("[ui]\nreduced_motion = true\n" + config, encoding="utf-8")
+        still = "" if "reduced_motion" in config else "reduced_motion = true\n"
+        paths.config_file.write_text(f"[ui]\n{still}{config}", encoding="utf-8")
         models = Models(default_model, tmp_path, model)
         app = TermchatApp(
             paths,

@@ -123,7 +123,8 @@ async def test_several_versions_and_going_through_them(open_app: Any, script: An
 
 
 async def test_the_cursor_rests_while_text_streams(open_app: Any, script: Any) -> None:
-    async with open_app(script("word " * 400, step=0.02)) as driver:
+    model = script("word " * 400, step=0.02)
+    async with open_app(model, config="reduced_motion = false\n") as driver:
         assert driver.main.prompt.cursor_blink
         await driver.say("go on", wait=False)
         await driver.until(lambda: not driver.main.prompt.cursor_blink)

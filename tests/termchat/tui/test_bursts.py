@@ -165,6 +165,8 @@ async def test_what_is_typed_beside_the_prompt_goes_to_it(open_app: Any, script:
         ("می\u200cخ", "می\u200c"),
         ("ae\u0301", "a"),
         ("한", ""),
+        ("a\u1112\u1161\u11ab\u1100\u1173\u11af", "a\u1112\u1161\u11ab"),  # as file names of macOS have it
+        ("\u1100\u1161\u1102", "\u1100\u1161"),
     ],
 )
 async def test_joined_characters_are_typed_whole_and_deleted_whole(

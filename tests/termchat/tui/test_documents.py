@@ -1,5 +1,6 @@
 """Conversations to files and back, compaction, and what was deleted, from the full screen."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -204,6 +205,27 @@ async def test_a_search_that_ends_while_its_list_is_closed_is_dropped(open_app: 
         assert picker.is_attached
         await picker.refill("")
         await picker.refill("typed on")
+
+
+async def test_what_is_typed_counts_while_a_search_for_it_is_under_way(open_app: Any, script: Any) -> None:
+    asked: list[str] = []
+    found, chosen = asyncio.Event(), []
+
+    async def search(query: str) -> list[Item]:
+        asked.append(query)
+        if query:
+            await found.wait()
+        return [Item(Content(query), query)]
+
+    async with open_app(script()) as d:
+        d.app.push_screen(Picker("Choose", search), chosen.append)
+        await d.until(lambda: asked)
+        await d.press("x")
+        await d.until(lambda: asked[-1] == "x")
+        d.type_ahead("enter")
+        await d.until(lambda: len(asked) == 3)
+        found.set()
+        await d.until(lambda: chosen == ["x"])
 
 
 async def test_keys_move_nothing_in_a_list_that_has_no_room(

@@ -97,6 +97,19 @@ async def test_mouse_selection_takes_words_and_paragraphs(open_app: Any, script:
         assert d.main.prompt.selected_text == "say hello_world again"
 
 
+async def test_mouse_selection_takes_a_word_that_is_wrapped_whole(open_app: Any, script: Any) -> None:
+    address = "https://example.org/" + "/".join(f"part{i}" for i in range(30))
+    async with open_app(script(f"see {address} and"), size=(100, 30)) as d:
+        await d.say("question")
+        await d.shows(" and")
+        mouse = Mouse(d)
+        x, y = mouse.find("see", 1)
+        assert await mouse.click((x, y), 2) == "see"
+        for row in (y + 1, y + 2):
+            assert await mouse.click((x + 7, row), 2) == address
+        assert await mouse.click((x, y + 1), 3) == f"see {address} and"
+
+
 async def test_a_copied_selection_ends_so_that_the_same_key_stops_a_reply(open_app: Any, script: Any) -> None:
     async with open_app(script("one two"), size=(100, 30)) as d:
         await d.say("question")
