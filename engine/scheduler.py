@@ -121,10 +121,7 @@ class Scheduler:
         """
         running = set(map(id, self.running))
         return not self._admits and all(
-            id(run.sequence) in running
-            and not run.sequence.drafts
-            and run.count <= run.sequence.remaining
-            and run == Standing.now(run.sequence).run(run.count)
+            id(run.sequence) in running and not run.sequence.drafts and Standing.now(run.sequence).fits(run)
             for run in plan.runs
         )
 

@@ -90,8 +90,9 @@ class Service:
     def submit(self, command: Submit) -> bool:
         """Take in a request; False if it was refused at once. Its prompt's ids come by `prepared`."""
         request = Request(command, self.model, partial(self._emit, command.id))
-        live = [other for other in self.requests.values() if other.done is None]  # the rest is only told
-        full = len(live) >= self._most
+        full = len(self.requests) >= self._most
+        if full:  # what has ended, and has only to be told, waits for nothing
+            full = sum(other.done is None for other in self.requests.values()) >= self._most
         self.requests[request.id] = request
         self.requests.changed = True
         if full:

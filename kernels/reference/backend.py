@@ -25,6 +25,9 @@ from .work import KEYS
 ROWS_AT_ONCE = 256
 """Rows of a matrix dequantized at a time: their float32 values stay in a CPU's cache."""
 
+OWN_THREADS = torch.get_num_threads()
+"""What torch starts with: fewer than there are processors where OMP_NUM_THREADS says so."""
+
 READ_BYTES = 1 << 28
 """The largest buffer read for the bandwidth: few caches hold it, and it takes no long time."""
 
@@ -56,7 +59,7 @@ class ReferenceBackend:
         self.weight_bytes = 0
         self.cache_bytes = 0
         self._dtype = _dtype(settings.dtype, self.torch_device)
-        torch.set_num_threads(settings.threads or usable_cpus())
+        torch.set_num_threads(settings.threads or min(usable_cpus(), OWN_THREADS))
         self.shares_arrays = self.torch_device.type == "cpu"
         with room(self.torch_device, "a first product"):
             self.exact = rows_are_independent(self.torch_device, self._dtype)

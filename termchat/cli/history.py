@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..resolved_model import model_title
-from ..sanitize import one_line
 from ..units import date
+from .completions import complete_conversation, complete_file
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
@@ -40,17 +40,9 @@ def open_store(console: Console | None = None) -> Iterator[Store]:
             console.messages.note(f"some messages are not shown: {store.damage}")
 
 
-def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Ids of conversations, with their titles, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    with open_store() as store:
-        found = store.list_conversations(limit=200)
-    return [
-        CompletionItem(conversation.id, help=one_line(conversation.title))
-        for conversation in found
-        if conversation.id.startswith(incomplete)
-    ]
+def _named(store: Store, ids: Sequence[str]) -> list[str]:
+    """The ids that these, or their beginnings, stand for, each once. NotFoundError: one stands for none."""
+    return list(dict.fromkeys(store.find(id).id for id in ids))
 
 
 @history.command("list")
@@ -122,16 +114,20 @@ def search_history(console: Console, words: tuple[str, ...], limit: int, as_json
     default="json",
     help="json (with all branches, can be read back), md or text.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write to this file instead of standard output.",
+)
 @click.pass_obj
 def export_history(console: Console, ids: tuple[str, ...], form: Any, output: str | None) -> None:
     """Write conversations as a document: those named, or all."""
     from ..store import export, export_file
 
     with open_store(console) as store:
-        chosen = (
-            [store.find(id).id for id in ids] if ids else [item.id for item in store.list_conversations()]
-        )
+        chosen = _named(store, ids) if ids else [item.id for item in store.list_conversations()]
         document = export(store, chosen, form)
     with stream_of(output or "-", console.output) as stream:
         if stream is not None:
@@ -149,7 +145,7 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
 def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
     """Delete conversations; for a week /undelete brings back the last one."""
     with open_store(console) as store:
-        for name in [store.find(id).id for id in ids]:
+        for name in _named(store, ids):
             store.delete(name)
 
 

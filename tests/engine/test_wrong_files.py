@@ -14,6 +14,7 @@ import safetensors.numpy
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.recognized import binary_kind, kind_of
 from engine.types import EngineError
+from kernels.weights import Plain
 from small_files import refuse, tensors, write_folder, write_gguf
 
 
@@ -154,6 +155,20 @@ def test_a_file_of_full_size_whose_end_has_not_come(tmp_path: Path, form: str) -
     weights = open_checkpoint(path).tensors
     with pytest.raises(EngineError, match=f"tensor '{key}' is all zeros: .*not all of it has come"):
         weights.get(name)
+
+
+def test_zeros_of_a_family_that_stores_its_norms_less_one_are_ones(tmp_path: Path) -> None:
+    """Gemma's safetensors: a norm that does nothing is stored as zeros."""
+    path = write_folder(tmp_path / "m")
+    values = safetensors.numpy.load_file(path / "model.safetensors")
+    key = "model.layers.0.input_layernorm.weight"
+    safetensors.numpy.save_file(values | {key: np.zeros(32, np.float32)}, path / "model.safetensors")
+    weights = open_checkpoint(path).tensors
+    spec, tensor = weights.bound["0.attention_norm"]
+    bound = {**weights.bound, "0.attention_norm": (spec._replace(offset=1.0), tensor)}
+    vector = weights._replace(bound=bound).get("0.attention_norm")
+    assert isinstance(vector, Plain)
+    assert vector.values.tolist() == [1.0] * 32
 
 
 def test_a_text_is_no_picture_for_beginning_like_one() -> None:

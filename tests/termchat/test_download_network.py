@@ -692,7 +692,7 @@ def children() -> set[str]:
 
 
 def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
-    from termchat.files import locked
+    from termchat.file_locks import locked
 
     (paths.models / "tiny").mkdir(parents=True)
     with locked(paths.models / "tiny" / ".lock"):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine import SamplingParams
-from termchat.files import open_private, try_lock
+from termchat.file_locks import try_lock
+from termchat.files import open_private
 from termchat.hub.name import HubName
 from termchat.hub.quantization import label_of
 from termchat.model_entry import HuggingFaceSource, LocalSource, PyPISource

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import UserError
-from ...files import TextError, binary_kind, decode, encoding_of, expanded
+from ...files import TextError, binary_kind, decode, encoding_of, expanded, read_up_to
 from ...store.values import clean
 from .origin import Origin, origin_at
 
@@ -71,13 +71,13 @@ def mentions(text: str, origins: bytes, folder: Path) -> list[Mention]:
     at = 0
     while (at := text.find("@", at)) >= 0:
         origin = origin_at(origins, at)
-        mention, at = _read(text, at, origin, folder) if _begins(text, at) else (None, at + 1)
+        mention, at = _read(text, at, origin, folder) if begins(text, at) else (None, at + 1)
         if mention is not None:
             found.setdefault((mention.name, origin), mention)
     return list(found.values())
 
 
-def _begins(text: str, at: int) -> bool:
+def begins(text: str, at: int) -> bool:
     """Whether a sign can begin a mention: it follows no word (`a@b` is an address) but of a wide script."""
     before = text[at - 1] if at else " "
     wide = unicodedata.east_asian_width(before) in "WF"
@@ -161,18 +161,12 @@ def read(path: Path) -> Attachment:
     """A file's text. AttachError: it is none, cannot be read, or is too large."""
     name = path.name or str(path)
     try:
-        # Without waiting: a pipe has nobody who writes, a terminal must not become ours.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            kind = os.fstat(descriptor).st_mode
-            if stat.S_ISDIR(kind):
-                raise AttachError(f"{path} is a folder; name a file in it")
-            if not stat.S_ISREG(kind):
-                raise AttachError(f"{path} is no file with text but a {_kind(kind)}")
-            with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(LARGEST + 1)
-        finally:
-            os.close(descriptor)
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise AttachError(f"{path} is a folder; name a file in it")
+        if not stat.S_ISREG(kind):
+            raise AttachError(f"{path} is no file with text but a {_kind(kind)}")
+        data = read_up_to(path, LARGEST + 1)
     except (OSError, ValueError) as error:
         raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if not encoding_of(data)[1] and (binary := binary_kind(data)) is not None:

@@ -103,7 +103,9 @@ def test_history_show(termchat, chats):
 
 
 def test_history_rm_and_purge(termchat, chats, home):
-    assert termchat("history", "rm", "aaa").code == 0
+    assert termchat("history", "rm", "aaa", "nosuch").code == 1
+    assert len(termchat("history", "list").out.splitlines()) == 3, "what cannot be done whole is not begun"
+    assert termchat("history", "rm", "aaa", "aaa1", "aaa").code == 0
     assert [row.split()[0] for row in termchat("history", "list").out.splitlines()[1:]] == ["bbb2"]
     assert termchat("history", "purge").out == "conversations removed for good: 1\n"
     assert termchat("history", "purge").out == "conversations removed for good: 0\n"
@@ -122,6 +124,8 @@ def test_history_search(termchat, chats):
 def test_history_export(termchat, chats, home):
     everything = json.loads(termchat("history", "export").out)
     assert [item["id"] for item in everything["conversations"]] == ["bbb2", "aaa1"]
+    twice = json.loads(termchat("history", "export", "aaa1", "aaa", "bbb").out)["conversations"]
+    assert [item["id"] for item in twice] == ["aaa1", "bbb2"]
     assert termchat("history", "export", "aaa1", "-f", "md", "-o", str(home / "out.md")).out == ""
     assert "# Hello" in (home / "out.md").read_text()
     assert (home / "out.md").stat().st_mode & 0o077 == 0

@@ -561,7 +561,7 @@ PRODUCERS = {
     ("registry", "{file} cannot be loaded: {reason}; --force adds it all the same"): lambda s: s.termchat(
         "models", "add", "x", s.file("x.gguf")
     ),
-    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "remove", "mine"),
+    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "forget", "mine"),
     ("registry", "{file} cannot be edited: {reason}; add {name} by hand"): broken_registry,
     (
         "download",

@@ -375,11 +375,13 @@ def test_a_model_gets_a_name_of_ones_own(termchat, hub, home, stranger, default_
     assert (home / "cache/termchat/models/in-parts/m-Q8_0-00002-of-00002.gguf").read_bytes() == data(2)
     assert termchat("models", "rm", "in-parts").code == 0
     for name in places:
-        assert termchat("models", "remove", name).code == 0
+        verb = "remove" if name == "file" else "forget"  # one is the old name of the other
+        assert termchat("models", verb, name).code == 0
     assert file.read_bytes().decode().strip() == before.strip()
     assert default_model.exists()
     assert stranger.exists()
-    again = termchat("models", "remove", "file")
+    assert "remove" not in termchat("models", "--help").out.split("Commands")[1].split()
+    again = termchat("models", "forget", "file")
     assert again.code == 1
     assert f"{file} has no model 'file'; `termchat models rm` deletes downloads" in again.err
 
@@ -434,7 +436,7 @@ def test_processes_that_want_one_model_at_once_fetch_it_once(hub, home):
 
 
 def test_the_shell_completes_names_of_every_kind(hub, home, stranger):
-    from termchat.cli.options import complete_model
+    from termchat.cli.completions import complete_model
 
     hub.add("o/r", {"m-Q4_0.gguf": data(1)})
     names = [item.value for item in complete_model(None, None, "ollama:s")]

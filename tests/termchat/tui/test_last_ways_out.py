@@ -16,6 +16,7 @@ import pexpect
 import pytest
 
 from termchat.store import Store
+from waiting import wait_for
 
 # The modes that a terminal must not be left in, by the last that was said of each.
 MODES = re.compile(rb"\x1b\[\?(1049|1000|1003|1006|1015|1016|2004|1004|2048|25|7)([hl])")
@@ -329,6 +330,7 @@ def test_a_slow_terminal_gets_what_there_is_and_not_what_there_was(shell: Any) -
     before = len(screen.written)
     time.sleep(5)  # nothing is read
     screen.child.send("\x1b")
+    wait_for(lambda: screen.stored()[1][1] == "interrupted")
     screen.shows(b"continues this reply", after=before)
     assert len(screen.written) - before < 60_000
     screen.child.send("\x11")
@@ -461,3 +463,5 @@ def test_the_mouse_is_left_to_the_terminal_if_asked_for(shell: Any, tmp_path: Pa
     screen.child.send(b"\x0c\x11")
     assert screen.end() == 0
     assert (b"\x1b[?1003h" in screen.written) is (mouse == "true")
+    wheel = re.findall(rb"\x1b\[\?1007(.)", screen.written)  # its arrows would go through the earlier prompts
+    assert wheel == ([] if mouse == "true" else [b"s", b"l", b"r"])

@@ -122,7 +122,6 @@ def test_two_conversations_stop_and_quit(terminal: Any, tmp_path: Path) -> None:
     screen.child.send("\x0e")  # ^N
     screen.shows("New chat")
     screen.child.send(f"{STORY}\r")
-    screen.wait(lambda text: "◆" in text and "Tell me a very long story" in text and "2. 2" not in text)
     screen.wait(lambda _: reply_to(tmp_path, STORY))
     screen.child.send("\x1b")
     screen.shows("continues this reply")
@@ -246,7 +245,7 @@ def test_the_panel_tells_the_truth(terminal: Any, tmp_path: Path) -> None:
     screen = terminal("-t", "0", "--draft", "none")
     screen.shows("Type a message")
     screen.child.send(f"{STORY}\r")
-    screen.shows("◆", "1 running")
+    screen.shows("1 running")
     readings: list[dict[str, Any]] = []
     speeds: list[float] = []
     traffics: list[float] = []
