@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from kernels.arrays import Float32
 
+from .faults import of_request
 from .metrics import EngineMetrics
-from .request import Request, own_fault
+from .request import Request
 from .sequence import Sequence
 from .step_plan import Run
 from .types import EngineError, FinishReason
@@ -75,7 +76,7 @@ class LiveRequests(dict[int, Request]):
     def _fail(self, request: Request, fault: Exception) -> None:
         if not isinstance(fault, EngineError):
             log.exception("request %d failed", request.id)
-        self.finish(request, "error", own_fault(fault))
+        self.finish(request, "error", of_request(fault))
 
     def finish(self, request: Request, reason: FinishReason, error: EngineError | None = None) -> None:
         """End a live request: one final event, blocks back. It stays live until all of that has worked."""

@@ -14,11 +14,12 @@ from .blocks import BlockPool
 from .chunking import ChunkBudget
 from .commands import Outcome, Prepared, Submit
 from .config import EngineConfig
+from .faults import of_request
 from .live_requests import LiveRequests
 from .metrics import EngineMetrics
 from .model import LoadedModel
 from .prompt import refusal
-from .request import Request, own_fault
+from .request import Request
 from .runner import Flight
 from .scheduler import Scheduler
 from .snapshot import State, take_snapshot
@@ -111,7 +112,7 @@ class Service:
                 request.start(prompt, constraint)
         except Exception as fault:
             log.exception("request %d could not be started", id)
-            error = own_fault(fault)
+            error = of_request(fault)
         if error is not None:
             self.requests.finish(request, "error", error)
         else:
