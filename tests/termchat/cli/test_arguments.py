@@ -166,7 +166,7 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["--template", "none.jinja", "Hi"], "'--template': the chat template none.jinja does not exist"),
         (["--template", "/", "Hi"], "'--template': the chat template /: "),
         (["batch"], "Missing argument 'IN.jsonl' (termchat batch --help lists everything)"),
-        (["models"], "models needs a command: list, pull, show, add, rm, remove, verify, quantize (termchat"),
+        (["models"], "models needs a command: list, pull, show, add, rm, forget, verify, quantize (termchat"),
         (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
         (["models", "x" * 5000], "models has no command 'xxx"),
