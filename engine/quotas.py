@@ -41,18 +41,8 @@ class Standing(NamedTuple):
 
     def run(self, count: int) -> Run:
         """The next tokens of the sequence, at most those that remain."""
-        return Run(self.sequence, self.computed, count, self._samples(count))
-
-    def fits(self, run: Run) -> bool:
-        """Whether this run of the sequence is the next one of so many tokens."""
-        return (
-            run.start == self.computed
-            and run.count <= self.remaining
-            and run.samples == self._samples(run.count)
-        )
-
-    def _samples(self, count: int) -> int:
-        return count if self.sequence.score else int(count == self.remaining)
+        samples = count if self.sequence.score else int(count == self.remaining)
+        return Run(self.sequence, self.computed, count, samples)
 
 
 def quotas(
