@@ -61,7 +61,7 @@ class CommandGroup(Helped, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say which commands there are if none is named."""
         if not args and not ctx.resilient_parsing:
-            ctx.fail(f"{ctx.info_name} needs a command: {', '.join(self._shown())}")
+            ctx.fail(f"{ctx.info_name} needs a command: {', '.join(self.commands)}")
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -69,18 +69,14 @@ class CommandGroup(Helped, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Say which commands there are if it is none of them."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            known = did_you_mean(args[0], self._shown())
+            known = did_you_mean(args[0], self.commands)
             ctx.fail(f"{ctx.info_name} has no command {shown(args[0])}; {known}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List all commands, each with the whole of what it does."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(self.commands[name])) for name in self._shown()])
-
-    def _shown(self) -> list[str]:
-        """The names of those that are not hidden, as old names are."""
-        return [name for name, command in self.commands.items() if not command.hidden]
+            formatter.write_dl([(name, summary(command)) for name, command in self.commands.items()])
 
 
 def apart(args: Sequence[str], parameters: Sequence[click.Parameter]) -> list[str]:

@@ -282,7 +282,7 @@ async def test_a_model_that_cannot_be_cut_or_started_is_one_sentence(
             await AsyncEngine(config_of(folder, split)).__aenter__()
         assert caught.value.code == "model_invalid"
     with pytest.raises(EngineError, match="the KV cache does not fit") as caught:
-        await AsyncEngine(replace(config_of(folder, Split(2)), kv_blocks=1 << 30)).__aenter__()
+        await AsyncEngine(replace(config_of(folder, Split(2)), kv_blocks=1 << 26)).__aenter__()
     assert caught.value.code == "out_of_memory"
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     (folder / "torch.py").write_text("raise RuntimeError('a torch of somebody else')")
