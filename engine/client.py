@@ -29,9 +29,9 @@ from .commands import (
 )
 from .config import EngineConfig
 from .core import OPENED, EngineCore
+from .faults import of_thread
 from .forks import check_not_forked
 from .outbox import Outbox, call_into, wake
-from .preparation import no_thread
 from .prompt import Prompt, source_of
 from .protocol import ModelInfo
 from .sampler import derive_seed
@@ -88,7 +88,7 @@ class AsyncEngine:
             self._core.start()
         except RuntimeError as error:
             self._core.post(Stop())
-            self._outbox.end(no_thread(error))
+            self._outbox.end(of_thread(error))
         try:
             self._info = _value(await opened.get())
         except BaseException as error:

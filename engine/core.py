@@ -15,8 +15,6 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 
-from kernels.program import DeviceFault
-
 from .bandwidth import PeakBandwidth
 from .commands import (
     Abort,
@@ -32,6 +30,7 @@ from .commands import (
     Tokenize,
 )
 from .config import EngineConfig
+from .faults import of_call, of_engine
 from .forks import FORKED, running
 from .model import LoadedModel, load_model
 from .outbox import Outbox
@@ -158,7 +157,7 @@ class EngineCore:
 
     def _send(self, service: Service) -> None:
         """Pass on what a step brought, with a picture of the engine if there is news for it."""
-        if service.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
+        if service.requests.changed or time.perf_counter() - self._published > PUBLISH_SECONDS:
             service.metrics.look_around()
             self._publish("ready")
         self._outbox.send()
@@ -218,7 +217,7 @@ class EngineCore:
             answer = Answer(function())
         except Exception as error:
             log.exception("a call of the engine failed")
-            answer = Answer(None, EngineError("engine_failed", f"{type(error).__name__}: {error}"))
+            answer = Answer(None, of_call(error))
         self._outbox.emit(id, answer)
 
     def _prepared(self, command: Submit | Tokenize, result: Prepared) -> None:
@@ -254,7 +253,7 @@ class EngineCore:
             )
             self._preparation.close()
             if service is not None:
-                service.end("error" if error else "aborted", error)
+                service.requests.end("error" if error else "aborted", error)
                 self._outbox.send()
         finally:
             try:
@@ -269,24 +268,10 @@ class EngineCore:
     def _reason(self) -> EngineError | None:
         """Why the thread ends; None if it was asked to."""
         fault, self._fault = self._fault, None
-        if fault is None or self._error is not None:
-            return self._error
-        if isinstance(fault, EngineError):
-            self._error = fault
-        elif self._loaded or isinstance(fault, DeviceFault):
-            what = fault if isinstance(fault, DeviceFault) else f"{type(fault).__name__}: {fault}"
-            message = f"the engine stopped: {what}; restart termchat"
-            self._error = EngineError("engine_failed", message)
-        elif isinstance(fault, ImportError):  # not the file's fault
-            message = f"a library that termchat needs can't be imported: {fault}; install it again"
-            self._error = EngineError("engine_failed", message)
-        elif isinstance(fault, MemoryError):
-            self._error = EngineError("out_of_memory", f"{self.config.model} does not fit: {fault}")
-        else:
-            message = f"{self.config.model}: {type(fault).__name__}: {fault}"
-            self._error = EngineError("model_invalid", message)
-        if self._error is not fault:
-            log.error("%s", self._error, exc_info=fault)
+        if fault is not None and self._error is None:
+            self._error = of_engine(fault, self.config.model, loaded=self._loaded)
+            if self._error is not fault:
+                log.error("%s", self._error, exc_info=fault)
         return self._error
 
     def _publish(self, state: State) -> None:

@@ -62,11 +62,11 @@ def read_template(chosen: str) -> str:
     """
     if is_template(chosen):
         return chosen
-    from .loading.files import decoded, read_bytes  # the names alone are asked for without
+    from .loading.files import as_written, decoded, read_bytes  # the names alone are asked for without
 
     if chosen in template_names():
         return named_template(chosen)
-    path = Path(chosen).expanduser()
+    path = as_written(chosen)
     try:
         data = read_bytes(path, 4 * MAX_TEMPLATE)
         text = None if data is None else decoded(data, path)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from .commands import Prepared, Submit, Tokenize
+from .faults import of_prompt, of_thread
 from .model import LoadedModel
 from .prompt import encode
-from .request import own_fault
 from .types import EngineError
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Preparation:
             with self._wake:
                 self._spawn()
         except RuntimeError as error:
-            raise no_thread(error) from error
+            raise of_thread(error) from error
         _running.add(self)
 
     def add(self, command: Submit | Tokenize) -> None:
@@ -132,7 +132,7 @@ class Preparation:
                 if fault is not None:
                     log.error("a prompt thread failed", exc_info=fault)
                     if job is not None:
-                        job.failed(_unprepared(fault))
+                        job.failed(of_prompt(fault))
                     fault = None
                 if job is None:
                     job = self._next()
@@ -174,7 +174,7 @@ class Preparation:
                 job.failed(error)
             except BaseException as error:  # a panic of the tokenizer is no Exception
                 log.exception("a prompt could not be prepared")
-                job.failed(_unprepared(error))
+                job.failed(of_prompt(error))
             else:
                 job.pieces += 1
                 with self._wake:
@@ -195,19 +195,6 @@ def prepare(model: LoadedModel, command: Submit | Tokenize) -> Generator[None, N
         raise EngineError("grammar", f"replies of {model.name} can't be made to keep to anything")
     constraint = model.grammars.constraint(command.params, command.source, ids)
     return Prepared(command.id, ids, None, constraint)
-
-
-def no_thread(error: RuntimeError) -> EngineError:
-    """What to say when the system gives no thread."""
-    hint = "allow this user more processes (ulimit -u)"
-    return EngineError("engine_failed", f"the engine's threads cannot be started ({error}); {hint}")
-
-
-def _unprepared(error: BaseException) -> EngineError:
-    if isinstance(error, MemoryError):
-        return own_fault(error)
-    message = f"the prompt could not be prepared: {type(error).__name__}: {error}"
-    return EngineError("request_failed", message)
 
 
 _running: weakref.WeakSet[Preparation] = weakref.WeakSet()

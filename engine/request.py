@@ -10,6 +10,7 @@ from kernels.arrays import Float32
 
 from . import metrics
 from .commands import Answer, Outcome, Submit
+from .faults import of_request
 from .grammar.constraint import Constraint
 from .logprobs import Scores, token_logprob
 from .model import LoadedModel
@@ -222,7 +223,7 @@ class Request:
             self._release()
         except Exception as fault:  # then it stays held back; the end comes all the same
             log.exception("the end of a reply could not be decoded")
-            reason, error = "error", error or own_fault(fault)
+            reason, error = "error", error or of_request(fault)
         self._emit_delta(everything=True)
         output = tuple(sequence.tokens[sequence.prompt_length :][: self._told])
         tried = sequence.drafts_tried.counts()
@@ -257,14 +258,3 @@ class Request:
             return Answer(self._scores.values)
         closed = EngineError("engine_failed", "the engine was closed before the text was scored")
         return Answer(None, error or closed)
-
-
-def own_fault(fault: Exception) -> EngineError:
-    """Why one request ended that failed by itself, while all others go on."""
-    if isinstance(fault, EngineError):
-        return fault
-    if isinstance(fault, MemoryError):
-        return EngineError(
-            "out_of_memory", f"this request does not fit into memory: {str(fault) or 'no more'}"
-        )
-    return EngineError("request_failed", f"this reply failed: {type(fault).__name__}: {fault}")

@@ -121,10 +121,11 @@ class Scheduler:
         """
         running = set(map(id, self.running))
         return not self._admits and all(
-            id(run.sequence) in running
-            and not run.sequence.drafts
-            and run.count <= run.sequence.remaining
-            and run == Standing.now(run.sequence).run(run.count)
+            run.start == (sequence := run.sequence).computed
+            and run.count <= (left := sequence.remaining)
+            and run.samples == (run.count if sequence.score else run.count == left)
+            and not sequence.drafts
+            and id(sequence) in running
             for run in plan.runs
         )
 

@@ -1,4 +1,4 @@
-"""The requests of a loaded model: taken in, computed step by step, ended. On the engine thread alone."""
+"""Serving a loaded model: requests taken in, and computed step by step. On the engine thread alone."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
-from kernels.arrays import Float32
-
 from .bandwidth import Peak, PeakBandwidth
 from .blocks import BlockPool
 from .chunking import ChunkBudget
 from .commands import Outcome, Prepared, Submit
 from .config import EngineConfig
+from .faults import of_request
+from .live_requests import LiveRequests
 from .metrics import EngineMetrics
 from .model import LoadedModel
 from .prompt import refusal
-from .request import Request, own_fault
+from .request import Request
 from .runner import Flight
 from .scheduler import Scheduler
-from .sequence import Sequence
 from .snapshot import State, take_snapshot
 from .speculative.acceptance import accept
 from .speculative.speculation import DraftFigures, Speculation
-from .step_plan import Run, StepPlan
-from .types import EngineError, EngineSnapshot, FinishReason
+from .step_plan import StepPlan
+from .types import EngineError, EngineSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +43,14 @@ class Flying(NamedTuple):
 class Service:
     """A loaded model with everything that serving it needs; made once, whole.
 
-    emit: takes each request's events, with its number; send: passes on what was emitted. changed: a request
-    began or ended since the last snapshot.
+    emit: takes each request's events, with its number; send: passes on what was emitted.
 
     Where a device computes beside this thread, the next step is planned while one runs, as far as it is clear
     by then, and comes before the news of the last one: what was sampled is made text, and sent, meanwhile. So
     a reply that a stop string ends may be in one more step; what that brings is not told.
 
-    What a request does by itself, from its prompt to its text, is guarded: if it fails, that request ends.
-    Anything else that fails leaves blocks and queues in an unknown state; it is raised, and `end` then
-    touches neither.
+    What a request does by itself is guarded. Anything else that fails leaves blocks and queues in an unknown
+    state; it is raised, and `LiveRequests.end` then touches neither.
     """
 
     def __init__(
@@ -77,14 +74,10 @@ class Service:
         if model.drafter is not None:
             self.speculation = Speculation(model.drafter, config.draft_window, config.sequences)
         self.metrics = EngineMetrics()
-        self.requests: dict[int, Request] = {}
-        self.changed = False
+        self.requests = LiveRequests(self.metrics, self.scheduler.remove)
         self._emit = emit
         self._send = send
-        self._news: dict[int, Request] = {}  # they have taken in what is still to be told
         self._ahead: StepPlan | None = None
-        self._flying = False
-        self._leaving: list[Sequence] = []  # they ended while a step runs that they are in
         self._most = config.sequences + config.max_waiting
         self._max_waiting = config.max_waiting
         self._peak = peak
@@ -97,13 +90,14 @@ class Service:
     def submit(self, command: Submit) -> bool:
         """Take in a request; False if it was refused at once. Its prompt's ids come by `prepared`."""
         request = Request(command, self.model, partial(self._emit, command.id))
-        live = [other for other in self.requests.values() if other.done is None]  # the rest is only told
-        full = len(live) >= self._most
+        full = len(self.requests) >= self._most
+        if full:  # what has ended, and has only to be told, waits for nothing
+            full = sum(other.done is None for other in self.requests.values()) >= self._most
         self.requests[request.id] = request
-        self.changed = True
+        self.requests.changed = True
         if full:
             message = f"{self._max_waiting} requests are waiting already (max_waiting); try again later"
-            self._finish(request, "error", EngineError("queue_full", message))
+            self.requests.finish(request, "error", EngineError("queue_full", message))
         return not full
 
     def prepared(self, result: Prepared) -> None:
@@ -118,17 +112,17 @@ class Service:
                 request.start(prompt, constraint)
         except Exception as fault:
             log.exception("request %d could not be started", id)
-            error = own_fault(fault)
+            error = of_request(fault)
         if error is not None:
-            self._finish(request, "error", error)
+            self.requests.finish(request, "error", error)
         else:
             self.scheduler.add(request.live)
-            self.changed = True
+            self.requests.changed = True
 
     def abort(self, id: int) -> None:
         """End a request, if it has not ended."""
         if id in self.requests:
-            self._finish(self.requests[id], "aborted")
+            self.requests.finish(self.requests[id], "aborted")
 
     def step(self) -> None:
         """One step: draft, plan, launch; accept, commit, tell, and end what is done."""
@@ -151,7 +145,7 @@ class Service:
         if plan is None or not prepared:
             plan = self.scheduler.plan()
         for sequence in plan.exhausted:
-            self._finish(self.requests[sequence.id], "capacity")
+            self.requests.finish(self.requests[sequence.id], "capacity")
         if not plan.runs:
             return None
         requests = [self.requests[run.sequence.id] for run in plan.runs]
@@ -168,7 +162,7 @@ class Service:
         except MemoryError as error:
             self._no_room(plan, error)
             return None
-        self._flying = True
+        self.requests.held = True
         return Flying(plan, requests, flight, started)
 
     def _look_ahead(self, plan: StepPlan) -> None:
@@ -184,10 +178,10 @@ class Service:
             result = flight.result()
         except MemoryError as error:
             self._no_room(plan, error)
-            self._let_go()
+            self.requests.let_go()
             return
         finally:
-            self._flying = False
+            self.requests.held = False
         accepted = accept(plan, result.tokens)
         self.scheduler.commit(plan, accepted)
         now = time.perf_counter()
@@ -200,17 +194,8 @@ class Service:
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):
             # Tokens without a choice have none: a request that does not want logits must not see its rows.
-            self._take(request, run, tokens, share if request.wants_logits else None, now)
-        self._let_go()
-
-    def end(self, reason: FinishReason, error: EngineError | None) -> None:
-        """The thread ends, whatever state things are in: every request gets its final event, nothing else."""
-        for request in list(self.requests.values()):
-            try:
-                request.finish(reason, error, self._decoded)
-            except BaseException:  # the outbox has a final event for it
-                log.exception("request %d could not be ended in order", request.id)
-            del self.requests[request.id]
+            self.requests.take(request, run, tokens, share if request.wants_logits else None, now)
+        self.requests.let_go()
 
     def measure_peak(self) -> Peak | None:
         """The peak read bandwidth, measured anew if nothing runs."""
@@ -231,14 +216,10 @@ class Service:
 
     def snapshot(self, state: State) -> EngineSnapshot:
         """The picture for other threads."""
-        self.changed = False
+        self.requests.changed = False
         requests = list(self.requests.values())
         drafts = DraftFigures() if self.speculation is None else self.speculation.figures
         return take_snapshot(state, self.model, self.scheduler, self.metrics, requests, self._peak, drafts)
-
-    @property
-    def _decoded(self) -> tuple[int, float]:
-        return self.metrics.decode_bytes, self.metrics.decode_seconds
 
     def _draft(self) -> None:
         """Guess, if that is wanted, how the replies that are being decoded go on."""
@@ -266,64 +247,9 @@ class Service:
         request = self.requests.get(plan.runs[0].sequence.id)
         if plan.tokens == 1 and request is not None:
             message = f"{error}; close other programs, or start with a smaller kv_memory"
-            self._finish(request, "error", EngineError("out_of_memory", message))
-
-    def _take(
-        self, request: Request, run: Run, tokens: list[int], logits: Float32 | None, now: float
-    ) -> None:
-        """Give a request what its run brought. Of one that has ended meanwhile nobody wants to know."""
-        if request.id not in self.requests:
-            return
-        first = not request.token_times
-        try:
-            request.take(run, tokens, logits, now)
-        except Exception as fault:
-            self._fail(request, fault)
-            return
-        if first and request.token_times:
-            request.decode_mark = self._decoded
-            self.metrics.first_token(request.submitted, request.scheduled, now)
-        if request.done is not None:
-            self._leaving.append(request.live)
-        if request.wants_logits:
-            self._tell(request)  # they hold until the next launch
-        else:
-            self._news[request.id] = request
+            self.requests.finish(request, "error", EngineError("out_of_memory", message))
 
     def _tell_all(self) -> None:
         """Make text of what was taken in, and send it, whatever else there is to be sent."""
-        news, self._news = self._news, {}
-        for request in news.values():
-            if request.id in self.requests:
-                self._tell(request)
+        self.requests.tell_all()
         self._send(self)
-
-    def _tell(self, request: Request) -> None:
-        """Have a request tell its news, and end it if that was all."""
-        try:
-            reason = request.tell()
-        except Exception as fault:
-            self._fail(request, fault)
-            return
-        if reason is not None:
-            self._finish(request, reason)
-
-    def _fail(self, request: Request, fault: Exception) -> None:
-        if not isinstance(fault, EngineError):
-            log.exception("request %d failed", request.id)
-        self._finish(request, "error", own_fault(fault))
-
-    def _finish(self, request: Request, reason: FinishReason, error: EngineError | None = None) -> None:
-        """End a live request: one final event, blocks back. It stays live until all of that has worked."""
-        request.finish(reason, error, self._decoded)
-        if request.sequence is not None and request.done is None:
-            self._leaving.append(request.sequence)
-        if not self._flying:
-            self._let_go()
-        del self.requests[request.id]
-        self.changed = True
-
-    def _let_go(self) -> None:
-        """Give back what sequences that have ended hold; the step that they were in is done."""
-        while self._leaving:
-            self.scheduler.remove(self._leaving.pop())

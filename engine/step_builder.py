@@ -26,6 +26,7 @@ class _Layout:
         self._memory = np.zeros(1 << 12, np.uint8)
         self.step = Step.within(self._memory, Counts())
         self.samplers: list[SamplerState] = []
+        self.plain = True  # whether they look at no token that comes
 
     def of(self, counts: Counts) -> Step:
         """A step of this size, in the same place as the last one if that had the same."""
@@ -33,7 +34,8 @@ class _Layout:
             if size_of(counts) > self._memory.nbytes:
                 self._memory = np.zeros(2 * size_of(counts), np.uint8)
             self.step = Step.within(self._memory, counts)
-            self.samplers = []
+            self.step.seen_offsets[:] = self.step.bias_offsets[:] = 0
+            self.samplers, self.plain = [], True
         return self.step
 
 
@@ -58,9 +60,12 @@ class StepBuilder:
     def finish(self, plan: StepPlan) -> Step:
         """The step of the plan that was laid out last, whose tokens are known now; without its mask."""
         step = self._now.step
-        counts = _counts(self._now.samplers)
-        if (counts.seen, counts.biased, mask_words(plan.runs)) != step.counts[-3:]:
+        if mask_words(plan.runs) != step.counts.mask_words:
             return self.build(plan)
+        if not self._now.plain:
+            counts = _counts(self._now.samplers)
+            if (counts.seen, counts.biased) != (step.counts.seen, step.counts.biased):
+                return self.build(plan)
         self._fill_in(step, plan)
         return step
 
@@ -93,6 +98,7 @@ class StepBuilder:
         if samplers != self._now.samplers:
             _write_settings(step, samplers)
             self._now.samplers = samplers
+            self._now.plain = all(sampler.plain for sampler in samplers)
         step.draw_positions[:] = [sample.position for sample in samples]
         return step
 
@@ -136,15 +142,14 @@ def _write_settings(step: Step, samplers: list[SamplerState]) -> None:
 
 def _write_seen(step: Step, samplers: list[SamplerState]) -> None:
     """What does: which tokens are penalized or biased."""
-    _join([sampler.seen for sampler in samplers], step.seen_offsets, step.seen_ids, step.seen_counts)
-    _join([sampler.bias for sampler in samplers], step.bias_offsets, step.bias_ids, step.bias_values)
+    if step.counts.seen:
+        _join([sampler.seen for sampler in samplers], step.seen_offsets, step.seen_ids, step.seen_counts)
+    if step.counts.biased:
+        _join([sampler.bias for sampler in samplers], step.bias_offsets, step.bias_ids, step.bias_values)
 
 
 def _join(pairs: list[Pairs], offsets: Int32, ids: Int32, values: NDArray[Any]) -> None:
     """Write lists of different lengths one after the other."""
-    if not values.size:
-        offsets[:] = 0
-        return
     offsets[0] = 0
     np.cumsum([len(some) for some, _ in pairs], out=offsets[1:])
     if total := offsets[-1]:

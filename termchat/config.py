@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 from .charset import shows_signs
 from .errors import UserError, did_you_mean, shown
+from .file_locks import locked
 from .files import (
     Text,
     TextError,
-    locked,
     lost_link,
     private_folder,
     read_text,

@@ -1,23 +1,17 @@
-"""The user's files: private from their first moment, replaced in one step, locked across processes, and read
-in whatever form of Unicode an editor has left them.
-"""
+"""The user's files: private from their first moment, replaced in one step, read in any form of Unicode."""
 
 from __future__ import annotations
 
 import codecs
 import errno
-import fcntl
-import logging
 import os
 import re
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import UserError
 
@@ -38,8 +32,6 @@ MARKS = (
 
 _NOT_OFFERED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 """How file systems say that they cannot do a thing."""
-
-log = logging.getLogger(__name__)
 
 
 class PathError(UserError):
@@ -163,16 +155,21 @@ def size_of(path: Path) -> int:
 
 
 def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """What a file holds. OSError: it cannot be read, has more than `largest` bytes, or is a pipe or the like,
-    on which one would wait for ever.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
-        _no_pipe(os.fstat(file.fileno()).st_mode, path)
-        data = bytearray()
-        while more := file.read(min(1 << 20, largest + 1 - len(data))):
-            data += more
+    """What a file holds. OSError: as `read_up_to`, or it has more than `largest` bytes."""
+    data = read_up_to(path, largest + 1)
     if len(data) > largest:
         raise OSError(errno.EFBIG, f"it has more than {largest} bytes", str(path))
+    return data
+
+
+def read_up_to(path: Path, most: int) -> bytes:
+    """The first bytes of a file. OSError: it cannot be read, or is a pipe or the like, which would block."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # a terminal must not become ours
+    with open(os.open(path, flags), "rb", buffering=0) as file:
+        _no_pipe(os.fstat(file.fileno()).st_mode, path)
+        data = bytearray()
+        while more := file.read(min(1 << 20, most - len(data))):
+            data += more
     return bytes(data)
 
 
@@ -247,47 +244,6 @@ def rewritten_toml(before: Text, text: str, wanted: dict[str, Any]) -> Text | No
     if "\r\n" in before.text:
         text = re.sub(r"\r?\n", "\r\n", text)
     return before._replace(text=text) if parse_toml(text) == wanted else None
-
-
-@contextmanager
-def locked(path: Path, waiting: Callable[[], None] | None = None, poll: float = 0.1) -> Iterator[None]:
-    """Hold an exclusive lock between processes (flock on `path`, which stays); calls `waiting` each poll."""
-    fd = open_private(path, os.O_RDWR)
-    try:
-        while not try_lock(fd):
-            if waiting is not None:
-                waiting()
-            time.sleep(poll)
-        yield
-    finally:
-        os.close(fd)
-
-
-def try_lock(fd: int) -> bool:
-    """Take the exclusive lock of an open file if nobody has it. It ends with the last copy of `fd`.
-
-    A file system without locks keeps nobody apart: one goes on then as if the lock were taken.
-    """
-    return take_lock(fd) != "held"
-
-
-def take_lock(fd: int) -> Literal["taken", "held", "unsupported"]:
-    """Like `try_lock`, for those to whom it matters that another process's lock cannot be seen."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # EACCES: a network file system's word for it
-            return "held"
-        if error.errno == errno.EBADF:
-            raise
-        _tell_once(error.strerror)
-        return "unsupported"
-    return "taken"
-
-
-@cache
-def _tell_once(reason: str) -> None:
-    log.warning("this file system has no locks (%s): two programs at once are not kept apart", reason)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
+from urllib.parse import unquote
 
 from .elsewhere import PROGRAMS
 from .errors import did_you_mean, shown
@@ -238,11 +239,15 @@ def hub_name(name: str) -> HubName:
 
 
 def _page_hint(name: str) -> str:
-    """What a name is called that looks like one of the Hub's pages, for the end of a sentence; else ""."""
+    """How to name what looks like a page of the Hub or another address, to end a sentence with; else ""."""
     from .hub.name import name_of_page
 
     page = name_of_page(name)
-    return "" if page is None else f"one of the Hugging Face Hub is {page}"
+    if page is not None:
+        return f"one of the Hugging Face Hub is {page}"
+    if name.startswith("file://"):
+        return f"name it by its path, {unquote(name.removeprefix('file://'))}"
+    return "it is an address: download the file, and name it by its path" if "://" in name else ""
 
 
 def _one_of(name: str, found: list[Found]) -> ResolvedModel | None:

@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import shown
-from .files import (
-    Text,
-    TextError,
-    locked,
-    parse_toml,
-    private_folder,
-    read_text,
-    rewritten_toml,
-    write_private,
-)
+from .file_locks import locked
+from .files import Text, TextError, parse_toml, private_folder, read_text, rewritten_toml, write_private
 from .hub.name import SAFETENSORS, HubName
 from .model_entry import HuggingFaceSource, ModelEntry
 from .registry_errors import RegistryError
@@ -87,6 +79,8 @@ def _edit(file: Path, what: str, change: Callable[[Any, Any, dict[str, Any]], No
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         if isinstance(error, TextError):
             reason = f"it {error}"
+        elif isinstance(error, (TypeError, AttributeError)):  # a list, a text in the place of a table
+            reason = "its models are no tables [models.NAME]"
         raise RegistryError(f"{file} cannot be edited: {reason}; {what} by hand") from error
     except OSError as error:
         raise RegistryError(f"cannot write {file}: {error.strerror}") from error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .files import open_private, size_of, try_lock
+from .file_locks import try_lock
+from .files import open_private, size_of
 from .model_entry import LocalSource, ModelEntry
 from .registry import Registry
 from .registry_errors import RegistryError

@@ -14,12 +14,13 @@ from ..types import EngineError
 from .companions import is_companion
 from .declared import Declared
 from .fields import cut, invalid, printable
-from .files import read_head
+from .files import as_written, read_head
 from .folder import Folder
 from .generation import Generation, read_generation
 from .gguf import GGUFFile, first_part, read_gguf_model
 from .gguf_spec import read_metadata
 from .no_model import PICKLES, why_no_model
+from .other_models import refuse_judges
 from .recognized import HEAD, NO_PICKLES, kind_of
 from .tensors import CheckpointTensors, Tensor, bind
 
@@ -74,19 +75,21 @@ def open_checkpoint(path: str | Path, quantization: Quantization = "auto") -> Ch
     if quantization not in get_args(Quantization):
         known = ", ".join(get_args(Quantization))
         raise ValueError(f"quantization must be one of {known}, not {quantization!r}")
-    path = Path(path).expanduser()
+    path = as_written(path)
     if os.path.isdir(path):
         return _of_folder(Folder(path), quantization)
     suffix = path.suffix.lower()
     if suffix in PICKLES and kind_of(read_head(path, HEAD)) is None:
         raise invalid(path, NO_PICKLES)
-    if suffix == ".safetensors":
+    if suffix == ".safetensors" or (suffix == ".json" and Folder(path.parent).has("config.json")):
         raise invalid(path, "is one file of a model; give the folder it lies in", colon=False)
     return _of_gguf(path, quantization)
 
 
 def _of_gguf(path: Path, quantization: Quantization) -> Checkpoint:
     file = read_gguf_model(path)
+    if not file.tensors and "tokenizer.ggml.tokens" in file.metadata:
+        raise invalid(path, "holds a vocabulary and no weights; take a file with the model", colon=False)
     return _bound(file, read_metadata(file), file.tensors, "gguf", quantization)
 
 
@@ -100,6 +103,7 @@ def _of_folder(folder: Folder, quantization: Quantization) -> Checkpoint:
     if stored is None:
         return _of_gguf(only_gguf(folder, f"{SINGLE}, {INDEX}"), quantization)
     config = folder.fields("config.json", required=True)
+    refuse_judges(folder, config)
     declared = read_config(config)
     text, left_out = text_tensors(config, declared.family, join_quantized(config, stored))
     checkpoint = _bound(folder, declared, text, "huggingface", quantization)
@@ -127,7 +131,9 @@ def only_gguf(folder: Folder, others: str) -> Path:
         names = sorted(os.listdir(folder.path))
     except OSError as error:
         raise invalid(folder.path, f"can't be read: {error.strerror}", colon=False) from None
-    files = [name for name in names if name.lower().endswith(".gguf")]
+    # What is hidden is of the system: macOS puts ._NAME beside a file on disks of other systems.
+    files = [name for name in names if name.lower().endswith(".gguf") and not name.startswith(".")]
+    files = [name for name in files if not os.path.isdir(folder.path / name)] or files
     # The part of a multimodal model that reads images lies beside the one with the text, say.
     files = [name for name in files if not is_companion(name)] or files
     one = files[0] if len(files) == 1 else first_part(files)

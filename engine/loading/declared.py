@@ -10,6 +10,7 @@ from ..models import families
 from ..models.family import Family, Naming
 from ..models.spec import LayerSpec, ModelSpec, RopeSpec
 from .fields import Fields, shown
+from .other_models import what_it_is
 
 # Sizes: far above any model in use, far below harm.
 LAYERS = (1, 1 << 10)
@@ -91,6 +92,8 @@ def _family(fields: Fields, key: str, names_of: Callable[[Family], tuple[str, ..
     name = fields.string(key)
     family = next((family for family in families.discover(name) if name in names_of(family)), None)
     if family is None:
+        if what := what_it_is(name):
+            fields.fail(key, f"{shown(name)} is not supported: {what}")
         # The text of a multimodal model has a name of its own that people do not know it by.
         known = sorted({names[-1] for each in families.discover() if (names := names_of(each))})
         fields.fail(key, f"{shown(name)} is not supported ({', '.join(known)} are)")

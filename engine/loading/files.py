@@ -14,9 +14,18 @@ from typing import Any
 
 from ..types import EngineError
 from .fields import invalid, shown
+from .recognized import BEFORE, HEAD, kind_of
 
 MAX_JSON = 1 << 24
 MAX_VALUES = 3 << 20  # of a JSON text: twice what the largest vocabulary in use takes
+
+
+def as_written(path: str | Path) -> Path:
+    """A path as a person writes it: `~` is the home folder, `~NAME` stays if there is nobody of that name."""
+    try:
+        return Path(os.path.expanduser(path))
+    except ValueError:  # no name that a user could have
+        return Path(path)
 
 
 def map_file(path: Path) -> mmap.mmap | None:
@@ -72,6 +81,8 @@ def parse_json_object(
     """A JSON object from untrusted bytes; without unique_keys the last of equal keys counts."""
     if data.count(b",") > MAX_VALUES or data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise invalid(path, f"{what} holds more than {MAX_VALUES} values")
+    if not data.lstrip(BEFORE).startswith(b"{") and (kind := kind_of(data[:HEAD])):
+        raise invalid(path, f"{what} is not valid JSON: it is {kind}")
     text = decoded(data, path, f"{what} is not valid JSON: it")
     try:
         value = json.loads(text, object_pairs_hook=_unique if unique_keys else None)

@@ -65,6 +65,10 @@ class Folder:
             )
         return path
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a file, whatever it holds."""
+        return os.path.exists(self.path / name)
+
     def json(self, name: str) -> dict[str, Any] | None:
         """A JSON object; None if there is no such file."""
         if name not in self._objects:

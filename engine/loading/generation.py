@@ -109,6 +109,8 @@ def _chat_template(folder: Folder) -> str | None:
 
 def _declared_template(fields: Fields) -> str | None:
     declared = fields.get("chat_template")
+    if isinstance(declared, dict):
+        declared = [{"name": name, "template": template} for name, template in declared.items()]
     if isinstance(declared, list):
         entries = [entry for entry in declared if isinstance(entry, dict) and entry.get("name") == "default"]
         declared = entries[-1].get("template") if entries else None

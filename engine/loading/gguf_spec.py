@@ -14,6 +14,7 @@ from .fields import Fields, invalid, shown
 from .gguf import GGUFFile
 from .gguf_rope import read_ropes
 from .mixture import gguf_experts
+from .other_models import refuse_pooling
 from .varied import by_layer, gguf_layers
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -100,6 +101,7 @@ def _read_by(family: Family) -> set[str]:
 
 
 def _refuse_unsupported(model: Fields, family: Family) -> None:
+    refuse_pooling(model)
     read = _read_by(family)
     for key in _NEUTRAL.keys() - read:
         value = model.get(key)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ..models import families
 from ..models.family import Family
 from . import declared
-from .fields import Fields, invalid, shown
+from .fields import Fields, shown
 from .tensors import Tensor
+from .usual_names import by_usual_names
 
-_TEXT = "language_model."
 _OTHER_PARTS = (
     "vision_tower",
     "vision_model",
@@ -59,21 +59,10 @@ def _with_defaults(config: Fields, family: Family) -> Fields:
 def text_tensors(
     config: Fields, family: Family, stored: Mapping[str, Tensor]
 ) -> tuple[Mapping[str, Tensor], tuple[str, ...]]:
-    """A folder's tensors under the names they have in a model of text alone, and the parts that are left out.
-
-    Files have the text's part below `language_model`, before or behind `model`, or at the top.
-    """
-    if config.string("model_type") not in family.multimodal:
-        return stored, ()
-    text: dict[str, Tensor] = {}
+    """A folder's tensors by their names in a model of text alone, and the parts that are left out."""
     left_out: dict[str, None] = {}
-    for name, tensor in stored.items():
-        part = name.removeprefix("model.").partition(".")[0]
-        if part in _OTHER_PARTS:
-            left_out[part] = None
-            continue
-        plain = name.replace(_TEXT, "", 1) if name.removeprefix("model.").startswith(_TEXT) else name
-        if plain in text:
-            raise invalid(config.path, f"tensor {shown(plain)} is stored twice, by two names")
-        text[plain] = tensor
-    return text, tuple(left_out)
+    if config.string("model_type") in family.multimodal:
+        part_of = {name: name.removeprefix("model.").partition(".")[0] for name in stored}
+        left_out = dict.fromkeys(part for part in part_of.values() if part in _OTHER_PARTS)
+        stored = {name: tensor for name, tensor in stored.items() if part_of[name] not in left_out}
+    return by_usual_names(config.path, family, stored), tuple(left_out)

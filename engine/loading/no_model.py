@@ -41,6 +41,8 @@ def _found(names: Sequence[str]) -> str:
     weights = [name for name in names if name.endswith(".safetensors")]
     if any(name.startswith("adapter_") for name in names):
         return "it is a LoRA adapter; merge it into its model first (merge_and_unload of peft does)"
+    if "model_index.json" in names or any(name.startswith("diffusion_") for name in weights):
+        return "it makes pictures or videos (diffusers), and writes no text"
     if shards := [name for name in weights if _SHARD.fullmatch(name)]:
         index = re.sub(r"-\d{5}-of-\d{5}(\.safetensors)$", r"\1.index.json", shards[0])
         return (

@@ -22,6 +22,9 @@ def join_quantized(config: Fields, tensors: Mapping[str, StoredTensor]) -> Mappi
 
     Raises EngineError(model_invalid): a method that can't be read, by name; tensors that don't fit it.
     """
+    mlx = config.mapping("quantization")
+    if mlx is not None and mlx.has("bits"):
+        config.fail("quantization", f"of MLX is not supported: {_ADVICE}")
     quantization = config.mapping("quantization_config") or config.mapping("compression_config")
     if quantization is None:
         return tensors

@@ -58,7 +58,10 @@ _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # of ggml, ggmf, ggjt and ggla
 _OFFICE = re.compile(rb"(word|xl|ppt)/|\[Content_Types\]\.xml|mimetypeapplication/vnd\.oasis")
 _PICKLED = re.compile(rb"/?data\.pkl|archive/|byteorder")
 _PDF = re.compile(rb"%PDF-\d\.\d")
+_OBJECT = re.compile(rb"\d obj\b")  # of a PDF document
 _PAGE = (b"<!doctype html", b"<html")
+BEFORE = b"\xef\xbb\xbf \t\r\n"
+"""Bytes that may stand in front of what a text says."""
 
 
 def kind_of(head: bytes) -> Kind | None:
@@ -67,7 +70,7 @@ def kind_of(head: bytes) -> Kind | None:
         return Kind("empty (0 bytes)", "download it again")
     if not head.strip(b"\0"):
         return Kind("all zeros at its beginning", "a download that has not ended looks so: download it again")
-    if _PDF.match(head):
+    if _is_pdf(head):
         return Kind("a PDF document", "make a text of it first (pdftotext does)")
     return _model(head) or _text(head) or _binary(head)
 
@@ -81,13 +84,18 @@ def no(expected: str, head: bytes) -> str:
     return f"is not a {expected} file: it is {kind}"
 
 
+def is_page(data: bytes) -> bool:
+    """Whether it is a web page."""
+    return data.lstrip(BEFORE)[:16].lower().startswith(_PAGE)
+
+
 def binary_kind(head: bytes) -> Kind | None:
     """The same for what is given as a text: what nobody can read, or None.
 
     A text may begin like a picture does: it takes bytes besides that no text has.
     """
     kind = kind_of(head) if head.strip(b"\0") else None
-    if kind is None or kind.text or not (_is_binary(head) or _PDF.match(head)):
+    if kind is None or kind.text or not (_is_binary(head) or _is_pdf(head)):
         return None
     return kind
 
@@ -105,10 +113,10 @@ def _model(head: bytes) -> Kind | None:
 
 
 def _text(head: bytes) -> Kind | None:
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    start = head.lstrip(BEFORE)
     if start.startswith(b"version https://git-lfs"):
         return Kind("a Git LFS pointer, not the file it stands for", "get that with: git lfs pull", True)
-    if start[:16].lower().startswith(_PAGE):
+    if is_page(head):
         return Kind("a web page", "download the file itself", True)
     if start.startswith(b"<?xml"):
         return Kind("an XML text, as servers answer with when something is wrong", "download it again", True)
@@ -132,6 +140,15 @@ def _binary(head: bytes) -> Kind | None:
     if head[4:8] == b"ftyp":
         return Kind("sound, video or a picture (MP4, HEIC)")
     return next((Kind(noun) for mark, noun in _OTHERS if head.startswith(mark)), None)
+
+
+def _is_pdf(head: bytes) -> bool:
+    """Whether a document begins here, not a text that speaks of one."""
+    found = _PDF.match(head)
+    if found is None:
+        return False
+    rest = head[found.end() :]
+    return not rest.strip() or _is_binary(rest) or _OBJECT.search(rest) is not None
 
 
 def _is_binary(head: bytes) -> bool:

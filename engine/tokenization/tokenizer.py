@@ -13,6 +13,7 @@ import tokenizers
 from kernels.machine import need_addresses
 
 from ..loading.fields import one_line
+from ..loading.files import as_written
 from ..loading.folder import Folder
 from ..loading.generation import Generation, read_generation
 from ..loading.gguf import GGUFFile, read_gguf_model
@@ -154,7 +155,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Raises EngineError(model_invalid) with one sentence that names the file.
     """
-    path = Path(path).expanduser()
+    path = as_written(path)
     if path.name == "tokenizer.json":
         path = path.parent
     source = Folder(path) if os.path.isdir(path) else read_gguf_model(path)

@@ -149,7 +149,7 @@ class TritonBackend:
 
     def capture(self, forward: Forward, limits: Limits) -> TritonProgram:
         """A program; graphs are recorded as sizes of steps recur."""
-        graphs: Graphs[tuple[Tensor, Tensor]] = Graphs(None)
+        graphs: Graphs[tuple[Tensor, ...]] = Graphs(None)
         if self.torch_device.type == "cuda" and self._replays:
             graphs = Graphs(cuda_record(self.torch_device), used=lambda: used_bytes(self.torch_device))
         program = TritonProgram(

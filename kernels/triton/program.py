@@ -23,8 +23,8 @@ from .sampler import Rules
 Fault = Callable[[str], str]
 """Told what a GPU said when it failed; returns a sentence for people."""
 
-Sent = tuple[Tensor, Tensor]
-"""What a step leaves on the device: its tokens with the expert bytes behind them as two words, its logits."""
+Left = tuple[Tensor, ...]
+"""What is left on the device: tokens, the expert bytes behind them as two words; of a forward its logits."""
 
 
 @contextmanager
@@ -82,7 +82,7 @@ class TritonProgram:
         device: torch.device,
         forward: Forward,
         limits: Limits,
-        graphs: Graphs[Sent],
+        graphs: Graphs[Left],
         fault: Fault,
     ) -> None:
         """use: the functions that compute. cache: that of the backend, when a step is launched."""
@@ -126,7 +126,7 @@ class TritonProgram:
                 self.graphs.clear()
                 self._generation, self._seen_cache = self._staging.generation, cache
 
-            def compute() -> Sent:
+            def compute() -> Left:
                 operations = TritonOperations(self._use, batch, cache, drawn, self._bounds)
                 output = self._forward(operations, batch.inputs())
                 assert isinstance(output, Output), "a forward returns what sample returned"
@@ -138,15 +138,15 @@ class TritonProgram:
             if write_mask is not None:
                 write_mask()
                 self._staging.write_mask(batch, step.mask)
-                read, unmasked = small, scores
+                read = small
 
-                def draw() -> Sent:
-                    return torch.cat([self._use["sample"](unmasked, batch, rules), read]), unmasked
+                def draw() -> Left:
+                    return (torch.cat([self._use["sample"](scores, batch, rules), read]),)
 
-                small, scores = self._run(size, (rules, "masked"), draw)
+                (small,) = self._run(size, (rules, "masked"), draw)
             return self._bring(small, scores if logits else None, step.counts.samples)
 
-    def _run(self, size: int | None, what: Hashable, compute: Callable[[], Sent]) -> Sent:
+    def _run(self, size: int | None, what: Hashable, compute: Callable[[], Left]) -> Left:
         """Compute what a step of so many rows is made of, or replay it; None: it is none of a graph's."""
         return compute() if size is None else self.graphs.run((size, what), compute)
 

@@ -16,8 +16,11 @@ from .output import Output
 def stream_of(name: str, standard: Output) -> Iterator[Output | None]:
     """The open stream; None if the name is that of a regular file, of a folder, or of nothing yet.
 
-    standard: what `-` is. A FIFO is opened when somebody reads it. CliError(output): it cannot be opened.
+    standard: what `-` is. A FIFO is opened when somebody reads it. CliError: output, it cannot be opened;
+    usage, it has no name.
     """
+    if not name:
+        raise CliError("usage", "the output has no name; give a file, or - for standard output")
     if name == "-":
         yield standard
         return

@@ -87,16 +87,20 @@ class Failure(NamedTuple):
         return {"code": self.code, "message": self.message}
 
 
-def engine_failure(error: EngineError, model: str, mend: str | None = None) -> CliError:
+def engine_failure(
+    error: EngineError, model: str, mend: str | None = None, template: str | None = None
+) -> CliError:
     """An error of the engine; one of the chat template with the model it came with, and a way round it.
 
-    mend: what helps against it.
+    mend: what helps against it. template: what was asked for in place of the model's own.
     """
     if error.code == "template":
-        return CliError(
-            error.code,
-            f"{model}: {error.message} (--template gives it another, --raw does without)",
-        )
+        from engine import is_template
+
+        message = error.message
+        if template is not None and not is_template(template) and template not in message:
+            message = message.replace("the chat template", f"the chat template {template}", 1)
+        return CliError(error.code, f"{model}: {message} (--template gives it another, --raw does without)")
     return CliError(error.code, f"{error.message}; {mend}" if mend is not None else error.message)
 
 

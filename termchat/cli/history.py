@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..files import TextError
+from ..given_file import read_given
 from ..resolved_model import model_title
 from ..sanitize import one_line
 from ..units import date
+from .completions import complete_conversation, complete_file
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def history() -> None:
-    """List, read, search, export and delete stored conversations."""
+    """Read, search, rename, export, import and delete conversations."""
 
 
 @contextmanager
@@ -40,17 +43,9 @@ def open_store(console: Console | None = None) -> Iterator[Store]:
             console.messages.note(f"some messages are not shown: {store.damage}")
 
 
-def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Ids of conversations, with their titles, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    with open_store() as store:
-        found = store.list_conversations(limit=200)
-    return [
-        CompletionItem(conversation.id, help=one_line(conversation.title))
-        for conversation in found
-        if conversation.id.startswith(incomplete)
-    ]
+def _named(store: Store, ids: Sequence[str]) -> list[str]:
+    """The ids that these, or their beginnings, stand for, each once. NotFoundError: one stands for none."""
+    return list(dict.fromkeys(store.find(id).id for id in ids))
 
 
 @history.command("list")
@@ -122,18 +117,22 @@ def search_history(console: Console, words: tuple[str, ...], limit: int, as_json
     default="json",
     help="json (with all branches, can be read back), md or text.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write to this file instead of standard output.",
+)
 @click.pass_obj
 def export_history(console: Console, ids: tuple[str, ...], form: Any, output: str | None) -> None:
     """Write conversations as a document: those named, or all."""
     from ..store import export, export_file
 
     with open_store(console) as store:
-        chosen = (
-            [store.find(id).id for id in ids] if ids else [item.id for item in store.list_conversations()]
-        )
+        chosen = _named(store, ids) if ids else [item.id for item in store.list_conversations()]
         document = export(store, chosen, form)
-    with stream_of(output or "-", console.output) as stream:
+    with stream_of("-" if output is None else output, console.output) as stream:
         if stream is not None:
             stream.write(document, json=form == "json")
             return
@@ -143,13 +142,62 @@ def export_history(console: Console, ids: tuple[str, ...], form: Any, output: st
     export_file(Path(output), document)
 
 
+@history.command("import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_file)
+@json_option
+@click.pass_obj
+def import_history(console: Console, files: tuple[str, ...], as_json: bool) -> None:
+    """Add conversations that `history export` has written as JSON: all of them, or none.
+
+    One whose id is taken gets a new id.
+    """
+    from ..store import import_parsed
+
+    contents = [_exported(console, file) for file in files]
+    with open_store(console) as store, store.database.write():
+        added = [each for content in contents for each in import_parsed(store, content)]
+    if as_json:
+        console.print_json(
+            [{"id": each.id, "title": each.title, "messages": each.messages} for each in added]
+        )
+    else:
+        console.output.write(f"conversations added: {len(added)}\n")
+
+
+def _exported(console: Console, name: str) -> Mapping[str, Any]:
+    """What a file holds; `-` is standard input. CliError, StoreError."""
+    from ..store import StoreError, parse_export
+    from ..store.export import LARGEST_IMPORT
+
+    path, file = (f"/dev/fd/{console.stdin}", "standard input") if name == "-" else (name, name)
+    try:
+        return parse_export(read_given(path, LARGEST_IMPORT).text)
+    except TextError as error:
+        raise CliError("usage", f"{file} is not a text file: it {error}") from error
+    except (OSError, ValueError) as error:
+        raise CliError("usage", f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+    except StoreError as error:
+        raise StoreError(f"cannot import {file}: {error}") from error
+
+
+@history.command("rename")
+@click.argument("id", shell_complete=complete_conversation)
+@click.argument("words", nargs=-1, type=Text(), metavar="TITLE...")
+@click.pass_obj
+def rename_conversation(console: Console, id: str, words: tuple[str, ...]) -> None:
+    """Give a conversation another title; without one, that of its first message again."""
+    with open_store(console) as store:
+        title = store.rename(store.find(id).id, " ".join(words)).title
+    console.output.write(f"{one_line(title)}\n")
+
+
 @history.command("rm")
 @click.argument("ids", nargs=-1, required=True, shell_complete=complete_conversation)
 @click.pass_obj
 def remove_conversations(console: Console, ids: tuple[str, ...]) -> None:
     """Delete conversations; for a week /undelete brings back the last one."""
     with open_store(console) as store:
-        for name in [store.find(id).id for id in ids]:
+        for name in _named(store, ids):
             store.delete(name)
 
 

@@ -11,11 +11,12 @@ from ..hub import PREFIX
 from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
 from . import model_facts
+from .completions import complete_model
 from .console import Console
 from .download import check, described, download, load_registry, look_up, repair
 from .errors import FAILED, OK, CliError
 from .models_quantize import quantize_model
-from .options import CommandGroup, complete_model, json_option, option
+from .options import CommandGroup, json_option, option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,11 +205,11 @@ def remove_model(console: Console, name: str, as_json: bool) -> None:
         console.output.write(f"removed {name}, {units.size(freed)} are free again\n")
 
 
-@models.command("remove")
+@models.command("forget")
 @click.argument("name", shell_complete=complete_model)
 @json_option
 @click.pass_obj
-def remove_name(console: Console, name: str, as_json: bool) -> None:
+def forget_name(console: Console, name: str, as_json: bool) -> None:
     """Take a name out of your models.toml; the model's files stay (termchat models rm deletes downloads)."""
     from ..paths import Paths
     from ..registry_edit import remove_entry

@@ -8,10 +8,11 @@ import click
 
 from .. import units
 from ..files import expanded
+from .completions import complete_file, complete_model
 from .console import Console
 from .download import downloaded, load_registry
 from .errors import CliError
-from .options import SectionedCommand, complete_model, json_option, option
+from .options import SectionedCommand, json_option, option
 from .progress import ProgressLine
 
 
@@ -31,6 +32,7 @@ from .progress import ProgressLine
     "--output",
     required=True,
     metavar="FILE|DIR",
+    shell_complete=complete_file,
     help="Where it goes: a GGUF file for a model from one, a folder for one from a folder.",
 )
 @option("Output", "--force", is_flag=True, help="Replace a model that is there already.")

@@ -10,6 +10,7 @@ import click
 from ..constraints import CONSTRAINTS
 from ..errors import did_you_mean, shown
 from ..settings import ENGINE, SAMPLING
+from .completions import complete_constraint, complete_draft, complete_engine, complete_model
 from .help import Helped, summary
 from .option_types import ByteSize, DraftTokens, TemplateName, Text
 
@@ -153,47 +154,6 @@ def option(section: str, *names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, cls=Section, section=section, **settings)
 
 
-def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of models that are known or here, other programs' too, or files, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    from ..elsewhere.everywhere import everywhere
-    from ..paths import Paths
-    from ..registry import Registry
-
-    registry = Registry.load(Paths.default())
-    known = [*registry.entries, *registry.of_the_hub()]
-    if incomplete:  # else there are too many
-        known += [found.name for found in everywhere() if not found.problem]
-    # Files of other programs can be named anyhow; a shell takes one line a name, in valid UTF-8.
-    names = [name for name in dict.fromkeys(known) if name.startswith(incomplete) and name.isprintable()]
-    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
-
-
-def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The values of an engine option that has few of them, or names of templates and files, for the shell."""
-    from typing import get_args, get_type_hints
-
-    from click.shell_completion import CompletionItem
-
-    from engine import EngineConfig, template_names
-
-    template = param.name == "template"
-    values = template_names() if template else get_args(get_type_hints(EngineConfig)[param.name])
-    found = [CompletionItem(value) for value in values if value.startswith(incomplete)]
-    return found or ([CompletionItem(incomplete, type="file")] if template else [])
-
-
-def complete_draft(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """What can guess: the words for it, and models, for the shell."""
-    from click.shell_completion import CompletionItem
-
-    from engine import DRAFT_WORDS
-
-    words = [CompletionItem(word) for word in DRAFT_WORDS if word.startswith(incomplete)]
-    return [*words, *complete_model(ctx, param, incomplete)]
-
-
 model_options = options(
     option(
         "Model",
@@ -274,7 +234,7 @@ DRAFT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 constraint_options = options(
     *(
-        setting("Sampling", name, help, metavar=metavar, type=Text())
+        setting("Sampling", name, help, metavar=metavar, type=Text(), shell_complete=complete_constraint)
         for (name, help), metavar in zip(CONSTRAINTS.items(), ("S", "R", "G"), strict=True)
     )
 )

@@ -12,6 +12,7 @@ from ..constraints import constraint_of
 from ..terminals import obeys_sequences
 from . import stdin
 from .commands import PROMPT_COMMAND, described
+from .completions import complete_conversation
 from .console import Console
 from .errors import CliError
 from .option_types import Text
@@ -105,7 +106,13 @@ conversation_options = options(
     option(
         "Conversation", "-c", "--continue", "newest", is_flag=True, help="Go on with the newest conversation."
     ),
-    option("Conversation", "--cid", metavar="ID", help="Go on with this conversation; created if new."),
+    option(
+        "Conversation",
+        "--cid",
+        metavar="ID",
+        shell_complete=complete_conversation,
+        help="Go on with this conversation; created if new.",
+    ),
     option("Conversation", "--no-save", is_flag=True, help="Do not store the conversation."),
 )
 

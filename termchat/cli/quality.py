@@ -10,12 +10,12 @@ import click
 
 from ..settings import ENGINE
 from ..units import number, size
+from .completions import complete_model
 from .console import Console
-from .errors import OK, CliError, engine_failure
+from .errors import OK, CliError
 from .options import (
     ENGINE_OPTIONS,
     SectionedCommand,
-    complete_model,
     given,
     json_option,
     option,
@@ -48,6 +48,7 @@ OF_BOTH = ("backend", "device", "threads")
     "--against",
     default=NONE,
     metavar="none|MODEL",
+    shell_complete=complete_model,
     help="What to compare with: none is the model's own file in float arithmetic; a model, one with the same "
     "vocabulary, as it is without options.",
 )
@@ -157,7 +158,7 @@ async def _compare(
                 total = f"of {len(found)} parts of the text are compared"
                 return await measure(found, one.engine, two.engine, lambda done: line.show(f"{done} {total}"))
             except EngineError as error:
-                raise engine_failure(error, choice.model.name) from error
+                raise choice.failure(error) from error
 
 
 def _precision(config: EngineConfig) -> str:

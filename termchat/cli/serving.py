@@ -49,6 +49,11 @@ class Choice:
         """How to find the model again: its registered name, or its path."""
         return self.model.reference
 
+    def failure(self, error: EngineError, mend: str | None = None) -> CliError:
+        """An error of this model's engine, with the setting that it is about. mend: what helps against it."""
+        failure = engine_failure(error, self.model.name, mend, self.config.template)
+        return CliError(failure.code, f"{failure}{self.setup.config.blamed(str(failure), self.flags)}")
+
 
 class Serving(NamedTuple):
     """A loaded model. thinking: how it thinks, if it does."""
@@ -201,9 +206,7 @@ async def serving(
                 from ..download import mend
 
                 damage = mend(choice.setup.registry, choice.model)
-            failure = engine_failure(error, choice.model.name, damage)
-            own = choice.setup.config.blamed(str(failure), choice.flags)
-            raise CliError(failure.code, f"{failure}{own}") from error
+            raise choice.failure(error, damage) from error
         for note in engine.info.notes:
             console.messages.note(note)
         resume_collector()

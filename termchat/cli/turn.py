@@ -13,7 +13,6 @@ from engine import EngineError, Finished, Message, SamplingParams, TextDelta, To
 from ..messages import outcome_of, prompt_of, said_now
 from ..thinking import ReplyText
 from .console import Console
-from .errors import engine_failure
 from .presenters import Presenter
 from .recording import Recording
 from .result import Result
@@ -93,7 +92,7 @@ async def take_turn(
                 finished = replace(finished, reason="aborted")
             _save(recording, reply, finished)
         if finished.error is not None:
-            raise engine_failure(finished.error, name)
+            raise served.choice.failure(finished.error)
         stopped = finished.reason == "aborted"
         peak = await served.bandwidth_peak() if turn.measure and not stopped else None
         snapshot = served.engine.snapshot()
@@ -131,7 +130,7 @@ async def _refuse_early(served: Serving, turn: Turn) -> None:
         try:
             await served.engine.tokenize(prompt, template_vars=served.template_vars)
         except EngineError as error:
-            raise engine_failure(error, served.choice.model.name) from error
+            raise served.choice.failure(error) from error
 
 
 async def _relay(

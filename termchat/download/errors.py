@@ -39,9 +39,9 @@ class NoNetworkError(DownloadError):
         super().__init__(f"{summary}: {'; '.join(dict.fromkeys(problems))}", summary)
 
 
-def page_instead(shown: str) -> str:
+def page_instead(shown: str, wanted: str = "file") -> str:
     """A web page came; shown: from where."""
-    return f"{shown} answered with a web page instead of the file; {_LOG_IN}"
+    return f"{shown} answered with a web page instead of the {wanted}; {_LOG_IN}"
 
 
 def untrusted(host: str, reason: str) -> str:

@@ -13,10 +13,10 @@ from ..hub.name import HubName
 from ..model_entry import HuggingFaceSource
 from . import retry_after
 from .answer import StatusError, TransferError, without_secrets
-from .errors import DownloadError, NoNetworkError, NoSuchModelError, refused
+from .errors import DownloadError, NoNetworkError, NoSuchModelError, page_instead, refused
 from .part import Remote
 from .progress import Meter
-from .refusal import is_missing, of_hub
+from .refusal import Asked, is_missing, of_hub
 from .transfer import RETRIED_STATUS, unopened
 from .transport import read_answer
 
@@ -29,7 +29,8 @@ def hub_remote(source: HuggingFaceSource, file: HubFile) -> Remote:
     """A file's address at HF_ENDPOINT, with the user's token."""
     path = f"/{source.repo}/resolve/{quote(source.revision, safe='')}/{quote(file.path)}"
     url, headers = hub_endpoint() + path, _headers()
-    return Remote(url, headers, file.sha256, file.size, file.blob, lambda error: of_hub(url, error, headers))
+    asked = Asked(hub_endpoint(), source.repo, source.revision, bool(headers))
+    return Remote(url, headers, file.sha256, file.size, file.blob, lambda error: of_hub(asked, error))
 
 
 def ask(name: HubName, meter: Meter) -> Listing:
@@ -38,15 +39,21 @@ def ask(name: HubName, meter: Meter) -> Listing:
     NoSuchModelError: there is no such repository or revision. DownloadError: it is not for this user, or
     cannot be reached.
     """
+    from engine.loading.recognized import is_page  # the command line starts without
+
     address = f"/api/models/{name.repo}/revision/{quote(name.revision, safe='')}?blobs=true"
     url, headers = hub_endpoint() + address, _headers()
+    asked = Asked(hub_endpoint(), name.repo, name.revision, bool(headers))
     meter.report("resolve")
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return read_listing(name.repo, json.loads(read_answer(url, headers, meter.beat)))
+            answer = read_answer(url, headers, meter.beat)
+            if is_page(answer):
+                raise DownloadError(page_instead(without_secrets(url), "list of files"))
+            return read_listing(name.repo, json.loads(answer))
         except StatusError as error:
             if error.code not in RETRIED_STATUS:
-                said = of_hub(url, error, headers) or refused(without_secrets(url), error.code, error)
+                said = of_hub(asked, error, listing=True) or refused(without_secrets(url), error.code, error)
                 raise (NoSuchModelError if is_missing(error) else DownloadError)(said) from error
             wait = retry_after.told(error.headers)
             if wait is not None and wait > retry_after.LONGEST_S:
@@ -87,6 +94,8 @@ def _host() -> str:
 
 def _headers() -> dict[str, str]:
     """The user's token: of HF_TOKEN, or what `hf auth login` wrote. DownloadError."""
+    if "HF_ENDPOINT" in os.environ:  # the library takes it apart as it stands, when it is imported
+        os.environ["HF_ENDPOINT"] = hub_endpoint()
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:

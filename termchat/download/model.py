@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .. import units
-from ..files import locked, private_folder
+from ..file_locks import locked
+from ..files import private_folder
 from ..hub import PREFIX
 from ..hub.choice import ChoiceError, choose
 from ..hub.kept import bytes_here, entry_of, write_note

@@ -6,10 +6,10 @@ look the same to those who may not see it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from urllib.parse import unquote, urlsplit
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from .answer import StatusError
+from .answer import StatusError, without_secrets
 
 _TOKEN = "run hf auth login, or set HF_TOKEN to a token of yours"
 
@@ -24,31 +24,33 @@ def is_missing(error: StatusError) -> bool:
     return kind in ("RepoNotFound", "RevisionNotFound") or (nameless and not kind)
 
 
-def of_hub(url: str, error: StatusError, headers: Mapping[str, str]) -> str:
-    """The sentence on an answer to `url`, "" if the Hub has no words of its own for it.
+class Asked(NamedTuple):
+    """What the Hub was asked for: a repository (OWNER/NAME) at a revision. with_token: as a user of its."""
 
-    headers: of the request, for whether it had a token.
+    endpoint: str
+    repo: str
+    revision: str
+    with_token: bool
+
+
+def of_hub(asked: Asked, error: StatusError, *, listing: bool = False) -> str:
+    """The sentence on an answer, "" if the Hub has no words of its own for it. listing: to the question what
+    the repository holds.
     """
     said = {name.lower(): value for name, value in error.headers.items()}
     kind, message = said.get("x-error-code", ""), said.get("x-error-message", "")
-    parts = urlsplit(url)
-    words = unquote(parts.path).strip("/").removeprefix("api/models/").split("/")
-    repo, page = (
-        "/".join(words[:2]),
-        f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{'/'.join(words[:2])}",
-    )
-    with_token = "Authorization" in headers
-    listing = parts.path.startswith("/api/")
-    if kind == "GatedRepo" or (error.code == 403 and not kind and listing):
+    repo, with_token = asked.repo, asked.with_token
+    if kind == "GatedRepo":
+        page = f"{without_secrets(asked.endpoint)}/{repo}"
         accept = f"{repo} is only for those who accept its licence: do so at {page}"
         return (
             f"{accept} with the account that your token is of" if with_token else f"{accept}, then {_TOKEN}"
         )
     if kind == "RevisionNotFound":
-        return f"{repo} has no revision {words[3] if len(words) > 3 else ''}".rstrip()
+        return f"{repo} has no revision {asked.revision}"
     if error.code == 401 and with_token and "credential" in message.lower():
         return f"the Hub does not know your token; make a new one: {_TOKEN}, or unset it"
     if kind == "RepoNotFound" or (error.code in (401, 404) and not kind and listing):
         private = "your token may not see it" if with_token else f"it is private: {_TOKEN}"
-        return f"there is no repository {repo} at {parts.hostname}, or {private}"
+        return f"there is no repository {repo} at {urlsplit(asked.endpoint).hostname}, or {private}"
     return ""

@@ -40,6 +40,7 @@ CONNECT_S = 10.0
 ANSWER_S = 20.0
 LARGEST_ANSWER = 16 << 20
 _REDIRECTS = 10
+_PACKED = ("gzip", "deflate")
 _AHEAD = 32  # chunks that wait to be written, 64 KiB each at most
 
 log = logging.getLogger(__name__)
@@ -52,11 +53,14 @@ def open_body(
     etag: str | None,
     timeout: float,
     beat: Callable[[], object] = lambda: None,
+    *,
+    unpacked: bool = False,
 ) -> Body:
     """Ask for `url` from byte `offset` on, if it still has `etag`; the answer may begin at 0 all the same.
 
     timeout: seconds without a byte that end it. beat: called while it waits, about ten times a second; what
-    it raises ends the wait. TransferError (StatusError), DownloadError.
+    it raises ends the wait. unpacked: what was compressed on the way is taken, too. TransferError
+    (StatusError), DownloadError.
     """
     try:
         scheme = urlsplit(url).scheme
@@ -71,12 +75,12 @@ def open_body(
         asked["Range"] = f"bytes={offset}-"
         if etag is not None and not etag.startswith("W/"):  # weak tags may not be used (RFC 9110, 13.1.5)
             asked["If-Range"] = etag
-    return _Exchange(url, asked, timeout, beat).body()
+    return _Exchange(url, asked, timeout, beat, unpacked).body()
 
 
 def read_answer(url: str, headers: Mapping[str, str], beat: Callable[[], object] = lambda: None) -> bytes:
     """A short answer, whole. beat: as for `open_body`. TransferError (StatusError), DownloadError."""
-    body = open_body(url, headers, 0, None, ANSWER_S, beat)
+    body = open_body(url, headers, 0, None, ANSWER_S, beat, unpacked=True)
     try:
         answer = bytearray()
         while data := body.read():
@@ -93,11 +97,19 @@ def read_answer(url: str, headers: Mapping[str, str], beat: Callable[[], object]
 class _Exchange:
     """A request and its answer, made by a thread; chunks come through a queue."""
 
-    def __init__(self, url: str, headers: dict[str, str], timeout: float, beat: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        url: str,
+        headers: dict[str, str],
+        timeout: float,
+        beat: Callable[[], object],
+        unpacked: bool,
+    ) -> None:
         self._url = self._at = url
         self._headers = headers
         self._timeout = timeout
         self._beat = beat
+        self._unpacked = unpacked
         self._items: queue.Queue[Body | bytes | BaseException] = queue.Queue(_AHEAD)
         self._left = threading.Event()
         self._socket: socket.socket | None = None
@@ -207,9 +219,11 @@ class _Exchange:
         headers = answer.headers
         if answer.status_code not in (200, 206):
             raise StatusError(answer.status_code, answer.reason_phrase, headers, url)
-        if headers.get("Content-Encoding", "identity") != "identity":
+        encoding = headers.get("Content-Encoding", "identity").lower()
+        unpacked = self._unpacked and encoding in _PACKED
+        if encoding != "identity" and not unpacked:
             raise TransferError("the server compresses the file on the way", ValueError())
-        start, total = 0, size_in(headers.get("Content-Length"))
+        start, total = 0, None if unpacked else size_in(headers.get("Content-Length"))
         # Some mirrors say 200 to one who asked for the rest, and send just that.
         if answer.status_code == 206 or ("Range" in self._headers and "Content-Range" in headers):
             start, total = content_range(headers.get("Content-Range", ""))
@@ -228,7 +242,7 @@ class _Exchange:
         )
         if not self._put(body):
             return
-        for chunk in answer.iter_raw():
+        for chunk in answer.iter_bytes() if unpacked else answer.iter_raw():
             if chunk and not self._put(chunk):
                 return
         self._put(b"")

@@ -17,6 +17,9 @@ from .values import clean, load_json
 
 Format = Literal["md", "json", "text"]
 
+LARGEST_IMPORT = 1 << 28
+"""Bytes; what is read of them takes several times as much memory."""
+
 _VERSION = 1
 
 

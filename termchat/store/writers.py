@@ -15,7 +15,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import PathError, open_private, private_folder, take_lock, try_lock
+from ..file_locks import take_lock, try_lock
+from ..files import PathError, open_private, private_folder
 
 FOREIGN_SECONDS = 24 * 3600.0
 

@@ -27,7 +27,8 @@ class Command:
 
     id: stable, for the settings' [keys]. run: gets the interface and what follows the command's name.
     title: one line for palette and help. slash: its name after `/`; "" has none. argument: what may follow,
-    for the help. key: default keys, separated by commas. palette: whether the palette lists it.
+    for the help. key: default keys, separated by commas. palette: whether the palette lists it. named: what
+    the argument may be besides the words that stand in it in small letters.
     """
 
     id: str
@@ -38,11 +39,17 @@ class Command:
     argument: str = ""
     key: str = ""
     palette: bool = True
+    named: Callable[[Ui], Iterable[str]] = lambda ui: ()
 
     @property
     def usage(self) -> str:
         """How to type it."""
         return f"/{self.slash} {self.argument}".rstrip() if self.slash else ""
+
+    def choices(self, ui: Ui) -> list[str]:
+        """What may follow, as far as that is one of a few words."""
+        words = re.split(r"[\[\]| ]+", self.argument)
+        return [*self.named(ui), *(word for word in words if word.islower())]
 
 
 def is_command(text: str) -> bool:

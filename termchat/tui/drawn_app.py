@@ -18,6 +18,7 @@ from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 from ..config import Config
+from ..errors import did_you_mean, shown
 from ..terminals import has_all_colours
 from ..themes import load_themes, marks, variable_defaults
 from .glyphs import ASCII, UNICODE
@@ -110,8 +111,12 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
         known = [name for name in (wanted, default) if name in self.theme_names]
         if known and isinstance(known[0], str):
             self.theme = known[0]
-        unknown = isinstance(wanted, str) and wanted not in known
-        return [f"there is no theme {wanted!r}; the default is used"] if unknown else []
+        if not isinstance(wanted, str) or wanted in known:
+            return []
+        meant = did_you_mean(wanted, self.theme_names)
+        return [
+            f"{self.config.file}: ui.theme: there is no theme {shown(wanted)}, {default} is used; {meant}"
+        ]
 
     @property
     def theme_names(self) -> list[str]:

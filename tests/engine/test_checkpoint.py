@@ -411,6 +411,8 @@ def test_chat_templates(tmp_path: Path) -> None:
     assert open_checkpoint(folder).generation.chat_template == "B"
     declare([{"name": ["x"], "template": "A"}, {"name": "default", "template": "B"}])
     assert open_checkpoint(folder).generation.chat_template == "B"
+    declare({"default": "B", "tool_use": "A"})
+    assert open_checkpoint(folder).generation.chat_template == "B"
     declare(5)
     assert "chat_template" in refuse(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": "C"}))

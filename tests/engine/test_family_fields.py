@@ -148,7 +148,6 @@ KEYS_OF_NO_ACCOUNT = {
     "tensor_data_layout": "of files from before there were architectures",
     "embedding_length_out": "of models that embed texts",
     "features_length": "of models of sound",
-    "pooling_type": "of models that embed texts",
     "decoder_start_token_id": "of models with an encoder",
     "decoder_block_count": "of models with an encoder",
     "n_deepstack_layers": "for images",
@@ -247,7 +246,7 @@ def test_keys_that_change_nothing_are_let_be() -> None:
         "attention.key_length_swa": 16,
         "attention.rope_pattern": [True] * 3,
         "nextn_predict_layers": 0,
-        "pooling_type": 3,
+        "pooling_type": 0,
     }
     assert read_metadata(header("llama", **neutral)).spec == plain
 

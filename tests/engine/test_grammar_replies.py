@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from beside import Beside
 from drafters import ScriptedDrafter
 from engine import AsyncEngine, EngineConfig, EngineError, Finished, Message, SamplingParams
-from engine.grammar import grammars
+from engine.grammar import grammars, masks
 from engine.grammar.grammars import Grammars
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
@@ -297,6 +298,36 @@ async def test_a_bias_against_all_that_may_come_is_an_error(tiny_tokenizer: Path
     assert final.error is not None
     assert final.error.code == "bad_logits"
     assert "forbidden by the sampling settings" in final.error.message
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_mask_that_can_not_be_made_ends_the_replies_that_need_it_alone(
+    tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """It is made in the middle of a step that others are in."""
+    whole, left = masks.write_masks, 5
+
+    def write(*arguments: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise MemoryError("no room for a mask")
+        whole(*arguments)
+
+    monkeypatch.setattr(masks, "write_masks", write)
+    model: Any = TinyModel("native", tiny_tokenizer)
+    wanted = [
+        ([7], SamplingParams(max_tokens=30, seed=n, **what)) for n, what in enumerate([{}, WHAT[1], {}])
+    ]
+    want, _ = await answers(model, [wanted[0], wanted[2]])
+    found, _ = await answers(Beside(model) if beside else model, wanted)
+    assert [found[0], found[2]] == want
+    _, tokens, text, error = found[1]
+    assert error == (
+        f"the grammar can't be followed further after {len(tokens)} tokens of the reply: "
+        "MemoryError: no room for a mask"
+    )
+    assert len(text) == len(tokens) > 0
 
 
 def test_settings_that_contradict_a_grammar_are_refused() -> None:

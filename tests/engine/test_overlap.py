@@ -16,16 +16,21 @@ import pytest
 from beside import Beside, Flying
 from drafting import END, ENDS, SETTINGS, A, B, TinyModel, every_way_to_end, replies
 from engine import AsyncEngine, EngineConfig, Finished, SamplingParams, TextDelta
+from engine.bandwidth import PeakBandwidth
 from engine.blocks import BlockPool
 from engine.chunking import ChunkBudget
+from engine.commands import Prepared, Submit
 from engine.grammar import masks
+from engine.model import load_model
 from engine.outbox import Outbox
+from engine.prompt import source_of
 from engine.request import Request
 from engine.sampler import SamplerState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.service import Service
 from engine.step_builder import StepBuilder
+from engine.step_plan import StepPlan
 from engine.testing import ScriptedModel
 
 
@@ -55,25 +60,70 @@ async def test_every_way_to_end_is_the_same(tiny_tokenizer: Path, audited: None,
     assert state.blocks_used == 0
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_replies_of_a_model_are_the_same(tiny_tokenizer: Path, audited: None, seed: int) -> None:
-    """In a pool that is too small, with stop strings, grammars and log-probabilities."""
-    rng = random.Random(seed)
+@pytest.fixture
+def kinds_ahead(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Runs of steps that were planned ahead, and computed, by what is special of them."""
+    found: Counter[str] = Counter()
+    holds = Scheduler.holds
+
+    def counted(scheduler: Scheduler, plan: StepPlan) -> bool:
+        held = holds(scheduler, plan)
+        for run in plan.runs if held else ():
+            sequence = run.sequence
+            found["prompt"] += not run.decoding and not sequence.score
+            found["scored"] += sequence.score
+            found["grammar"] += bool(run.samples) and sequence.constraint is not None
+            found["sampler"] += bool(run.samples) and not sequence.sampler.plain
+            found["while somebody waits"] += bool(scheduler.waiting)
+        found["dropped"] += not held
+        return held
+
+    monkeypatch.setattr(Scheduler, "holds", counted)
+    return found
+
+
+@pytest.mark.parametrize("draft", ["none", "ngram"])
+@pytest.mark.parametrize(("backend", "blocks"), [("native", 20), ("native", 90), ("reference", 90)])
+async def test_replies_of_a_model_are_the_same(
+    tiny_tokenizer: Path, audited: None, kinds_ahead: Counter[str], backend: str, blocks: int, draft: str
+) -> None:
+    """Also in a pool that is too small, with stop strings, grammars and log-probabilities."""
+    seed = random.randrange(10**6)
     print(f"{seed=}")
-    prompts = [[rng.randrange(256) for _ in range(rng.randrange(1, 40))] for _ in SETTINGS]
-    requests = [
-        (prompt, SamplingParams(**{"max_tokens": 40, **settings}))
-        for prompt, settings in zip(prompts, SETTINGS, strict=True)
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(256) for _ in range(rng.randrange(1, 55))] for _ in range(12)]
+    grammars: list[dict[str, Any]] = [
+        {"regex": "[a-f]{3,30}!?"},
+        {"regex": "(abc){2,9}d", "stop": ("ca",)},
+        {"regex": "[a-zA-Z]{50}", "repetition_penalty": 1.2},
+        {"grammar": 'start: "<" /[a-z]{2,9}/ ("," /[0-9]{2,9}/)* ">"', "logprobs": 1},
     ]
-    requests.append((prompts[0], SamplingParams(regex="[a-f]{3,30}!?", max_tokens=30, seed=1)))
-    requests.append((prompts[1], SamplingParams(regex="(abc){2,9}d", stop=("ca",), max_tokens=30, seed=2)))
-    model = TinyModel("native", tiny_tokenizer, 100)
-    config = EngineConfig(model=model, block_size=16, kv_blocks=16, draft_model="none", prefill_chunk=7)
+    requests = [
+        (prompt, SamplingParams(**{"max_tokens": rng.choice([14, 40]), "seed": n, **settings}))
+        for n, (prompt, settings) in enumerate(zip(prompts, SETTINGS + grammars, strict=True))
+    ]
+    rng.shuffle(requests)
+    model = TinyModel(backend, tiny_tokenizer, 100)
+    config = EngineConfig(
+        model=model,
+        block_size=16,
+        kv_blocks=blocks,
+        max_sequences=rng.choice([3, 4]),
+        draft_model=draft,
+        draft_tokens=2,
+        prefill_chunk=7,
+    )
     want, *_ = await replies(config, requests)
+    assert not kinds_ahead, "what computes at once is asked for one step after the other"
     found, _, state = await replies(replace(config, model=Beside(model)), requests)
     assert found == want
     assert {reply[2] for reply in found} >= {"stop", "length"}
     assert state.blocks_used == 0
+    print(dict(kinds_ahead))
+    assert kinds_ahead["sampler"] > 0
+    assert kinds_ahead["dropped"] > 0
+    if blocks == 90:  # else somebody waits for blocks most of the time
+        assert min(kinds_ahead[kind] for kind in ("prompt", "grammar", "while somebody waits")) > 0
 
 
 async def test_replies_of_the_default_model_are_the_same(default_model: Path, audited: None) -> None:
@@ -261,25 +311,32 @@ async def test_a_device_that_fails_while_news_is_told_ends_everyone_once(tiny_to
 
 
 def test_what_is_planned_ahead_is_what_would_be_planned_later() -> None:
+    """Whatever there is, as long as no reply ends: prompts in pieces, texts that are scored."""
     seed = random.randrange(10**6)
     print(f"{seed=}")
     rng = random.Random(seed)
-    pool = BlockPool(24, 16)
-    scheduler = Scheduler(pool, ChunkBudget(16, 64), max_batch_tokens=64, max_sequences=5)
-    kinds = (SamplingParams(), SamplingParams(repetition_penalty=1.2))
-    held = unclear = 0
-    for number in range(400):
-        if number % 40 == 0:
-            prompt = [rng.randrange(256) for _ in range(rng.randrange(1, 60))]
-            params = kinds[number == 200]
-            scheduler.add(Sequence(number, prompt, SamplerState(params, number, prompt)))
+    pool = BlockPool(40, 16)
+    scheduler = Scheduler(pool, ChunkBudget(6, 64), max_batch_tokens=64, max_sequences=4)
+    held: Counter[str] = Counter()
+    unclear = 0
+    for number in range(600):
+        if rng.random() < 0.08:
+            prompt = [rng.randrange(256) for _ in range(rng.randrange(1, 90))]
+            params = SamplingParams(repetition_penalty=rng.choice([1, 1.2]))
+            sampler = SamplerState(params, number, prompt)
+            scheduler.add(Sequence(number, prompt, sampler, score=rng.random() < 0.2))
+        scheduler.focused = number - 5
         plan = scheduler.plan()
         ahead = scheduler.ahead(plan)
         pool.audit(scheduler.tables)
-        scheduler.commit(plan, [[rng.randrange(256)] * run.samples for run in plan.runs])
+        commit(scheduler, plan, rng)
         for sequence in [*scheduler.running]:
-            if len(sequence.tokens) > 110 or rng.random() < 0.01:
+            done = sequence.score and not sequence.remaining
+            if done or len(sequence.tokens) > 110 or rng.random() < 0.02:
                 scheduler.remove(sequence)
+        for sequence in scheduler.running:
+            if rng.random() < 0.01:  # a token that was no choice
+                sequence.append(0)
         pool.audit(scheduler.tables)
         if ahead is None or not scheduler.holds(ahead):
             unclear += 1
@@ -289,8 +346,47 @@ def test_what_is_planned_ahead_is_what_would_be_planned_later() -> None:
         assert not later.copies
         for run in later.runs:
             assert len(run.sequence.table.blocks) == pool.blocks_for(run.end)
-        scheduler.commit(later, [[rng.randrange(256)] for _ in later.runs])
-        held += bool(later.runs)
+            held["scored" if run.sequence.score else "reply" if run.decoding else "prompt"] += 1
+        commit(scheduler, later, rng)
     print(f"{held} were clear, {unclear} not")
-    assert held > 20
+    assert min(held[kind] for kind in ("scored", "prompt", "reply")) > 10
     assert unclear > 5
+
+
+def commit(scheduler: Scheduler, plan: StepPlan, rng: random.Random) -> None:
+    """Any tokens come of a step."""
+    drawn = (0 if run.sequence.score else run.samples for run in plan.runs)
+    scheduler.commit(plan, [[rng.randrange(256)] * count for count in drawn])
+
+
+def test_a_reply_that_has_only_to_be_told_waits_for_nothing(tiny_tokenizer: Path) -> None:
+    """So it does not stand in the way of a request."""
+    model = ScriptedModel([[A], [A] * 9, [A]], tiny_tokenizer, [END], beside=True)
+    config = EngineConfig(model=model, block_size=16, max_sequences=2, max_waiting=0, draft_model="none")
+    told: list[tuple[int, Any]] = []
+    service = Service(
+        config,
+        load_model(config),
+        lambda number, event: told.append((number, event)),
+        lambda service: None,
+        PeakBandwidth(),
+    )
+
+    def submit(number: int) -> bool:
+        taken = service.submit(Submit(number, source_of([5], False), SamplingParams(), 1, 0.0))
+        service.prepared(Prepared(number, [5], None))
+        return taken
+
+    assert submit(1)
+    assert submit(2)
+    assert not submit(3), "there is no place to wait in"
+    while service.requests[1].done is None:
+        service.step()
+    assert 1 in service.requests, "it is told while the next step runs"
+    assert submit(4)
+    assert not submit(5)
+    while service.busy:
+        service.step()
+    ends = {number: event.reason for number, event in told if isinstance(event, Finished)}
+    assert ends == {1: "stop", 2: "stop", 3: "error", 4: "stop", 5: "error"}
+    assert not service.requests

@@ -14,6 +14,7 @@ import safetensors.numpy
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.recognized import binary_kind, kind_of
 from engine.types import EngineError
+from kernels.weights import Plain
 from small_files import refuse, tensors, write_folder, write_gguf
 
 
@@ -121,6 +122,8 @@ FOLDERS = {
     ),
     "aria2": (add("model.gguf.aria2"), "the download of model.gguf.aria2 has not ended"),
     "openvino": (add("openvino_model.xml", "openvino_model.bin"), "it is for OpenVINO"),
+    "diffusers": (add("diffusion_pytorch_model.safetensors"), "it makes pictures or videos (diffusers)"),
+    "pipeline": (add("model_index.json"), "it makes pictures or videos (diffusers)"),
     "onnx": (add("model.onnx"), "model.onnx is for ONNX"),
     "pickles": (add("pytorch_model.bin"), "pickle files are not loaded"),
     "weights only elsewhere": (
@@ -156,6 +159,20 @@ def test_a_file_of_full_size_whose_end_has_not_come(tmp_path: Path, form: str) -
         weights.get(name)
 
 
+def test_zeros_of_a_family_that_stores_its_norms_less_one_are_ones(tmp_path: Path) -> None:
+    """Gemma's safetensors: a norm that does nothing is stored as zeros."""
+    path = write_folder(tmp_path / "m")
+    values = safetensors.numpy.load_file(path / "model.safetensors")
+    key = "model.layers.0.input_layernorm.weight"
+    safetensors.numpy.save_file(values | {key: np.zeros(32, np.float32)}, path / "model.safetensors")
+    weights = open_checkpoint(path).tensors
+    spec, tensor = weights.bound["0.attention_norm"]
+    bound = {**weights.bound, "0.attention_norm": (spec._replace(offset=1.0), tensor)}
+    vector = weights._replace(bound=bound).get("0.attention_norm")
+    assert isinstance(vector, Plain)
+    assert vector.values.tolist() == [1.0] * 32
+
+
 def test_a_text_is_no_picture_for_beginning_like_one() -> None:
     for text in (
         "GIF8 is how such files begin",
@@ -166,6 +183,8 @@ def test_a_text_is_no_picture_for_beginning_like_one() -> None:
         "{}",
         "<html>",
         "%PDF files",
+        "%PDF-1.4 is what such files begin with",
+        "%PDF-1.4\n\nMy notes on the format",
     ):
         assert binary_kind(text.encode()) is None, text
     cut = "GIF8 ä".encode()[:-1]
@@ -182,3 +201,39 @@ def test_a_text_is_no_picture_for_beginning_like_one() -> None:
     found = kind_of(zipped("word/document.xml"))
     assert found is not None
     assert found.noun == "an Office document"
+
+
+@pytest.mark.parametrize("name", ["pointer", "page", "answer", "gzip", "zip", "pdf"])
+def test_json_files_that_are_something_else_are_said_to_be_what_they_are(tmp_path: Path, name: str) -> None:
+    data, said = WRONG[name]
+    folder = write_folder(tmp_path / "m")
+    (folder / "config.json").write_bytes(data)
+    assert f"config.json: it is not valid JSON: {said[:20]}" in refuse(folder)
+
+
+def test_a_json_file_of_a_model_gets_the_advice_to_give_the_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    (folder / "tokenizer.json").write_text("{}")
+    for name in ("config.json", "tokenizer.json"):
+        assert refuse(folder / name).endswith(f"{name} is one file of a model; give the folder it lies in")
+
+
+def test_what_is_no_file_or_hidden_is_not_counted_among_gguf_files(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", tensors())
+    (tmp_path / "._m.gguf").write_bytes(b"\0\5\x16\7")
+    (tmp_path / "n.gguf").mkdir()
+    assert open_checkpoint(tmp_path).path == tmp_path / "m.gguf"
+
+
+@pytest.mark.parametrize("name", ["~", "~nobody-of-this-name.gguf", "~nobody-of-this-name/m.gguf", "~\0"])
+def test_names_with_a_tilde_that_are_nobodys_are_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(EngineError):
+        open_checkpoint(name)
+    if "\0" not in name and name != "~":
+        Path(name).parent.mkdir(exist_ok=True)
+        write_gguf(Path(name), tensors())
+        assert open_checkpoint(name).path == Path(name)

@@ -91,6 +91,7 @@ async def replies(
         async with standing(engine, len(requests)):
             streams = [engine.generate(*request) for request in requests]
         found = await asyncio.gather(*(read(stream) for stream in streams))
+        await engine.audit()  # a step with a row too many may have been under way at the end
         return [reply for reply, _ in found], [final for _, final in found], engine.snapshot()
 
 

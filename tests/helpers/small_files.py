@@ -45,7 +45,7 @@ def write_gguf(path: Path, values: dict[str, np.ndarray], whole: bool = True, **
         writer.add_head_count(2)
         writer.add_layer_norm_rms_eps(1e-5)
     for key, value in metadata.items():
-        writer.add_uint16(key.replace("_", "."), value)
+        writer.add_uint16(key if "." in key else key.replace("_", "."), value)
     for name, tensor in values.items():
         writer.add_tensor(name, tensor)
     writer.write_header_to_file()

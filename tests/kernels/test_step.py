@@ -15,7 +15,7 @@ from kernels.reference.operations import ReferenceOperations
 from kernels.reference.quantized_backend import QuantizedBackend
 from kernels.step import ALIGNMENT, ARRAYS, Counts, Step, layout, size_of
 from kernels.weights import Plain
-from steps import arrays_of, changed
+from steps import arrays_of, changed, packed_mask
 
 
 def random_step(rng: np.random.Generator) -> Step:
@@ -118,4 +118,45 @@ def test_while_a_step_is_under_way_the_next_one_is_written(make):
     assert done.logits.tobytes() == table[[3, 4]].tobytes()
     assert program.launch(later).result().tokens.tolist() == alone[1]
     assert done.tokens.tolist() == alone[0], "the caller's own"
+    backend.close()
+
+
+@pytest.mark.parametrize("make", [lambda: ReferenceBackend(BackendSettings("cpu")), QuantizedBackend, native])
+def test_a_mask_is_written_once_and_holds_whatever_was_there_before(make):
+    backend = make()
+    table = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
+    placed = backend.place_matrix(Plain(table, "f32"))
+    events: list[str] = []
+
+    def forward(ops, inputs):
+        events.append("forward")
+        rows = ops.gather(ops.embedding(placed, inputs.tokens), inputs.sample_rows)
+        return ops.sample(rows, inputs.sampling)
+
+    program = backend.capture(forward, Limits(8, 8, 1, 1))
+    allowed = np.zeros((2, 50), bool)
+    allowed[0, [3, 41]] = allowed[1, 7] = True
+    whole = Step.of(tokens=[3, 4], block_tables=[[0]], sample_rows=[0, 1], mask=packed_mask(allowed))
+    wanted = program.launch(whole).result().tokens.tolist()
+    assert wanted == [max((3, 41), key=lambda token: table[3, token]), 7]
+    for before in (0, 0xFFFFFFFF):
+        step = changed(whole)
+        step.mask[:] = before
+        del events[:]
+
+        def write(step: Step = step) -> None:
+            events.append("mask")
+            step.mask[:] = whole.mask
+
+        assert program.launch(step, write_mask=write).result().tokens.tolist() == wanted
+        assert events.count("mask") == 1
+        if make not in (native, QuantizedBackend):
+            assert events == ["forward", "mask"], "a GPU is at the logits by then"
+
+    def fails() -> None:
+        raise MemoryError("no room for a mask")
+
+    with pytest.raises(MemoryError, match="no room for a mask"):
+        program.launch(changed(whole), write_mask=fails)
+    assert program.launch(whole).result().tokens.tolist() == wanted
     backend.close()

@@ -692,7 +692,7 @@ def children() -> set[str]:
 
 
 def test_waiting_for_another_process_can_be_stopped(paths: Paths) -> None:
-    from termchat.files import locked
+    from termchat.file_locks import locked
 
     (paths.models / "tiny").mkdir(parents=True)
     with locked(paths.models / "tiny" / ".lock"):
@@ -830,9 +830,9 @@ def test_without_pip_pypi_itself_is_asked(site: Site, paths: Paths, monkeypatch:
     monkeypatch.setattr("termchat.download.pip.find_spec", lambda name: None)
     seen: list[str] = []
 
-    def opened(url: str, *rest: Any) -> Any:
+    def opened(url: str, *rest: Any, **how: Any) -> Any:
         seen.append(url)
-        return open_body(f"{site.url}/json", *rest)
+        return open_body(f"{site.url}/json", *rest, **how)
 
     monkeypatch.setattr("termchat.download.transport.open_body", opened)
     site.acts = [answer(200, listed), answer(200, wheel)]

@@ -11,19 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from termchat import files
+from termchat import file_locks, files
 from termchat.config import Config, ConfigError, set_value
 from termchat.errors import shown
+from termchat.file_locks import locked, try_lock
 from termchat.files import (
     TextError,
     TomlError,
     decode,
-    locked,
     lost_link,
     open_private,
     parse_toml,
     read_text,
-    try_lock,
     write_private,
 )
 from termchat.paths import Paths
@@ -170,7 +169,7 @@ def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(request.param, os.strerror(request.param))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    files._tell_once.cache_clear()
+    file_locks._tell_once.cache_clear()
 
 
 def test_N022_without_locks_settings_are_written(

@@ -37,7 +37,9 @@ def test_a_rule_stands_in_one_place(what: str) -> None:
         ("temprature", {"form": "/{}"}, "did you mean /temperature?"),
         ("", {}, "known are 'temperature', 'top_k', 'top_p'"),
         ("zzz", {"like": 0.5}, ""),
-        ("top", {"form": "{}", "most": 2}, "did you mean top_p or top_k?"),
+        ("top", {"form": "{}", "most": 2}, "did you mean top_k or top_p?"),
+        ("temp", {"like": 0.9}, "did you mean 'temperature'?"),
+        ("to", {"like": 0.9}, ""),
         ("temperature" * 100_000, {"form": "{}"}, "known are temperature, top_k, top_p"),
     ],
 )

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from folders import powerless
-from termchat.files import PathError, locked, open_private, private_folder, try_lock, write_private
+from termchat.file_locks import locked, try_lock
+from termchat.files import PathError, open_private, private_folder, write_private
 from termchat.paths import Paths, data_file
 
 pytestmark = pytest.mark.usefixtures("usual_umask")
@@ -113,7 +114,8 @@ def test_folders_that_cannot_be_made_are_one_sentence(tmp_path: Path) -> None:
 
 def test_one_of_two_processes_holds_the_lock_and_it_ends_with_its_process(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    code = "import sys, pathlib; from termchat.files import locked\nwith locked(pathlib.Path(sys.argv[1])):\n"
+    code = "import sys, pathlib; from termchat.file_locks import locked\n"
+    code += "with locked(pathlib.Path(sys.argv[1])):\n"
     code += "    print('held', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine import SamplingParams
-from termchat.files import open_private, try_lock
+from termchat.file_locks import try_lock
+from termchat.files import open_private
 from termchat.hub.name import HubName
 from termchat.hub.quantization import label_of
 from termchat.model_entry import HuggingFaceSource, LocalSource, PyPISource
@@ -209,6 +210,12 @@ def test_unknown_names_are_answered_with_the_nearest(paths: Paths) -> None:
         registry.resolve("smolm2-135")
     with pytest.raises(UnknownModelError, match="known are smollm2-135m"):
         registry.resolve("zzz")
+    for address, hint in (
+        ("file:///no/a%20b.gguf", "name it by its path, /no/a b.gguf"),
+        ("https://example.com/m.gguf", "it is an address: download the file, and name it by its path"),
+    ):
+        with pytest.raises(UnknownModelError, match=f"no model file or folder {address}; {hint}$"):
+            registry.resolve(address)
     with pytest.raises(UnknownModelError, match=r"there is no model file or folder /no/such\.gguf$"):
         registry.resolve("/no/such.gguf")
     with pytest.raises(

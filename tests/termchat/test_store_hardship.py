@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from termchat.files import take_lock
+from termchat.file_locks import take_lock
 from termchat.store import Store, StoreError, export, search
 from termchat.store import locks as store_locks
 from termchat.store.errors import StoreDamagedError, StoreUnavailableError

@@ -151,7 +151,7 @@ template <class Type>
 INLINE void score(const AttentionArgs& a, const Scratch& s, const Seen& seen, bool wide) {
     int vectors = a.rows * a.heads, length = run_length(a), strip = a.head_dim * kLanes;
     for (int key = seen.begin / length * length; key <= seen.end; key += length) {
-        int left = seen.end + 1 - key, strips = divided(left < length ? left : length, kLanes);
+        int left = seen.end + 1 - key, strips = ((left < length ? left : length) + kLanes - 1) / kLanes;
         float* scores = s.scores + (key - seen.base);
         if (kScaled<Type>) {
             copy_scales(a, key, strips, s.scales);

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ...constraints import constraint_of
+from ..completions import complete_file
 from ..console import Console
 from ..options import (
     DRAFT_OPTIONS,
@@ -28,12 +29,13 @@ from ..options import (
 
 
 @click.command(cls=SectionedCommand)
-@click.argument("source", metavar="IN.jsonl")
+@click.argument("source", metavar="IN.jsonl", shell_complete=complete_file)
 @option(
     "Batch",
     "-o",
     "--output",
     metavar="OUT.jsonl",
+    shell_complete=complete_file,
     default="-",
     help="Where results go; - is standard output.",
 )

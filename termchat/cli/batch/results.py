@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from ...files import try_lock
+from ...file_locks import try_lock
 from ..errors import CliError
 from .lines import key_of
 

@@ -21,7 +21,7 @@ from ...given_file import PIECE, open_given
 from ...units import number
 from ..console import Console, to_json
 from ..destination import stream_of
-from ..errors import FAILED, OK, CliError, engine_failure, failure_of
+from ..errors import FAILED, OK, CliError, failure_of
 from ..output import Output
 from ..progress import ProgressLine
 from ..result import Result
@@ -213,7 +213,7 @@ class _Batch:
             self._tally.thinking += bool(result.thinking and not result.text)
             self._tally.cut += finished.reason in ("context", "capacity")
             return {"index": job.index, **result.as_dict(), "id": job.id, "line": job.line}
-        failure = engine_failure(finished.error, self._served.choice.model.name)
+        failure = self._served.choice.failure(finished.error)
         if failure.code == "engine_failed":
             raise failure
         return self._bad(BadLine(job.index, job.id, failure))

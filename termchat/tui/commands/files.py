@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ...files import TextError, expanded, read_text
 from ...store import StoreError, document_of, export, export_file, import_parsed, parse_export
+from ...store.export import LARGEST_IMPORT
 from ..background import in_background
 from ..command import Command, CommandError
 from ..screens.dialogs import AskLine, Choose
@@ -17,8 +18,6 @@ from ..ui import Ui
 Format = Literal["md", "json", "text"]
 
 FORMATS: dict[str, Format] = {"md": "md", "json": "json", "text": "text", "txt": "text"}
-LARGEST_IMPORT = 1 << 28
-"""Bytes; what is read of them takes several times as much memory."""
 SUFFIXES: dict[Format, str] = {"md": "md", "json": "json", "text": "txt"}
 
 

@@ -149,8 +149,32 @@ def _line(mark: str, name: str, facts: Sequence[str]) -> Content:
     )
 
 
+def _known_names(ui: Ui) -> list[str]:
+    """Registered models, and files that were used; what other programs have is looked for in the list."""
+    registry = ui.app.loader.registry
+    registered = [] if registry is None else sorted(registry.entries)
+    return list(dict.fromkeys([*registered, *(slot.reference for slot in ui.app.engines.known)]))
+
+
 MODELS = (
-    Command("model.choose", choose, "use another model", "Model", "model", "[NAME]", "f6,alt+m"),
-    Command("model.unload", free, "take a model out of the memory", "Model", "unload", "[NAME]"),
+    Command(
+        "model.choose",
+        choose,
+        "use another model",
+        "Model",
+        "model",
+        "[NAME]",
+        "f6,alt+m",
+        named=_known_names,
+    ),
+    Command(
+        "model.unload",
+        free,
+        "take a model out of the memory",
+        "Model",
+        "unload",
+        "[NAME]",
+        named=lambda ui: [slot.reference for slot in ui.app.engines.loaded],
+    ),
     Command("model.why", why, "why the model cannot be fetched or used", "Model", "why"),
 )

@@ -20,7 +20,7 @@ from ..command import Command, CommandError
 from ..conversations import attachments
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
-from ..terminal.driver import unharmed
+from ..terminal.found import unharmed
 from ..ui import Ui
 
 LARGEST_EDITED = 64 << 20

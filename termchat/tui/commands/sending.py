@@ -11,6 +11,7 @@ from ..command import is_command
 from ..conversations.attachments import Files, gather
 from ..conversations.conversation import Conversation
 from ..conversations.origin import all_from
+from ..engines.model_slot import ModelSlot
 from ..ui import Ui
 from .loading import model_answers
 
@@ -38,7 +39,7 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
         origins = all_from("back", len(text))
     if text.startswith("//"):
         text, origins = text[1:], origins[1:]
-    if "@" in text or slot.state in UNSURE or ui.sending.locked():
+    if "@" in text or slot.state in UNSURE or ui.sending.locked() or _may_be_too_long(text, slot):
         conversation.preparing.append(text)
         ui.run_worker(_prepare(ui, conversation, text, origins))
     else:  # at once, so that no key that follows can come before
@@ -46,7 +47,10 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
 
 
 async def _prepare(ui: Ui, conversation: Conversation, text: str, origins: bytes) -> None:
-    """Send a text that needs files or a question about the model; one after another, as they were typed."""
+    """Send a text that needs files, a question about the model, or a look at its length.
+
+    One after another, as they were typed.
+    """
     try:
         async with ui.sending:
             files = await in_background(lambda: gather(text, origins, ui.app.folder))
@@ -67,22 +71,24 @@ async def _prepare(ui: Ui, conversation: Conversation, text: str, origins: bytes
 
 
 async def _refusal(ui: Ui, conversation: Conversation, text: str, files: Files) -> str:
-    """Why a text is not sent with its files as long as the user does not insist; "" if it can be."""
+    """Why a text is not sent, for its files or its length, if the user does not insist; "" if it can be."""
     if files.problems:
         return f"{'; '.join(files.problems)}: nothing is sent; enter again sends the text without it"
     if files.asked:
         names = ", ".join(files.asked)
         return f"{names} would go along; enter again sends it so, without its @ the file stays here"
-    engine = ui.app.engines.of(conversation.model).engine
-    if engine is None or not files.going:
+    slot = ui.app.engines.of(conversation.model)
+    engine = slot.engine
+    if engine is None or not (files.going or _may_be_too_long(text, slot)):
         return ""
     from engine import EngineError, Message
 
-    above = (
-        conversation.messages
-        if conversation.editing is None
-        else conversation.branch(conversation.editing.parent_id)
-    )
+    if not files.going:  # one that only has no room below the others goes along to a new conversation
+        above = []
+    elif conversation.editing is None:
+        above = conversation.messages
+    else:
+        above = conversation.branch(conversation.editing.parent_id)
     prompt = [*prompt_of(above, conversation.system), Message("user", files.added(text))]
     most = engine.info.context_length
     try:
@@ -93,11 +99,22 @@ async def _refusal(ui: Ui, conversation: Conversation, text: str, files: Files) 
         tokens = most
     if tokens < most:
         return ""
+    if not files.going:
+        return (
+            f"the message has {tokens} tokens or more, but the context holds {most}, so nothing is sent; "
+            "shorten it, or press enter again to try"
+        )
     names = ", ".join(f"{each.name} ({size(len(each.text))})" for each in files.going)
     return (
         f"with {names} the prompt has {tokens} tokens or more, but the context holds {most}, "
         "so nothing is sent; attach less, or press enter again to try"
     )
+
+
+def _may_be_too_long(text: str, slot: ModelSlot) -> bool:
+    """Whether a message alone may fill the context: a character is at most as many tokens as bytes."""
+    most = slot.context_length
+    return most is not None and 4 * len(text) >= most
 
 
 def _send(ui: Ui, conversation: Conversation, text: str) -> None:

@@ -87,7 +87,22 @@ def _constraint(conversation: Conversation) -> dict[str, Any]:
 
 SETTINGS = (
     Command(
-        "chat.settings", settings, "settings of this conversation", "Model", "set", "[NAME [VALUE]]", "f2"
+        "chat.settings",
+        settings,
+        "settings of this conversation",
+        "Model",
+        "set",
+        "[NAME [VALUE]]",
+        "f2",
+        named=lambda ui: SAMPLING,
     ),
-    Command("chat.schema", schema, "replies as JSON of a schema", "Model", "schema", "[FORM|off]"),
+    Command(
+        "chat.schema",
+        schema,
+        "replies as JSON of a schema",
+        "Model",
+        "schema",
+        "[FORM|off]",
+        named=lambda ui: names(),
+    ),
 )

@@ -28,6 +28,8 @@ async def escape(ui: Ui, argument: str) -> None:
     ui.prompt.focus()  # a click into the conversation is no place that Esc would leave
     if elsewhere:
         ui.want(swapped=False)
+    elif ui.prompt.offer.items:
+        ui.prompt.refuse()
     elif conversation.editing is not None:
         ui.leave_edit()
     elif conversation.busy:

@@ -69,7 +69,8 @@ async def theme(ui: Ui, argument: str) -> None:
     before = app.theme
     name: str | None = argument or None
     if name is None:
-        items = [Item(Content(each), each) for each in names]
+        now = Content.styled("  now", "$chat-muted")
+        items = [Item(Content(each) + now if each == before else Content(each), each) for each in names]
 
         async def search(query: str) -> list[Item]:
             return matching(items, query)
@@ -77,7 +78,14 @@ async def theme(ui: Ui, argument: str) -> None:
         def preview(each: str | None) -> None:
             app.theme = each or before
 
-        picker = Picker("Themes", search, selected=before, highlighted=preview, hint="enter keep   esc back")
+        picker = Picker(
+            "Themes",
+            search,
+            selected=before,
+            highlighted=preview,
+            hint="enter keep   esc back",
+            aside=True,  # a theme is seen on what is there
+        )
         name = await app.push_screen_wait(picker)
     if name is None:
         app.theme = before
@@ -138,7 +146,15 @@ VIEW = (
     Command("scroll.end", partial(scroll, "end"), "to the newest text", "View", key="end,ctrl+end"),
     Command("thinking", thinking, "fold or unfold all thinking", "View", "thinking", key="ctrl+t"),
     Command("confidence", confidence, "mark where the model is in doubt", "View", "confidence", "[on|off]"),
-    Command("theme", theme, "choose a theme", "View", "theme", "[NAME]"),
+    Command(
+        "theme",
+        theme,
+        "choose a theme",
+        "View",
+        "theme",
+        "[NAME]",
+        named=lambda ui: ui.app.theme_names,
+    ),
     Command("redraw", redraw, "draw the screen anew", "View", "redraw", key="ctrl+l"),
     Command("palette", palette, "all commands, to search", "View", key="ctrl+p", palette=False),
     Command("help", help, "keys and commands", "View", "help", key="f1,alt+h"),

@@ -10,12 +10,13 @@ import os
 import re
 import stat
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import UserError
-from ...files import TextError, binary_kind, decode, encoding_of, expanded
+from ...files import TextError, binary_kind, decode, encoding_of, expanded, lost_link, read_up_to
 from ...store.values import clean
 from .origin import Origin, origin_at
 
@@ -55,7 +56,10 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file's text, to go along. odd: bytes that were no UTF-8 and are shown as U+FFFD."""
+    """A file's text, to go along. name: its own; as it was written where several are called so.
+
+    odd: bytes that were no UTF-8 and are shown as U+FFFD.
+    """
 
     name: str
     text: str
@@ -71,13 +75,13 @@ def mentions(text: str, origins: bytes, folder: Path) -> list[Mention]:
     at = 0
     while (at := text.find("@", at)) >= 0:
         origin = origin_at(origins, at)
-        mention, at = _read(text, at, origin, folder) if _begins(text, at) else (None, at + 1)
+        mention, at = _read(text, at, origin, folder) if begins(text, at) else (None, at + 1)
         if mention is not None:
             found.setdefault((mention.name, origin), mention)
     return list(found.values())
 
 
-def _begins(text: str, at: int) -> bool:
+def begins(text: str, at: int) -> bool:
     """Whether a sign can begin a mention: it follows no word (`a@b` is an address) but of a wide script."""
     before = text[at - 1] if at else " "
     wide = unicodedata.east_asian_width(before) in "WF"
@@ -161,18 +165,12 @@ def read(path: Path) -> Attachment:
     """A file's text. AttachError: it is none, cannot be read, or is too large."""
     name = path.name or str(path)
     try:
-        # Without waiting: a pipe has nobody who writes, a terminal must not become ours.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            kind = os.fstat(descriptor).st_mode
-            if stat.S_ISDIR(kind):
-                raise AttachError(f"{path} is a folder; name a file in it")
-            if not stat.S_ISREG(kind):
-                raise AttachError(f"{path} is no file with text but a {_kind(kind)}")
-            with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(LARGEST + 1)
-        finally:
-            os.close(descriptor)
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise AttachError(f"{path} is a folder; name a file in it")
+        if not stat.S_ISREG(kind):
+            raise AttachError(f"{path} is no file with text but a {_kind(kind)}")
+        data = read_up_to(path, LARGEST + 1)
     except (OSError, ValueError) as error:
         raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if not encoding_of(data)[1] and (binary := binary_kind(data)) is not None:
@@ -184,7 +182,9 @@ def read(path: Path) -> Attachment:
     except TextError:
         text, odd = data.decode("utf-8", "replace"), True
     if "\0" in text:
-        raise AttachError(f"{path} is no text file")
+        raise AttachError(
+            f"{path} is no text file, or UTF-16 without a byte order mark: it holds bytes of value 0"
+        )
     return Attachment(name, clean(text), odd)
 
 
@@ -213,13 +213,18 @@ class Files:
 def gather(text: str, origins: bytes, folder: Path) -> Files:
     """Read the files that a text mentions. Blocks."""
     files = Files([], [], [], [])
-    done: set[Path] = set()
+    done: set[str] = set()
     order: tuple[Origin, ...] = ("typed", "back", "pasted")
-    for mention in sorted(mentions(text, origins, folder), key=lambda each: order.index(each.origin)):
+    found = sorted(mentions(text, origins, folder), key=lambda each: order.index(each.origin))
+    there = {os.path.realpath(each.path): each.path.name for each in found if each.path is not None}
+    called = Counter(there.values())
+    for mention in found:
         path = mention.path or folder / mention.name
-        if path in done or (mention.origin == "back" and carries(text, path)):
+        name = path.name if called[path.name] < 2 else mention.name
+        place = str(path) if mention.path is None else os.path.realpath(path)
+        if place in done or (mention.origin == "back" and carries(text, name)):
             continue
-        done.add(path)
+        done.add(place)
         if mention.origin == "pasted":
             if mention.path is not None and os.path.isfile(path):
                 files.notes.append(
@@ -228,11 +233,12 @@ def gather(text: str, origins: bytes, folder: Path) -> Files:
                 )
             continue
         if mention.path is None:
-            name = mention.name if len(mention.name) <= 200 else f"{mention.name[:200]}…"
-            files.problems.append(f"there is no file {name}")
+            said = mention.name if len(mention.name) <= 200 else f"{mention.name[:200]}…"
+            lost = lost_link(folder / expanded(mention.name))
+            files.problems.append(f"{said} {lost}" if lost else f"there is no file {said}")
             continue
         try:
-            attachment = read(path)
+            attachment = replace(read(path), name=name)
         except AttachError as error:
             files.problems.append(str(error))
             continue
@@ -255,6 +261,6 @@ def block(attachment: Attachment) -> str:
     return f"{fence}{name}\n{text.rstrip()}\n{fence}"
 
 
-def carries(text: str, path: Path) -> bool:
+def carries(text: str, name: str) -> bool:
     """Whether a file's text is in a message already, as it is where one is put back that was sent."""
-    return re.search(rf"^`{{3,}}{re.escape(path.name)}$", text, re.MULTILINE) is not None
+    return re.search(rf"^`{{3,}}{re.escape(name)}$", text, re.MULTILINE) is not None

@@ -65,7 +65,7 @@ class Conversation:
     was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
     unread: a reply came while another conversation was shown. news: another window has added to it; gone: it
     was deleted, there or here. draft: what was typed and not sent, origins: where its characters came from;
-    refused: a text that was not sent for the files it mentions; editing: the
+    refused: a text that was not sent, for its files or its length; editing: the
     message that it is to be a new version of; aside: the draft before that, with its origins. key: names
     what is unsent in the store, kept: as the store has it. unfinished: how replies ended that the store
     could not take. given: sampling settings of the command line, which hold for this run. doubts: of replies

@@ -17,17 +17,18 @@ from ..widgets.text_box import TextBox
 from .dialogs import Form
 
 HELP = {
-    "temperature": "0 always takes the most likely token",
-    "top_k": "keep the k most likely tokens; 0 keeps all",
-    "top_p": "keep the smallest set with this probability",
-    "min_p": "keep tokens with this share of the best one's",
-    "repetition_penalty": "above 1: less of what was said, once each",
-    "presence_penalty": "subtracted once for tokens of the reply",
-    "frequency_penalty": "subtracted for each occurrence",
+    "temperature": "0 always takes the likeliest token",
+    "top_k": "only the k likeliest tokens; 0 is off",
+    "top_p": "the likeliest that make up this share",
+    "min_p": "at least this share of the best one's",
+    "repetition_penalty": "above 1: repeats less, once each",
+    "presence_penalty": "taken once from tokens of the reply",
+    "frequency_penalty": "taken for each time in the reply",
     "seed": "the same seed gives the same reply",
     "max_tokens": "longest reply, in tokens",
-    "stop": "texts that end the reply: a|b, \\n is a new line",
+    "stop": "texts that end it: a|b, \\n a new line",
 }
+"""What is said of each setting: in at most 37 characters, which is the room at 80 columns."""
 
 _WHOLE = ("top_k", "seed", "max_tokens")
 
@@ -108,11 +109,11 @@ class ConversationSettingsScreen(Form[ConversationSettings]):
     DEFAULT_CSS = """
     ConversationSettingsScreen .dialog { width: 88; }
     ConversationSettingsScreen Grid {
-        grid-size: 3; grid-columns: 20 14 1fr; grid-rows: 1; grid-gutter: 0 1; height: auto;
+        grid-size: 3; grid-columns: 18 12 1fr; grid-rows: 1; grid-gutter: 0 1; height: auto;
     }
     ConversationSettingsScreen Grid Static { height: 1; }
     ConversationSettingsScreen .help { color: $chat-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-    ConversationSettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 20 1fr; }
+    ConversationSettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 18 1fr; }
     ConversationSettingsScreen.-narrow .help { display: none; }
     ConversationSettingsScreen .dialog TextArea { height: 5; margin-bottom: 1; }
     ConversationSettingsScreen.-low .dialog TextArea { height: 2; }

@@ -18,6 +18,7 @@ from ..widgets.kept_rows import Columns, Kept, Label, Stack
 from ..widgets.notices import Notices
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import StatusLine
+from ..widgets.suggestions import Suggestions
 from ..widgets.title_line import TitleLine
 from ..widgets.welcome import Welcome
 from .layout import LIST_COLUMNS, Layout, Wanted, layout
@@ -34,7 +35,7 @@ class FoldingScreen(Kept, Screen[None]):
     FoldingScreen { background: $background; }
     FoldingScreen #columns { height: 1fr; }
     FoldingScreen #middle { width: 1fr; }
-    FoldingScreen #side { width: 26; background: $surface; }
+    FoldingScreen #side { background: $surface; }
     FoldingScreen #side-title { height: 2; padding: 1 2 0 2; color: $primary; text-style: bold; }
     FoldingScreen ConversationList { width: 1fr; height: 1fr; margin-top: 1; }
     FoldingScreen ConversationView, FoldingScreen Welcome { height: 1fr; }
@@ -73,6 +74,7 @@ class FoldingScreen(Kept, Screen[None]):
                 yield ConversationView(glyphs, hint)
                 yield Welcome(glyphs, hint)
                 yield Notices(glyphs)
+                yield Suggestions(glyphs)
                 yield Prompt()
                 yield EngineLine(glyphs)
                 yield StatusLine(hint)
@@ -104,7 +106,7 @@ class FoldingScreen(Kept, Screen[None]):
         self.query_one(EngineLine).display = shown.line
         side = self.query_one("#side")
         side.display = shown.list
-        side.styles.width = "1fr" if shown.narrow else None
+        side.styles.width = "1fr" if shown.narrow else shown.side
         self.query_one("#middle").display = shown.conversation
         self.query_one(TitleLine).display = shown.frame
         self.query_one(StatusLine).display = shown.frame

@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..command import Command
+from ..glyphs import UNICODE, Glyphs
 from ..keymap import Keys
 from .dialogs import Dialog
 
@@ -27,8 +28,19 @@ TYPING = (
     ("^J", "new line; also shift+enter and alt+enter"),
     ("↑ in first row", "earlier prompts"),
     ("@file", "attach a text file"),
+    ("tab", "take what is offered for /… and @…; ↑ ↓ choose"),
     ("//text", "a message that begins with a slash"),
 )
+
+
+SIGNS = {
+    "decode": "it streams",
+    "prefill": "its prompt is read",
+    "queued": "it waits",
+    "interrupted": "it was stopped",
+    "error": "it failed",
+}
+"""What the signs of conversations say, by state."""
 
 
 class Manual(Static):
@@ -36,8 +48,9 @@ class Manual(Static):
 
     DEFAULT_CSS = "Manual { width: 1fr; height: auto; }"
 
-    def __init__(self, commands: Sequence[Command], keys: Keys) -> None:
+    def __init__(self, commands: Sequence[Command], keys: Keys, glyphs: Glyphs = UNICODE) -> None:
         super().__init__("", markup=False)
+        self._glyphs = glyphs
         self._commands = commands
         self._keys = keys
 
@@ -60,6 +73,10 @@ class Manual(Static):
             if group == "Conversations":
                 first, last = (self._keys.all(PLACES[place]) for place in (0, -1))
                 lines += _entry(f"{first} … {last}", "conversation 1 to 9 of the list", "", width)
+        lines.append(_heading("Signs in the list"))
+        signs = [*((self._glyphs.states[state], said) for state, said in SIGNS.items())]
+        for sign, said in (*signs, (self._glyphs.unread, "it has something unread")):
+            lines += _entry(sign, said, "", width)
         lines.append(_heading("Your own keys"))
         ids = ", ".join(command.id for command in self._commands)
         how = 'In config.toml, table [keys], by id: "chat.new" = "ctrl+t". The ids:'
@@ -81,9 +98,9 @@ class HelpScreen(Dialog[None]):
     Manual { padding-right: 1; }
     """
 
-    def __init__(self, commands: Sequence[Command], keys: Keys) -> None:
+    def __init__(self, commands: Sequence[Command], keys: Keys, glyphs: Glyphs = UNICODE) -> None:
         super().__init__("Keys and commands")
-        self._manual = Manual(commands, keys)
+        self._manual = Manual(commands, keys, glyphs)
 
     def content(self) -> ComposeResult:
         """One long text."""

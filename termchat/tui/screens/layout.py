@@ -11,6 +11,9 @@ LIST_COLUMNS = 70
 LOW_ROWS = 10
 """Below this height only conversation and prompt are left."""
 
+SIDE_COLUMNS = 22, 36
+"""The list is that wide at least and at most; in between it grows with the screen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -23,7 +26,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The parts that are shown. line: the panel in one line; frame: title and status line."""
+    """The parts that are shown. line: the panel in one line; frame: title and status line; side: the width of
+    the list, in cells, where it is beside the conversation.
+    """
 
     panel: bool
     line: bool
@@ -31,6 +36,7 @@ class Layout:
     conversation: bool
     frame: bool
     narrow: bool
+    side: int
 
 
 def layout(width: int, height: int, wanted: Wanted) -> Layout:
@@ -44,4 +50,5 @@ def layout(width: int, height: int, wanted: Wanted) -> Layout:
         conversation=not (narrow and wanted.swapped),
         frame=not low,
         narrow=narrow,
+        side=min(max(width // 5 + 2, SIDE_COLUMNS[0]), SIDE_COLUMNS[1]),
     )

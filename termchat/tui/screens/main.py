@@ -12,6 +12,7 @@ from ...messages import StoredMessage
 from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit
+from ..completion import CommandCompleter
 from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
@@ -23,6 +24,7 @@ from ..widgets.engine_panel import EngineLine, EnginePanel
 from ..widgets.notices import Notices
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import Place, StatusLine
+from ..widgets.suggestions import Suggestions
 from ..widgets.title_line import TitleLine
 from ..widgets.welcome import Welcome
 from .folding import FoldingScreen
@@ -63,6 +65,7 @@ class MainScreen(FoldingScreen):
     def on_mount(self) -> None:
         """Start the timer: one for all, as every moment in which something changes is drawn by itself."""
         self.view.display = False
+        self.prompt.completer = CommandCompleter(self, COMMANDS)
         self.prompt.focus()
         self._ticks = 0
         self.set_interval(TICK_SECONDS, self._tick)
@@ -144,6 +147,8 @@ class MainScreen(FoldingScreen):
         """Where the keys are."""
         if self.view.focused is not None:
             return "message"
+        if self.prompt.offer.items:
+            return "offer"
         return "list" if self.in_list else "prompt"
 
     def _way_down(self) -> str:
@@ -226,7 +231,7 @@ class MainScreen(FoldingScreen):
 
     async def open_help(self) -> None:
         """Show all keys and commands, until that is closed."""
-        await self.app.push_screen_wait(HelpScreen(COMMANDS, self.keys))
+        await self.app.push_screen_wait(HelpScreen(COMMANDS, self.keys, self.app.glyphs))
 
     def on_screen_suspend(self) -> None:
         """A dialog is above this screen."""
@@ -325,6 +330,16 @@ class MainScreen(FoldingScreen):
         event.stop()
         self.prompt.focus()
         self.prompt.paste(event.text)
+
+    def on_completing_offered(self) -> None:
+        """Show what can be completed."""
+        self.query_one(Suggestions).show(self.prompt.offer, self.size.height * 2 // 5)
+        self._draw_frame()
+
+    def on_suggestions_taken(self, event: Suggestions.Taken) -> None:
+        """A click on what is offered."""
+        self.prompt.take(event.index)
+        self.prompt.focus()
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter. What is sent is seen."""

@@ -50,13 +50,15 @@ class Picker(Dialog[Any]):
     """Choose one of many.
 
     search: the items for what was typed. highlighted: called with the value the cursor is at (None: no item),
-    for a preview. hint: the keys, below the list.
+    for a preview. hint: the keys, below the list. aside: at the left, with the rest of the screen as it is.
     """
 
     DEFAULT_CSS = """
     Picker .dialog { width: 84; height: 26; }
     Picker .dialog OptionList { margin-top: 1; height: 1fr; max-height: 100%; scrollbar-size-vertical: 1; }
     Picker .dialog-title { margin-bottom: 0; }
+    Picker.-aside { align: left middle; background: $background 0%; }
+    Picker.-aside .dialog { width: 32; }
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Picker(Dialog[Any]):
         selected: Any = None,
         hint: str = "enter choose   esc close",
         highlighted: Callable[[Any], None] | None = None,
+        aside: bool = False,
     ) -> None:
         super().__init__(title)
+        self.set_class(aside, "-aside")
         self._search = search
         # Held here: a search may end when the screen is closed and has neither any more.
         self._input = Input(query, placeholder="type to search")

@@ -6,17 +6,14 @@ and for the ways out: by the job control's keys, by a fault, and by the last sig
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
 import select
 import signal
-import sys
-import termios
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from textual import events
@@ -27,8 +24,18 @@ from textual.geometry import Size
 from ...charset import charset
 from ...terminals import TMUX_NUMBER, is_bare, may_be_screen
 from .clipboard import request
+from .found import (
+    CLEAR,
+    GIVE_WHEEL_BACK,
+    KEEP_WHEEL,
+    drawn_on,
+    modes_of,
+    restore,
+    set_modes,
+    wait_for_foreground,
+)
 from .input import LONGEST_TYPED, Input
-from .paper import LEAVING_SECONDS, Paper, has_room
+from .paper import Paper
 from .reports import Reports
 
 log = logging.getLogger(__name__)
@@ -42,16 +49,8 @@ REST_OF_PASTE_SECONDS = 0.05
 KITTY_FLAGS = 1 | 4 | 8 | 16
 """Of the kitty keyboard protocol: unambiguous, also the key at its place, all keys, with their text."""
 
-_LATER = re.compile(r"\x1b(?:\].*|\[.*\$p|\[[<>=].*u)", re.DOTALL)
+_LATER = re.compile(r"\x1b(?:\][^\x1b]*|\[\?\d+\$p|\[[<>=][\d;]*u)")
 """What a bare terminal may show as text: operating system commands, questions for modes, kitty's protocol."""
-
-LEAVE = (
-    "\x1b[?2026l\x1b[?2004l\x1b[?7h\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l"
-    "\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m"
-)
-"""Ends every mode that the interface may have begun."""
-CLEAR = "\x1b[0m\x1b[H\x1b[2J"
-"""Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
 
 
 class DrivenApp(App[None], inherit_bindings=False):
@@ -71,13 +70,14 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: DrivenApp, **options: Any) -> None:
         super().__init__(app, **options)
-        self._drawn = _drawn_on()
+        self._drawn = drawn_on()
         self._paper = Paper(self._drawn)
         self._file = self._paper  # type: ignore[assignment]
-        self._modes = _modes(self.fileno)
+        self._modes = modes_of(self.fileno)
         self._raw: list[Any] | None = None  # the modes while it is drawn on
         self._input, self._reports = Input(charset()), Reports()
         self._bare = is_bare(os.environ)
+        self._wheel_kept = not self._mouse and not self._bare
         self._active = False
         self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
@@ -87,13 +87,15 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal."""
-        _wait_for_foreground(self.fileno)
+        wait_for_foreground(self.fileno)
         self._input = Input(charset())
         self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._active = self._writer_thread is not None
-        self._raw = _modes(self.fileno)
+        self._raw = modes_of(self.fileno)
         if self._active:
+            if self._wheel_kept:
+                self.write(KEEP_WHEEL)
             self.write("\x1b[?2004$p")  # whether it marks pastes
             if may_be_screen(os.environ):
                 self.write("\x1b[>c")  # which terminal it is
@@ -115,9 +117,7 @@ class TerminalDriver(LinuxDriver):
         """Set every mode again and have everything drawn: something else has changed them or the screen."""
         if not self._active:
             return
-        if self._raw is not None:
-            with suppress(termios.error):
-                termios.tcsetattr(self.fileno, termios.TCSANOW, self._raw)
+        set_modes(self.fileno, self._raw)
         self.write("\x1b[?1049h")
         self._enable_mouse_support()
         if self._mouse_pixels:
@@ -143,7 +143,7 @@ class TerminalDriver(LinuxDriver):
     def stop_application_mode(self) -> None:
         """Give the terminal back."""
         if self._active:
-            self.write(CLEAR)
+            self.write(CLEAR + GIVE_WHEEL_BACK * self._wheel_kept)
         self._active = False
         super().stop_application_mode()
         self._speak()
@@ -165,7 +165,8 @@ class TerminalDriver(LinuxDriver):
 
     def restore(self) -> None:
         """Leave the terminal as it was found, at once and whatever else is going on."""
-        restore(self.fileno, self._drawn, self._modes, clear=self._active)
+        first = CLEAR + GIVE_WHEEL_BACK * self._wheel_kept if self._active else ""
+        restore(self.fileno, self._drawn, self._modes, first)
         self._speak()
 
     def _hush(self) -> None:
@@ -264,69 +265,3 @@ class TerminalDriver(LinuxDriver):
             if not self._more.poll(REST_OF_PASTE_SECONDS * 1000 if plain and size > LONGEST_TYPED else 0):
                 break
         return b"".join(parts)
-
-
-@contextmanager
-def unharmed() -> Iterator[None]:
-    """Within the block the keys that end a program end the one that has the terminal, and not this one.
-
-    A handler that does nothing, rather than none: a program that is started gets the usual ones back.
-    """
-    numbers = (signal.SIGINT, signal.SIGQUIT)
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    for number, handler in handlers.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _drawn_on() -> int:
-    """The terminal that is drawn on, whatever of the standard streams was led elsewhere."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        with suppress(ValueError, OSError):
-            assert stream is not None
-            if stream is not None and os.isatty(number := stream.fileno()):
-                return number
-    return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-
-
-def _wait_for_foreground(fileno: int) -> None:
-    """Be stopped as often as the shell lets the program go on while another one has the terminal (`&`, `bg`).
-
-    A program in the background that sets a terminal's modes, here to what they are, is stopped by the system.
-    """
-    while True:
-        try:
-            termios.tcsetattr(fileno, termios.TCSANOW, termios.tcgetattr(fileno))
-        except termios.error as error:
-            if error.args[0] == errno.EINTR:
-                continue
-        return
-
-
-def _modes(fileno: int) -> list[Any] | None:
-    try:
-        return termios.tcgetattr(fileno)
-    except termios.error:
-        return None
-
-
-def restore(read: int, drawn: int, modes: list[Any] | None, *, clear: bool = False) -> None:
-    """Write what ends all modes of a terminal and set it as it was. Waits for nothing and raises nothing.
-
-    Of a terminal that takes nothing, what it has not taken so far is thrown away: it may go on later.
-
-    clear: our own screen is the one shown.
-    """
-    with suppress(OSError, ValueError, termios.error):
-        if not has_room(drawn, LEAVING_SECONDS):
-            termios.tcflush(drawn, termios.TCOFLUSH)
-        if has_room(drawn, 0):
-            os.write(drawn, (CLEAR * clear + LEAVE).encode())
-    if modes is not None:
-        with suppress(termios.error, OSError):
-            termios.tcsetattr(read, termios.TCSANOW, modes)

@@ -34,6 +34,7 @@ _KEY = re.compile(
 )
 _PLACE = re.compile(r"\x1b\[(\d{1,5});(\d{1,5})R")
 _NUMBER = re.compile(r"\x1b\[>(\d{1,5})(?:;[\d;]*)?c")  # secondary device attributes
+_FOCUS = ("\x1b[I", "\x1b[O")
 _MODE = re.compile(r"\x1b\[\?(\d+);([0-4])\$y")
 _SIZE = re.compile(r"\x1b\[48;(\d{1,4})(?::\d*)*;(\d{1,4})(?::\d*)*;(\d{1,5})(?::\d*)*;(\d{1,5})(?::\d*)*t")
 _MOUSE = re.compile(r"\x1b\[<(\d{1,3});(-?\d{1,5});(-?\d{1,5})([Mm])")
@@ -71,8 +72,16 @@ class Reports:
         self._sizes = False  # whether the terminal has said that it reports its size
 
     def messages(self, tokens: Iterable[Token]) -> Iterator[Message]:
-        """The events of these. One that cannot be made is left out: no report is worth the interface."""
-        for token in tokens:
+        """The events of these. One that cannot be made is left out: no report is worth the interface.
+
+        Of several reports of the focus the last one says it all; each costs a drawing of the whole screen.
+        """
+        tokens = list(tokens)
+        focus = {number for number, token in enumerate(tokens) if token.text in _FOCUS}
+        focus -= {max(focus, default=0)}
+        for number, token in enumerate(tokens):
+            if number in focus:
+                continue
             try:
                 yield from list(self._messages(token))
             except Exception:

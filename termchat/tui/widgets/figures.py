@@ -195,7 +195,7 @@ def one_line(stats: EngineStats, width: int, glyphs: Glyphs) -> Content:
         parts.append(f"{snapshot.running} run" + (f" {snapshot.waiting} wait" if snapshot.waiting else ""))
     parts.append(f"first {milliseconds(snapshot.ttft_ms)}")
     if stats.bandwidth_share is not None:
-        parts.append(f"mem {percent(stats.bandwidth_share)}")
+        parts.append(f"bandwidth {percent(stats.bandwidth_share)}")
     total = snapshot.blocks_total
     parts.append(f"kv {percent(snapshot.blocks_used / total if total else None)}")
     return Content.styled(rows_of(parts, glyphs.between, width)[0], MUTED)

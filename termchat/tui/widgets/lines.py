@@ -40,6 +40,11 @@ class Lines(KeptRows, Widget):
         if self._grow and len(lines) != len(before):
             self.styles.height = len(lines)  # a layout of the screen costs more than all else
 
+    @property
+    def line_count(self) -> int:
+        """How many lines there are."""
+        return len(self._lines)
+
     def render_line(self, y: int) -> Strip:
         """One line."""
         width, style = self.size.width, self.visual_style

@@ -17,8 +17,8 @@ from ...graphemes import grapheme_end, grapheme_start
 from ...sanitize import show_controls
 from ..conversations.origin import Origin, Origins, all_from
 from ..terminal.ascii import AsWritten
+from .completing import Completing
 from .kept_rows import Kept
-from .text_box import TextBox
 
 _FOLD_LINES = 8  # a paste of more lines or characters is folded into a token
 _FOLD_CHARACTERS = 1000
@@ -26,12 +26,15 @@ _LOAD_CHARACTERS = 10_000  # only so much text can be edited smoothly; more of i
 _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
 
 
-class Prompt(AsWritten, Kept, TextBox):
+class Prompt(AsWritten, Kept, Completing):
     """Grows with its text up to ten rows. Enter sends, ctrl+j, shift+enter and alt+enter begin a line.
 
     A large paste shows as a token such as `[Pasted #1 +120 lines]`: its text is in `value` and in what is
     sent, as long as the token is there. Up in the first row and down in the last go through `earlier`, the
     prompts before from oldest to newest. It does not clear itself when something is sent.
+
+    While what is typed can be completed, `offer` has what it may become: Tab and Enter take it, Up and Down
+    choose.
     """
 
     BINDINGS = [Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False)]
@@ -92,6 +95,7 @@ class Prompt(AsWritten, Kept, TextBox):
         self._at, self.emptied = None, ""
         self._left.clear()
         self._show(text, origins)
+        self.withdraw()
 
     def edit(self, edit: Edit) -> EditResult:
         """Every change of the text but `load`, undo and redo."""
@@ -112,6 +116,10 @@ class Prompt(AsWritten, Kept, TextBox):
     def _note(self, origin: Origin) -> None:
         self.revision += 1
         self._origins.update(self.text, origin)
+        if origin == "typed":
+            self.look()
+        else:
+            self.withdraw()
 
     def empty(self) -> None:
         """Take the text away, so that it can be recalled, or brought back by undo."""
@@ -147,10 +155,11 @@ class Prompt(AsWritten, Kept, TextBox):
         finally:
             self._origin = "typed"
 
-    def on_key(self, event: events.Key) -> None:
-        """Send; other keys are the text area's."""
+    async def on_key(self, event: events.Key) -> None:
+        """Send, with what is offered; other keys are the text area's."""
         if event.key == "enter":
-            self.post_message(self.Submitted(self.value, self.origins))
+            if self.offer.at is None or self.take(self.offer.at):
+                self.post_message(self.Submitted(self.value, self.origins))
             event.stop()
             event.prevent_default()
 
@@ -170,11 +179,15 @@ class Prompt(AsWritten, Kept, TextBox):
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Go up; from the first row to the prompt before."""
+        if not select and self.choose(-1):
+            return
         if select or self._row > 0 or not self._recall(-1):
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Go down; from the last row to the prompt after."""
+        if not select and self.choose(1):
+            return
         if select or self._row < self.wrapped_document.height - 1 or not self._recall(1):
             super().action_cursor_down(select)
 

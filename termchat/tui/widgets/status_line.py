@@ -22,8 +22,8 @@ ON_MESSAGE = {
 }
 
 
-Place = Literal["prompt", "message", "list"]
-"""Where the keys are."""
+Place = Literal["prompt", "offer", "message", "list"]
+"""Where the keys are; offer: in the prompt, which offers to complete what is typed."""
 
 
 class StatusLine(Lines):
@@ -49,6 +49,8 @@ class StatusLine(Lines):
         stop = hint("reply.stop")
         if place == "list":
             return ["enter open", f"{stop} back", "letters go to the prompt"]
+        if place == "offer":
+            return ["tab take", "↑↓ choose", f"{stop} close"]
         if conversation.editing is not None and place == "prompt":
             return ["editing: enter sends a new version", f"{stop} leaves it"]
         if place == "message":

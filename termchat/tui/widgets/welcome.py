@@ -102,7 +102,7 @@ class Welcome(Static):
             return [Content(slot.error), Content(""), Content.styled(f"{models} other models", MUTED)]
         folder = registry.folder_of(entry)
         lines = [
-            Content.assemble("The model ", (entry.name, "bold"), " answers, on this machine."),
+            Content.assemble((entry.name, "bold"), " will answer, on this machine alone"),
             Content.styled(entry.description, MUTED),
             Content(""),
             Content(", ".join(entry.facts)),

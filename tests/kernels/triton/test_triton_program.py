@@ -17,10 +17,11 @@ from kernels.triton.batch import MOST_KINDS, Kind, Padding, Staging
 from kernels.triton.cache import Cache
 from kernels.triton.functions import Functions
 from kernels.triton.graphs import Graphs, padded_rows
+from kernels.triton.operations import TritonOperations
 from kernels.triton.program import TritonProgram
 from kernels.triton.table import KERNELS
 from kernels.triton.work import work_of
-from steps import changed
+from steps import changed, packed_mask
 from steps import step as step_of
 
 CPU = torch.device("cpu")
@@ -118,6 +119,50 @@ def test_replayed_steps_have_the_tokens_and_logits_of_computed_ones():
     assert [graph.replays for graph in recorder.graphs] == [2, 2, 1]
     assert graphed.graphs.nbytes > 0
     assert plain.launch(steps[-1]).result().logits is None
+
+
+def test_a_mask_is_worked_out_while_all_before_the_sampling_is_under_way(monkeypatch):
+    """With graphs, too: then one of the forward, and one of the sampling, which waits for the mask."""
+    seed = 11
+    print(f"{seed=}")
+    recorder, draw = Recorder(), np.random.default_rng(seed)
+    (graphed, _), (computed, _), (plain, _) = make(recorder), make(), make()
+    events: list[str] = []
+    for name in ("paged_attention", "sample"):
+        whole = getattr(TritonOperations, name)
+
+        def noted(self: Any, *args: Any, name: str = name, whole: Any = whole, **more: Any) -> Any:
+            events.append(name)
+            return whole(self, *args, **more)
+
+        monkeypatch.setattr(TritonOperations, name, noted)
+    begun = prompts(draw, 3, 4)
+    for program in (graphed, computed, plain):
+        program.launch(begun).result()
+    for length in range(4, 9):
+        n = 3 if length < 8 else 2
+        allowed = draw.random((n, VOCABULARY)) < 0.2
+        step = replies(draw, n, length, mask=packed_mask(allowed))
+        want = plain.launch(step, logits=True).result()
+        for program in (graphed, computed):
+            late = changed(step)
+            late.mask[:] = 0  # allows nothing
+            del events[:]
+
+            def write(late: Step = late, step: Step = step) -> None:
+                assert events == ["paged_attention", "sample"] * (len(events) // 2) != []
+                del events[:]
+                late.mask[:] = step.mask
+
+            found = program.launch(late, logits=True, write_mask=write).result()
+            assert not events, "nothing but the sampling is left to do"
+            assert found.tokens.tolist() == want.tokens.tolist()
+            np.testing.assert_array_equal(found.logits, want.logits)
+            assert allowed[np.arange(n), found.tokens].all()
+    assert [graph.replays for graph in recorder.graphs] == [3, 3]
+    unmasked = replies(draw, 3, 8)
+    found, want = (program.launch(unmasked).result() for program in (graphed, plain))
+    assert found.tokens.tolist() == want.tokens.tolist()
 
 
 def test_steps_get_the_next_larger_size_if_most_rows_are_sampled():

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from termchat.cli.commands import PROMPT_COMMAND
+from termchat.cli.completions import complete_conversation
 from termchat.cli.main import program
 from termchat.cli.prompt import prompt
 from termchat.cli.request import Request
@@ -165,7 +166,7 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["--template", "none.jinja", "Hi"], "'--template': the chat template none.jinja does not exist"),
         (["--template", "/", "Hi"], "'--template': the chat template /: "),
         (["batch"], "Missing argument 'IN.jsonl' (termchat batch --help lists everything)"),
-        (["models"], "models needs a command: list, pull, show, add, rm, remove, verify, quantize (termchat"),
+        (["models"], "models needs a command: list, pull, show, add, rm, forget, verify, quantize (termchat"),
         (["completion"], "Choose from: bash, zsh, fish (termchat completion --help"),
         (["bench", "--concurrency", "0"], "0 is not in the range"),
         (["models", "x" * 5000], "models has no command 'xxx"),
@@ -217,8 +218,10 @@ def test_B053_B055_values_out_of_range_are_refused_before_a_model_is_loaded(
 
 def every_command(command=program, path=()):
     yield (*path,), command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from every_command(below, (*path, name))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from every_command(command.get_command(context, name), (*path, name))
 
 
 @pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
@@ -321,6 +324,32 @@ def test_the_shell_completes(words, expected, home):
         check=False,
     )
     assert f"plain,{expected}" in done.stdout.split()
+
+
+def test_files_are_completed_where_files_can_be_named(home):
+    def files(parameter):
+        found = parameter.shell_complete(click.Context(prompt, resilient_parsing=True), "no-such-na")
+        return [item.value for item in found if item.type == "file"]
+
+    named = {
+        (*path, parameter.name)
+        for path, command in [*every_command(), ((), prompt)]
+        for parameter in command.params
+        if re.search("FILE|PATH|DIR|jsonl|MODEL", parameter.metavar or "")
+        or parameter.name in ("schema", "grammar")
+    }
+    commands = {**dict(every_command()), (): prompt}
+    for *path, name in named:
+        found = {parameter.name: files(parameter) for parameter in commands[(*path,)].params}
+        assert found[name] == ["no-such-na"], (path, name)
+        assert "regex" not in found or found["regex"] == []
+    assert {("batch", "source"), ("batch", "output"), ("schema",), ("models", "quantize", "output")} < named
+
+
+def test_to_complete_creates_nothing(home):
+    found = complete_conversation(click.Context(prompt), prompt.params[0], "")
+    assert found == []
+    assert not (home / "data").exists()
 
 
 def test_what_cannot_be_completed_leaves_the_line_that_is_typed_alone(home):

@@ -103,7 +103,9 @@ def test_history_show(termchat, chats):
 
 
 def test_history_rm_and_purge(termchat, chats, home):
-    assert termchat("history", "rm", "aaa").code == 0
+    assert termchat("history", "rm", "aaa", "nosuch").code == 1
+    assert len(termchat("history", "list").out.splitlines()) == 3, "what cannot be done whole is not begun"
+    assert termchat("history", "rm", "aaa", "aaa1", "aaa").code == 0
     assert [row.split()[0] for row in termchat("history", "list").out.splitlines()[1:]] == ["bbb2"]
     assert termchat("history", "purge").out == "conversations removed for good: 1\n"
     assert termchat("history", "purge").out == "conversations removed for good: 0\n"
@@ -119,9 +121,50 @@ def test_history_search(termchat, chats):
     assert json.loads(termchat("history", "search", "--json", "nowhere").out) == []
 
 
+def test_history_import_brings_back_what_export_has_written(termchat, chats, home):
+    file = home / "all.json"
+    document = termchat("history", "export").out
+    file.write_text(document)
+    known = {each["id"] for each in json.loads(document)["conversations"]}
+    assert termchat("history", "import", str(file)).out == f"conversations added: {len(known)}\n"
+    ids = {each["id"] for each in json.loads(termchat("history", "list", "--json").out)}
+    assert len(ids) == 2 * len(known), "none has taken another's place"
+    for id in ids:
+        assert termchat("history", "rm", id).code == 0
+    termchat("history", "purge")
+    added = json.loads(termchat("history", "import", "--json", "-", stdin=document.encode()).out)
+    assert {each["id"] for each in added} == known
+    again = termchat("history", "export").out
+    assert [each["messages"][0]["text"] for each in json.loads(again)["conversations"]] == [
+        each["messages"][0]["text"] for each in json.loads(document)["conversations"]
+    ]
+
+
+def test_history_import_adds_all_of_a_call_or_nothing(termchat, chats, home):
+    good, broken = home / "good.json", home / "broken.json"
+    document = termchat("history", "export").out
+    good.write_text(document)
+    broken.write_text(document.replace('"role": "user"', '"role": "nobody"', 1))
+    before = termchat("history", "list", "--json").out
+    outcome = termchat("history", "import", str(good), str(broken))
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert "has a role or status that termchat does not know" in outcome.err
+    assert termchat("history", "list", "--json").out == before
+
+
+def test_history_rename(termchat, chats):
+    assert termchat("history", "rename", "aaa", "  two", "words\n ").out == "two words\n"
+    assert "two words" in termchat("history", "list").out
+    automatic = termchat("history", "rename", "aaa").out
+    assert automatic not in ("two words\n", "\n")
+    assert termchat("history", "rename", "zzz", "x").code == 1
+
+
 def test_history_export(termchat, chats, home):
     everything = json.loads(termchat("history", "export").out)
     assert [item["id"] for item in everything["conversations"]] == ["bbb2", "aaa1"]
+    twice = json.loads(termchat("history", "export", "aaa1", "aaa", "bbb").out)["conversations"]
+    assert [item["id"] for item in twice] == ["aaa1", "bbb2"]
     assert termchat("history", "export", "aaa1", "-f", "md", "-o", str(home / "out.md")).out == ""
     assert "# Hello" in (home / "out.md").read_text()
     assert (home / "out.md").stat().st_mode & 0o077 == 0

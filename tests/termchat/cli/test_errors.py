@@ -504,6 +504,15 @@ PRODUCERS = {
         "a conversation's id has 1 to 100 characters, no blanks, and does not begin with '-'; '{id}' is none",
     ): lambda s: s.termchat("--cid", "has space", "Hi"),
     ("usage", "cannot read {file}: {reason}"): lambda s: s.termchat("batch", "/nowhere/in.jsonl"),
+    ("usage", "the output has no name; give a file, or - for standard output"): lambda s: s.termchat(
+        "history", "export", "-o", ""
+    ),
+    ("usage", "{file} is not a text file: it {reason}"): lambda s: s.termchat(
+        "history", "import", s.file("x.json", b"\xff\xfe\xff")
+    ),
+    ("store", "cannot import {file}: {reason}"): lambda s: s.termchat(
+        "history", "import", s.file("x.json", b"{}")
+    ),
     ("usage", "{file} is both input and output; name another output"): lambda s: s.termchat(
         "batch", s.file("x"), "-o", s.file("x")
     ),
@@ -561,7 +570,7 @@ PRODUCERS = {
     ("registry", "{file} cannot be loaded: {reason}; --force adds it all the same"): lambda s: s.termchat(
         "models", "add", "x", s.file("x.gguf")
     ),
-    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "remove", "mine"),
+    ("registry", "{file} has no model '{name}'; {hint}"): lambda s: s.termchat("models", "forget", "mine"),
     ("registry", "{file} cannot be edited: {reason}; add {name} by hand"): broken_registry,
     (
         "download",

@@ -45,4 +45,4 @@ def test_without_docstrings_the_help_is_the_same():
         assert texts[0] == texts[1]
         if command == []:
             assert "Chat with a language model" in texts[0]
-            assert "List, read, search, export and delete stored conversations." in texts[0]
+            assert "Read, search, rename, export, import and delete conversations." in texts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -10,8 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gguf
 import pytest
@@ -375,11 +377,11 @@ def test_a_model_gets_a_name_of_ones_own(termchat, hub, home, stranger, default_
     assert (home / "cache/termchat/models/in-parts/m-Q8_0-00002-of-00002.gguf").read_bytes() == data(2)
     assert termchat("models", "rm", "in-parts").code == 0
     for name in places:
-        assert termchat("models", "remove", name).code == 0
+        assert termchat("models", "forget", name).code == 0
     assert file.read_bytes().decode().strip() == before.strip()
     assert default_model.exists()
     assert stranger.exists()
-    again = termchat("models", "remove", "file")
+    again = termchat("models", "forget", "file")
     assert again.code == 1
     assert f"{file} has no model 'file'; `termchat models rm` deletes downloads" in again.err
 
@@ -434,7 +436,7 @@ def test_processes_that_want_one_model_at_once_fetch_it_once(hub, home):
 
 
 def test_the_shell_completes_names_of_every_kind(hub, home, stranger):
-    from termchat.cli.options import complete_model
+    from termchat.cli.completions import complete_model
 
     hub.add("o/r", {"m-Q4_0.gguf": data(1)})
     names = [item.value for item in complete_model(None, None, "ollama:s")]
@@ -503,3 +505,57 @@ def test_on_a_terminal_size_and_licence_are_shown_and_asked_about(
     assert "the model hf:o/r:Q4_0 (5.0 kB, llama3.2)" in asked[0]
     assert bool(hub.storage.asked) == answer
     assert outcome.code == (3 if not answer else 0 if "pull" in arguments else 1)  # it is no GGUF file
+
+
+def packed(body: bytes) -> Callable[[Any], None]:
+    """A fault: a list of files that was compressed on the way."""
+    return lambda handler: handler.reply(200, gzip.compress(body), {"Content-Encoding": "gzip"})
+
+
+def test_a_list_of_files_that_a_proxy_compressed_is_read(termchat, hub):
+    found = hub.add("o/M-GGUF", {"M-Q4_0.gguf": data(1)})
+    hub.faults = [packed(json.dumps(fake_hub._listing("o/M-GGUF", found, COMMIT)).encode())]
+    assert termchat("models", "pull", "hf:o/M-GGUF", "--yes").code == 0
+    hub.faults = [packed(b"{}" + b" " * (17 << 20))]
+    refused = termchat("models", "pull", "hf:o/N-GGUF", "--yes")
+    assert refused.code == 1
+    assert "the answer has more than 16777216 bytes" in refused.err
+
+
+def test_a_log_in_page_instead_of_a_list_of_files_is_told(termchat, hub):
+    hub.add("o/M-GGUF", {"M-Q4_0.gguf": data(1)})
+    hub.faults = [lambda handler: handler.reply(200, b"\n<!DOCTYPE html><html>Welcome")]
+    refused = termchat("models", "pull", "hf:o/M-GGUF", "--yes")
+    assert refused.code == 1
+    assert "answered with a web page instead of the list of files; a log-in page of your" in refused.err
+
+
+def test_a_refusal_is_a_matter_of_the_licence_only_if_the_hub_says_so(termchat, hub):
+    hub.add("o/M-GGUF", {"M-Q4_0.gguf": data(1)})
+    hub.faults = [status(403)]
+    assert "answered 403 Forbidden; if the model asks for it" in termchat("models", "pull", "hf:o/M-GGUF").err
+    hub.faults = [status(403, X_Error_Code="GatedRepo")]
+    assert "o/M-GGUF is only for those who accept" in termchat("models", "pull", "hf:o/M-GGUF").err
+
+
+def test_a_mirror_below_a_path_is_asked_and_named_right(termchat, hub, monkeypatch):
+    hub.add("o/M-GGUF", {"M-Q4_0.gguf": data(1)})
+    do_get = hub.RequestHandlerClass.do_GET
+
+    def below(handler: Any) -> None:
+        handler.path = handler.path.removeprefix("/artifactory/api/hf")
+        do_get(handler)
+
+    monkeypatch.setattr(hub.RequestHandlerClass, "do_GET", below)
+    monkeypatch.setenv("HF_ENDPOINT", f" {hub.url}/artifactory/api/hf/ ")
+    assert termchat("models", "pull", "hf:o/M-GGUF", "--yes").code == 0
+    assert "there is no repository no/such at 127.0.0.1" in termchat("models", "pull", "hf:no/such").err
+
+
+def test_an_endpoint_that_was_written_carelessly_is_no_fault(hub, home):
+    """The library takes HF_ENDPOINT apart when it is imported, so this is a process of its own."""
+    hub.add("o/M-GGUF", {"M-Q4_0.gguf": data(1)})
+    environment = {**os.environ, "HF_ENDPOINT": f"{hub.url} ", "XDG_CACHE_HOME": str(home / "cache")}
+    command = [sys.executable, "-m", "termchat", "models", "pull", "hf:o/M-GGUF", "--yes"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -84,7 +84,7 @@ async def test_a_long_load_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -
         (False, check, [check]),
     ):
         said: list[str] = []
-        messages = SimpleNamespace(is_terminal=terminal, progress=said.append, note=said.append)
+        messages = SimpleNamespace(draws=terminal, progress=said.append, note=said.append)
         picture = SimpleNamespace(loaded=0.43, loading=loading)
         engine = SimpleNamespace(snapshot=lambda picture=picture: picture)
         async with serving._showing_progress(SimpleNamespace(messages=messages), engine, "m"):  # type: ignore[arg-type]

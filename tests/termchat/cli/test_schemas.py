@@ -139,3 +139,11 @@ def test_a_conversation_goes_on_under_another_schema(
     scripted("yes", "free words")
     assert termchat("--cid", "one", "--schema", "yes-no", "A").out == '"yes"\n'
     assert "yes" not in termchat("--cid", "one", "-t", "0", "-n", "2", "B").err
+
+
+def test_a_template_that_was_asked_for_is_named_when_it_fails(termchat, linked_model, tmp_path):
+    for text, why in (("{{ x", "failed: unexpected end"), ("{{ 'x' }}", "leaves out what the user says")):
+        (tmp_path / "mine.jinja").write_text(text)
+        outcome = termchat("--template", str(tmp_path / "mine.jinja"), "Hi")
+        assert (outcome.code, outcome.out) == (1, "")
+        assert f"smollm2-135m: the chat template {tmp_path}/mine.jinja {why}" in outcome.err

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -242,6 +242,21 @@ def stuffed(kind):
     return reading, writing
 
 
+@contextmanager
+def signalled(number, begun):
+    """This process gets a signal, a moment after something has begun."""
+
+    def interrupt():
+        begun.wait(SECONDS)
+        time.sleep(0.3)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    yield
+    thread.join()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "blocking"), [((), True), (("--json",), False), (("--jsonl",), True)])
 def test_N005_a_signal_acts_while_the_reader_stalls(streams, scripted, home, form, blocking, monkeypatch):
@@ -253,15 +268,8 @@ def test_N005_a_signal_acts_while_the_reader_stalls(streams, scripted, home, for
     append = Store.begin_turn
     monkeypatch.setattr(Store, "begin_turn", lambda *a, **k: (begun.set(), append(*a, **k))[1])
 
-    def interrupt():
-        begun.wait(SECONDS)
-        time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    code, _, err = streams(*form, "Hi", stdout=writing)
-    thread.join()
+    with signalled(signal.SIGTERM, begun):
+        code, _, err = streams(*form, "Hi", stdout=writing)
     os.close(reading)
     os.close(writing)
     assert code == 143
@@ -274,15 +282,8 @@ def test_N005_a_signal_stops_a_batch_while_the_reader_stalls(streams, scripted, 
     begun, launch = threading.Event(), ScriptedRunner.launch
     monkeypatch.setattr(ScriptedRunner, "launch", lambda *a, **k: (begun.set(), launch(*a, **k))[1])
 
-    def interrupt():
-        begun.wait(SECONDS)
-        time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    code, _, _ = streams("batch", jobs(tmp_path, 50), "-o", f"/dev/fd/{writing}")
-    thread.join()
+    with signalled(signal.SIGINT, begun):
+        code, _, _ = streams("batch", jobs(tmp_path, 50), "-o", f"/dev/fd/{writing}")
     assert code == 130
     os.close(reading)
     os.close(writing)

@@ -174,9 +174,11 @@ def test_what_cannot_go_along_is_one_sentence_each(tmp_path: Path, monkeypatch: 
     (tmp_path / "bin.txt").write_bytes(b"\x7fELF\0\0")
     (tmp_path / "half.txt").write_bytes(b"\xff\xfea")  # UTF-16 that ends in the middle
     (tmp_path / "huge.txt").write_bytes(b"x" * (LARGEST + 1))
-    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.4\n" + b"x" * LARGEST)
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.4\n1 0 obj\n" + b"x" * LARGEST)
     (tmp_path / "tar.gz").write_bytes(b"\x1f\x8b\x08" + bytes(9))
     (tmp_path / "loop.txt").symlink_to("loop.txt")
+    (tmp_path / "lost.txt").symlink_to("gone/notes.txt")
+    (tmp_path / "wide.txt").write_bytes("notes".encode("utf-16-le"))
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
     said = {
         "pipe.txt": "is no file with text but a pipe",
@@ -186,7 +188,10 @@ def test_what_cannot_go_along_is_one_sentence_each(tmp_path: Path, monkeypatch: 
         "tar.gz": "is no text file but a gzip archive; unpack it first",
         "huge.txt": f"has more than {LARGEST} bytes; attach a part of it",
         "zero.txt": "is no file with text but a device",
-        "loop.txt": "there is no file loop.txt",
+        "loop.txt": "loop.txt is a link to loop.txt, which is not there",
+        "lost.txt": "lost.txt is a link to gone/notes.txt, which is not there",
+        "wide.txt": "is no text file, or UTF-16 without a byte order mark",
+        "none.txt": "there is no file none.txt",
     }
     for name, sentence in said.items():
         files = gather(f"@{name}", all_from("typed", len(name) + 1), tmp_path)
@@ -232,3 +237,18 @@ def test_a_name_cannot_break_out_of_its_fence(tmp_path: Path) -> None:
     path = tmp_path / "a```b\n```.txt"
     path.write_text("```\nx", encoding="utf-8")
     assert block(read(path)) == "````a'''b '''.txt\n```\nx\n````"
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for name in ("old/a.py", "new/a.py", "b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}")
+    text = "Compare @old/a.py with @new/a.py and @b.py"
+    files = gather(text, all_from("typed", len(text)), tmp_path)
+    assert [(each.name, each.text) for each in files.going] == [
+        *(("old/a.py", "# old/a.py"), ("new/a.py", "# new/a.py"), ("b.py", "# b.py"))
+    ]
+    sent = files.added(text)
+    assert gather(sent, all_from("back", len(sent)), tmp_path).going == []
+    text = "@old/a.py and @./old/a.py and @old/../old/a.py"
+    assert [each.name for each in gather(text, all_from("typed", len(text)), tmp_path).going] == ["a.py"]

@@ -23,7 +23,8 @@ from termchat.sanitize import visible
 from termchat.store import Store
 from termchat.tui.screens.dialogs import AskLine, AskText, Choose
 from termchat.tui.screens.picker import Item, Picker
-from termchat.tui.terminal.driver import CLEAR, TerminalDriver
+from termchat.tui.terminal.driver import TerminalDriver
+from termchat.tui.terminal.found import CLEAR
 from termchat.tui.terminal.frame import Frame
 
 NASTY = "a\x1b]0;owned\x07b\x1b[2Jc\x9b31md\u202ee\u2066f\U000e0041g\x08h"
@@ -206,7 +207,7 @@ def test_B20_our_screen_is_cleared_before_it_is_left_and_no_other(monkeypatch: p
     driver = TerminalDriver.__new__(TerminalDriver)
     monkeypatch.setattr(LinuxDriver, "stop_application_mode", lambda self: written.append("left"))
     monkeypatch.setattr(driver, "write", written.append, raising=False)
-    driver._active, driver._errors = True, None
+    driver._active, driver._errors, driver._wheel_kept = True, None, False
     driver.stop_application_mode()
     assert written == [CLEAR, "left"]
     driver.stop_application_mode()  # the shell's screen is shown

@@ -371,6 +371,11 @@ def test_mouse_reports_of_all_forms_are_one() -> None:
     assert mouse(b"\x1b[32;100;5M\x1b[35;100;5M") == today
 
 
+def test_of_many_reports_of_the_focus_the_last_one_counts() -> None:
+    assert seen(b"a\x1b[I\x1b[Ob\x1b[I") == ["a", "b", "AppFocus"]
+    assert seen(b"\x1b[I\x1b[O" * 1000) == ["AppBlur"]
+
+
 @pytest.mark.parametrize("report", ["\x1b[<35;-3;5M", "\x1b[<32;7;-12M", "\x1b[<0;-1;-1m"])
 def test_mouse_reports_from_outside_of_the_window_type_nothing(report: str) -> None:
     """kitty counts pixels, and below nought where a drag leaves the window to the left or the top."""

@@ -18,6 +18,7 @@ from termchat.registry import Registry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
 from termchat.tui.engines.stats import Timeline
+from termchat.tui.screens.layout import Wanted, layout
 from termchat.tui.screens.picker import Picker
 from termchat.tui.screens.stats import Plot
 from termchat.tui.terminal.ascii import Ascii
@@ -227,6 +228,27 @@ async def test_the_settings_fit_the_screen(open_app: Any, script: Any, size: tup
         await d.press("escape")
 
 
+async def test_what_the_settings_are_for_is_whole_at_80_columns(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(80, 24)) as d:
+        await d.press("f2")
+        await d.shows("texts that end it: a|b, \\n a new line", "at least this share of the best one's")
+        assert "…" not in "\n".join(row for row in d.screen.splitlines() if "penalty" in row or "top" in row)
+
+
+def test_the_list_takes_its_part_of_the_width() -> None:
+    widths = [layout(width, 24, Wanted()).side for width in (70, 100, 120, 160, 400)]
+    assert widths == [22, 22, 26, 34, 36]
+
+
+async def test_a_theme_is_chosen_beside_what_it_colours(open_app: Any, script: Any) -> None:
+    async with open_app(script("The fox is red."), size=(120, 36)) as d:
+        await d.say("fox")
+        await d.say("/theme", wait=False)
+        await d.shows("dusk  now", " is red.", "KV cache")
+        before = d.app.screen.styles.background
+        assert before.a == 0
+
+
 async def test_the_keys_that_matter_most_fit(open_app: Any, script: Any) -> None:
     async with open_app(script("One."), size=(80, 24)) as d:
         await d.say("hello")
@@ -289,3 +311,13 @@ async def test_the_engine_in_detail_says_that_it_is_not_loaded_at_any_size(
         await d.shows("tokens a second")
         d.app.monitor._read_one = lambda *_: None  # there are figures, in truth
         await d.shows("the engine is not loaded yet")
+
+
+async def test_a_theme_of_the_settings_that_is_not_there_names_its_place(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(160, 36), config='theme = "papr"\n') as d:
+        said = d.main.query_one(Notices)
+        await d.until(lambda: "there is no theme 'papr'" in str(said.content))
+        text = " ".join(str(said.content).split())
+        assert "config.toml: ui.theme:" in text
+        assert "dusk is used; did you mean 'paper'?" in text
+        assert d.app.theme == "dusk"

@@ -223,7 +223,7 @@ async def test_N017_what_cannot_go_along_is_said_and_nothing_is_sent(
 ) -> None:
     (tmp_path / "notes.txt").write_text("xyzzy", encoding="utf-8")
     (tmp_path / "big.txt").write_text("word " * 3000, encoding="utf-8")
-    async with open_app(script("One.", "Two.", "Three.", context=2048), size=(160, 40)) as d:
+    async with open_app(script("One.", "Two.", "Three.", context=2048), size=(200, 40)) as d:
         d.app.folder = tmp_path
         prompt = d.main.prompt
 
@@ -246,6 +246,21 @@ async def test_N017_what_cannot_go_along_is_said_and_nothing_is_sent(
         prompt.load("")
         await enter("mail someone@example.org about @scope/pkg")
         await d.shows("Two.")
+
+
+async def test_a_message_that_no_context_holds_stays_in_the_prompt(open_app: Any, script: Any) -> None:
+    long = "word " * 3000
+    async with open_app(script("One.", "Two.", context=2048), size=(160, 40)) as d:
+        await d.say("fox")
+        d.main.prompt.paste(long)
+        await d.press("enter")
+        await d.shows("the message has", "holds 2048, so nothing is", "shorten it")
+        assert d.main.prompt.value == long
+        assert [message.text for message in d.conversation.messages] == ["fox", "One."]
+        assert not d.conversation.error
+        await d.press("enter")  # who insists is told by the engine
+        await d.until(lambda: d.conversation.full)
+        assert d.conversation.messages[-1].text == long
 
 
 async def test_N018_pasted_text_attaches_nothing_and_text_put_back_is_asked_for(
@@ -283,6 +298,8 @@ async def test_N012_megabytes_that_were_sent_are_not_laid_out(open_app: Any, scr
     text = "some words here\n" * 100_000
     async with open_app(script("One.", context=8192)) as d:
         d.main.prompt.load(text)
+        await d.press("enter")
+        await d.shows("the message has")
         await d.press("enter")
         await d.until(lambda: d.conversation.messages)
         await d.until(lambda: d.main.view.transcript.messages)
