@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -259,7 +258,3 @@ def _mend(registry: Registry, name: str, path: Path) -> str:
 
 
 models.add_command(quantize_model)
-
-_remove = copy(forget_name)  # its name until it was taken for `rm`
-_remove.name, _remove.hidden = "remove", True
-models.add_command(_remove)

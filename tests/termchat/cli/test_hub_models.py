@@ -375,12 +375,10 @@ def test_a_model_gets_a_name_of_ones_own(termchat, hub, home, stranger, default_
     assert (home / "cache/termchat/models/in-parts/m-Q8_0-00002-of-00002.gguf").read_bytes() == data(2)
     assert termchat("models", "rm", "in-parts").code == 0
     for name in places:
-        verb = "remove" if name == "file" else "forget"  # one is the old name of the other
-        assert termchat("models", verb, name).code == 0
+        assert termchat("models", "forget", name).code == 0
     assert file.read_bytes().decode().strip() == before.strip()
     assert default_model.exists()
     assert stranger.exists()
-    assert "remove" not in termchat("models", "--help").out.split("Commands")[1].split()
     again = termchat("models", "forget", "file")
     assert again.code == 1
     assert f"{file} has no model 'file'; `termchat models rm` deletes downloads" in again.err
