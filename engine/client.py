@@ -235,15 +235,17 @@ class AsyncEngine:
         """What the engine answers to a command, once it is there. Raises EngineError."""
         if self._loop is None:
             self._check_opened()  # nobody would ever answer
+        self._link.check()  # before anything is asked, which may be answered sooner than it is waited for
         id = next(self._calls) if id is None else id
         mailbox = self._outbox.open(id, Answer())
         self._core.post(command(id))
         try:
-            return _value(await mailbox.get())
-        except asyncio.CancelledError:
+            answer = await mailbox.get()
+        except BaseException:  # cancelled, or dropped with its loop: nobody waits any more
             self._outbox.forget(id)
             self._core.post(Abort(id))
             raise
+        return _value(answer)
 
     def _submit(
         self,

@@ -36,6 +36,15 @@ class LiveRequests(dict[int, Request]):
         self._news: dict[int, Request] = {}  # they have taken in what is still to be told
         self._leaving: list[Sequence] = []  # they ended while a step runs that they are in
 
+    def follow(self, request: Request, tokens: list[int]) -> None:
+        """Have a request add to its new tokens those that follow without a choice."""
+        if request.id not in self:
+            return
+        try:
+            request.follow(tokens)
+        except Exception as fault:
+            self._fail(request, fault)
+
     def take(self, request: Request, run: Run, tokens: list[int], logits: Float32 | None, now: float) -> None:
         """Give a request what its run brought. Of one that has ended meanwhile nobody wants to know."""
         if request.id not in self:

@@ -101,6 +101,7 @@ class Scheduler:
             return None
         behind = {run.sequence.id: Standing.after(run) for run in plan.runs}
         standings = [behind.get(each.id) or Standing.now(each) for each in self.running]
+        standings = [each for each in standings if each.remaining]  # what is scored to its end takes no share
         counts = self._quotas(standings)
         runs = [each.run(count) for each in standings if (count := counts.get(each.sequence.id, 0))]
         missing = [self._missing(run.sequence, run.end) for run in runs]

@@ -189,7 +189,7 @@ class Service:
             self.speculation.observe(plan, accepted, now - started)
         for run, request, tokens in zip(plan.runs, requests, accepted, strict=True):
             if run.sequence.constraint is not None:
-                request.follow(tokens)
+                self.requests.follow(request, tokens)
         self._account(plan, accepted, result.expert_bytes, now, now - started)
         logits = repeat(None) if result.logits is None else plan.by_run(result.logits)
         for request, run, tokens, share in zip(requests, plan.runs, accepted, logits, strict=False):

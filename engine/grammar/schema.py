@@ -84,7 +84,8 @@ class Nodes:
             if isinstance(value, dict):
                 value = value.get(name)
             elif isinstance(value, list) and name.isdecimal() and len(name) <= _MOST_DIGITS:
-                value = next(iter(value[int(name) :]), None)
+                place = int(name)
+                value = value[place] if place < len(value) else None
             else:
                 return None
         return value

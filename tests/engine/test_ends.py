@@ -239,7 +239,8 @@ async def test_an_engine_keeps_nobody_waiting_in_another_event_loop(tiny_tokeniz
 
     async def elsewhere(engine: AsyncEngine) -> list[str]:
         said = []
-        for call in (engine.generate("Hi").result(), engine.tokenize("x" * 10), engine.audit()):
+        calls = [engine.generate("Hi").result(), engine.tokenize("x" * 10), engine.audit()]
+        for call in (*calls, engine.score([5] * 100)):
             try:
                 async with asyncio.timeout(60):
                     await call
@@ -249,7 +250,7 @@ async def test_an_engine_keeps_nobody_waiting_in_another_event_loop(tiny_tokeniz
 
     async with engine_of(tiny_tokenizer, [[A] * 1000] * 3, seconds=0.001) as engine:
         said = await asyncio.to_thread(asyncio.run, elsewhere(engine))
-        assert said == [said[0]] * 3
+        assert said == [said[0]] * 4
         assert "asyncio.run_coroutine_threadsafe" in said[0]
         loop = asyncio.get_running_loop()
         asked = asyncio.run_coroutine_threadsafe

@@ -15,6 +15,7 @@ from beside import Beside
 from drafters import ScriptedDrafter
 from engine import AsyncEngine, EngineConfig, EngineError, Finished, Message, SamplingParams
 from engine.grammar import grammars, masks
+from engine.grammar.constraint import Constraint
 from engine.grammar.grammars import Grammars
 from engine.model import LoadedModel
 from engine.models.decoder import decoder
@@ -328,6 +329,33 @@ async def test_a_mask_that_can_not_be_made_ends_the_replies_that_need_it_alone(
         "MemoryError: no room for a mask"
     )
     assert len(text) == len(tokens) > 0
+
+
+async def test_a_grammar_that_fails_behind_a_step_ends_its_reply_alone(
+    tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each token is told to the grammar when the step that drew it is done, which others were in."""
+    whole, left = Constraint.forced, 5
+
+    def forced(constraint: Constraint, most: int) -> list[int]:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise MemoryError("no room for a token")
+        return whole(constraint, most)
+
+    model: Any = TinyModel("native", tiny_tokenizer)
+    wanted = [
+        ([7], SamplingParams(max_tokens=30, seed=n, **what)) for n, what in enumerate([{}, WHAT[1], {}])
+    ]
+    want, _ = await answers(model, wanted)
+    monkeypatch.setattr(Constraint, "forced", forced)
+    found, _ = await answers(model, wanted)
+    assert [found[0], found[2]] == [want[0], want[2]]
+    reason, tokens, _, error = found[1]
+    assert (reason, error) == ("error", "this request does not fit into memory: no room for a token")
+    assert 0 < len(tokens) < len(want[1][1]), "what came before is kept"
+    assert tokens == want[1][1][: len(tokens)]
 
 
 def test_settings_that_contradict_a_grammar_are_refused() -> None:

@@ -324,7 +324,7 @@ def test_what_is_planned_ahead_is_what_would_be_planned_later() -> None:
             prompt = [rng.randrange(256) for _ in range(rng.randrange(1, 90))]
             params = SamplingParams(repetition_penalty=rng.choice([1, 1.2]))
             sampler = SamplerState(params, number, prompt)
-            scheduler.add(Sequence(number, prompt, sampler, score=rng.random() < 0.2))
+            scheduler.add(Sequence(number, prompt, sampler, score=rng.random() < 0.4))
         scheduler.focused = number - 5
         plan = scheduler.plan()
         ahead = scheduler.ahead(plan)
@@ -335,7 +335,7 @@ def test_what_is_planned_ahead_is_what_would_be_planned_later() -> None:
             if done or len(sequence.tokens) > 110 or rng.random() < 0.02:
                 scheduler.remove(sequence)
         for sequence in scheduler.running:
-            if rng.random() < 0.01:  # a token that was no choice
+            if sequence.decoding and rng.random() < 0.01:  # a token that was no choice
                 sequence.append(0)
         pool.audit(scheduler.tables)
         if ahead is None or not scheduler.holds(ahead):
@@ -349,7 +349,7 @@ def test_what_is_planned_ahead_is_what_would_be_planned_later() -> None:
             held["scored" if run.sequence.score else "reply" if run.decoding else "prompt"] += 1
         commit(scheduler, later, rng)
     print(f"{held} were clear, {unclear} not")
-    assert min(held[kind] for kind in ("scored", "prompt", "reply")) > 10
+    assert min(held[kind] for kind in ("scored", "prompt", "reply")) > 5
     assert unclear > 5
 
 
