@@ -21,6 +21,14 @@ class CommandError(UserError):
     """A typed command that means nothing."""
 
 
+def number(slash: str, argument: str, least: int, most: int) -> int:
+    """The number behind a command. CommandError: it is none from least to most."""
+    digits = argument.lstrip("0") or "0"
+    if argument.isdecimal() and len(digits) <= len(str(most)) and least <= int(digits) <= most:
+        return int(digits)
+    raise CommandError(f"/{slash} takes a number from {least} to {most}, not {argument[:40]!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """Something the user can do.

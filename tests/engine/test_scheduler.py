@@ -191,12 +191,12 @@ def simulate(seed: int, block_size: int, counts: Counts) -> None:
 @pytest.mark.parametrize("block_size", [16, 32])
 def test_random_interleavings_give_each_request_its_own_tokens(block_size: int) -> None:
     first = random.randrange(10**9)
-    print(f"seeds {first} to {first + 119}")
+    print(f"seeds {first} to {first + 59}")
     counts = Counts()
-    for seed in range(first, first + 120):
+    for seed in range(first, first + 60):
         simulate(seed, block_size, counts)
     assert min(counts.preemptions, counts.hits, counts.mixed, counts.copies, counts.aborted) > 10, counts
-    assert min(counts.finished, counts.accepted, counts.rejected) > 500, counts
+    assert min(counts.finished, counts.accepted, counts.rejected) > 250, counts
 
 
 def drive(scheduler: Scheduler, model: CacheModel, lengths: dict[int, int], steps: int) -> list[list[int]]:

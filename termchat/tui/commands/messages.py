@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...messages import StoredMessage
-from ..command import Command, CommandError
+from ..command import Command, CommandError, number
 from ..ui import Ui
 from .conversations import fork
 from .replies import last_reply, regenerate
@@ -42,20 +42,16 @@ async def copy_code(ui: Ui, argument: str) -> None:
 async def edit(ui: Ui, argument: str) -> None:
     """Edit a message of the user: the one the keys are at, the last one, or number N."""
     asked = [message for message in ui.conversation.messages if message.role == "user"]
+    if not asked:
+        raise CommandError("there is no message of yours to edit")
     if argument:
-        if not argument.isdecimal() or not 1 <= int(argument) <= len(asked):
-            raise CommandError(f"/edit takes a number from 1 to {len(asked)}, not {argument[:40]!r}")
-        ui.edit_message(asked[int(argument) - 1])
+        ui.edit_message(asked[number("edit", argument, 1, len(asked)) - 1])
         return
     chosen: StoredMessage | None = ui.view.focused
     if chosen is not None and chosen.role != "user":
         parent = chosen.parent_id
         chosen = next((each for each in asked if each.id == parent), None)
-    if chosen is None and asked:
-        chosen = asked[-1]
-    if chosen is None:
-        raise CommandError("there is no message of yours to edit")
-    ui.edit_message(chosen)
+    ui.edit_message(chosen or asked[-1])
 
 
 async def version(step: int, ui: Ui, argument: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...messages import StoredMessage
-from ..command import Command, CommandError
+from ..command import Command, CommandError, number
 from ..screens.answers import AnswersScreen
 from ..ui import Ui
 from .loading import model_answers
@@ -23,11 +23,7 @@ def last_reply(ui: Ui) -> StoredMessage:
 
 async def regenerate(ui: Ui, argument: str) -> None:
     """Answer again, `[N]` times at once; the old answers stay."""
-    count = 1
-    if argument:
-        if not argument.isdecimal() or not 1 <= int(argument) <= MOST_ANSWERS:
-            raise CommandError(f"/regen takes a number from 1 to {MOST_ANSWERS}, not {argument[:40]!r}")
-        count = int(argument)
+    count = number("regen", argument or "1", 1, MOST_ANSWERS)
     conversation, message = ui.conversation, last_reply(ui)
     if await model_answers(ui, conversation):
         ui.app.turns.regenerate(conversation, message, count)
@@ -46,9 +42,7 @@ async def best(ui: Ui, argument: str) -> None:
     if parent is None:
         raise CommandError("there is no question to answer here")
     ids = [] if message.role == "user" else conversation.siblings(message)
-    if argument and (not argument.isdecimal() or not 2 <= int(argument) <= MOST_ANSWERS):
-        raise CommandError(f"/best takes a number from 2 to {MOST_ANSWERS}, not {argument[:40]!r}")
-    count = int(argument) if argument else len(ids) if len(ids) > 1 else 3
+    count = number("best", argument, 2, MOST_ANSWERS) if argument else len(ids) if len(ids) > 1 else 3
     if argument or len(ids) < 2:
         if conversation.busy:
             raise CommandError("a reply is being made; Esc stops it")

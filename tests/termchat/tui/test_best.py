@@ -125,9 +125,18 @@ async def test_an_answer_that_fails_says_so_and_the_others_go_on(
         await d.shows("‹2/3›", "One.")
 
 
-@pytest.mark.parametrize("line", ["/best 1", "/best 17", "/best x"])
-async def test_a_number_that_cannot_be_is_said(open_app: Any, script: Any, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("/best 1", "/best takes a number from 2 to 16"),
+        ("/best 17", "/best takes a number from 2 to 16"),
+        ("/best x", "/best takes a number from 2 to 16"),
+        (f"/regen {'9' * 5000}", "/regen takes a number from 1 to 16"),
+        (f"/edit {'9' * 5000}", "/edit takes a number from 1 to 1"),
+    ],
+)
+async def test_a_number_that_cannot_be_is_said(open_app: Any, script: Any, line: str, says: str) -> None:
     async with open_app(script("Hi.")) as d:
         await d.say("say")
         await d.say(line)
-        await d.shows("/best takes a number from 2 to 16")
+        await d.shows(says)

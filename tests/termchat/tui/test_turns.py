@@ -92,7 +92,7 @@ async def test_conversations_stream_at_once_and_ids_match_the_snapshot(stage: An
     async with stage(script(LONG[:400], LONG[:200], step=0.01)) as s:
         one, two = s.conversations.new(), None
         s.turns.submit(one, "a")
-        await s.until(lambda: one.id is not None)
+        await s.until(lambda: one.live)  # the engine has been asked: the first script is its reply
         two = s.conversations.new()
         assert two is not one
         await s.conversations.show(two)

@@ -152,6 +152,9 @@ async def test_B069_200_kb_are_folded_and_sent_whole(
         sent = f"see: {text} ok".replace("\r\n", "\n")
         assert d.main.prompt.value == sent
         assert [message.text for message in d.conversation.messages if message.role == "user"] == ["count"]
+        await d.press("enter")  # no context holds it, which is said first
+        await d.until(lambda: d.conversation.refused)
+        assert d.main.prompt.value == sent
         await d.press("enter")
         await d.until(lambda: d.conversation.queue)
         assert d.conversation.queue == [sent]
@@ -186,7 +189,7 @@ async def test_B071_any_size_while_a_dialog_is_open(open_app: Any, script: Any) 
 async def test_B065_brackets_in_default_settings(open_app: Any, script: Any) -> None:
     async with open_app(script("One."), config='[sampling]\nstop = ["[/INST]", "[bold"]\n') as d:
         await d.press("f2")
-        await d.shows("[/INST]|[bol")  # as much as the field has room for
+        await d.shows("[/INST]|[b")  # as much as the field has room for
 
 
 async def test_what_was_typed_and_not_sent_is_there_in_the_next_run(
