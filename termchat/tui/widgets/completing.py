@@ -84,7 +84,10 @@ class Completing(TextBox):
         items = self.completer.completions(unfinished)
         if items is None:
             self._listing = asyncio.create_task(self._list(self.completer, unfinished))
-        sure = unfinished.kind == "command" and unfinished.typed and items
+        sure = False
+        if unfinished.kind == "command" and unfinished.typed and items:
+            # One that only holds what is typed, as /unload does /load, is not what Enter means.
+            sure = items[0].text.startswith(unfinished.typed.lower())
         self._offer(Offer(unfinished, row, items or (), 0 if sure else None))
 
     async def _list(self, completer: Completer, unfinished: Unfinished) -> None:

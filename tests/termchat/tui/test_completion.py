@@ -113,6 +113,8 @@ async def test_tab_takes_and_enter_carries_out(open_app: Any, script: Any, files
         assert d.main.query_one(Suggestions).line_count == 0
         await d.press(*"/conf", "enter")  # what is shown at the top is meant
         await d.until(lambda: d.main.view.confidence)
+        await d.press(*"/load", "enter")  # but for one that does not begin so
+        await d.shows("there is no command /load")
 
 
 async def test_keys_in_a_burst_complete_as_slow_ones_do(open_app: Any, script: Any, files: Path) -> None:
