@@ -22,6 +22,13 @@ def test_every_module_is_described() -> None:
     assert not missing
 
 
+def test_no_module_is_described_twice() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for section in text.split("\n### "):
+        names = re.findall(r"^\| `([\w/]+)` \|", section, re.MULTILINE)
+        assert sorted(names) == sorted(set(names))
+
+
 def test_every_file_of_the_library_is_described() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     files = {file.stem for file in (ROOT / "kernels" / "native" / "cpp").iterdir()}

@@ -51,9 +51,10 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What can be taken. at: which of the items Enter takes; None: it sends."""
+    """What can be taken. row: the line that it is for; at: which of the items Enter takes, None: it sends."""
 
     unfinished: Unfinished | None = None
+    row: int = 0
     items: Sequence[Completion] = ()
     at: int | None = None
 

@@ -337,8 +337,9 @@ class MainScreen(FoldingScreen):
         self._draw_frame()
 
     def on_suggestions_taken(self, event: Suggestions.Taken) -> None:
-        """A click on what is offered."""
-        self.prompt.take(event.index)
+        """A click on what is offered, if it still is."""
+        if event.offer == self.prompt.offer:
+            self.prompt.take(event.index)
         self.prompt.focus()
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:

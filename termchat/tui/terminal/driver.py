@@ -28,6 +28,7 @@ from .found import (
     CLEAR,
     GIVE_WHEEL_BACK,
     KEEP_WHEEL,
+    NOTE_WHEEL,
     drawn_on,
     modes_of,
     restore,
@@ -95,7 +96,7 @@ class TerminalDriver(LinuxDriver):
         self._raw = modes_of(self.fileno)
         if self._active:
             if self._wheel_kept:
-                self.write(KEEP_WHEEL)
+                self.write(NOTE_WHEEL + KEEP_WHEEL)
             self.write("\x1b[?2004$p")  # whether it marks pastes
             if may_be_screen(os.environ):
                 self.write("\x1b[>c")  # which terminal it is
@@ -126,7 +127,7 @@ class TerminalDriver(LinuxDriver):
             self._enable_in_band_window_resize()
         self._enable_bracketed_paste()
         self._disable_line_wrap()
-        self.write("\x1b[?25l\x1b[?1004h")
+        self.write("\x1b[?25l\x1b[?1004h" + KEEP_WHEEL * self._wheel_kept)
         self.write(f"\x1b[={KITTY_FLAGS};1u")
         self.write(CLEAR)
         size = Size(*self._get_terminal_size())  # that it is another one now may not have been told

@@ -18,7 +18,7 @@ LEAVE = (
     "\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m"
 )
 """Ends every mode that the interface may have begun."""
-KEEP_WHEEL, GIVE_WHEEL_BACK = "\x1b[?1007s\x1b[?1007l", "\x1b[?1007r"
+NOTE_WHEEL, KEEP_WHEEL, GIVE_WHEEL_BACK = "\x1b[?1007s", "\x1b[?1007l", "\x1b[?1007r"
 """Where the mouse is the terminal's, its wheel sends no arrows: they would go through earlier prompts."""
 CLEAR = "\x1b[0m\x1b[H\x1b[2J"
 """Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""

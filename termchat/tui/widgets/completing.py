@@ -40,26 +40,30 @@ class Completing(TextBox):
         """Take the chosen one of what is offered, or the first; whether there is anything to complete."""
         if self._listing is not None:
             await asyncio.wait([self._listing], timeout=LISTING_SECONDS)
-        if self.offer.items:
-            self.take(self.offer.at or 0)
-        return self.offer.unfinished is not None
+        if not self.offer.items:
+            return self.offer.unfinished is not None
+        self.take(self.offer.at or 0)
+        return True
 
     def take(self, index: int) -> bool:
         """Put what is offered in the place of what is typed; whether that is a whole line to carry out."""
         unfinished, item = self.offer.unfinished, self.offer.items[index]
         assert unfinished is not None, "something is offered"
-        row, column = self.cursor_location
-        self.replace(item.text, (row, unfinished.start), (row, column), maintain_selection_offset=False)
+        row = self.offer.row  # the cursor may be in another one by now
+        start, end = (row, unfinished.start), (row, unfinished.end)
+        self.replace(item.text, start, end, maintain_selection_offset=False)
         return unfinished.kind != "file"
 
     def refuse(self) -> None:
         """Offer nothing more for what is being typed."""
-        if self.offer.unfinished is not None:
-            self._refused = self.cursor_location[0], self.offer.unfinished.start
+        row, unfinished = self.offer.row, self.offer.unfinished
         self.withdraw()
+        if unfinished is not None:
+            self._refused = row, unfinished.start
 
     def withdraw(self) -> None:
-        """Offer nothing."""
+        """Offer nothing, until something is typed."""
+        self._refused = None
         if self.completer is not None:
             self.completer.forget()
         self._offer(Offer())
@@ -71,16 +75,20 @@ class Completing(TextBox):
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         unfinished = self.completer.unfinished(before, first=row == 0) if self.selection.is_empty else None
-        if unfinished is None or (row, unfinished.start) != self._refused:
-            self._refused = None
-        if unfinished is None or self._refused is not None:
+        if unfinished is None:
             self.withdraw()
             return
+        if (row, unfinished.start) == self._refused:
+            return
+        self._refused = None
         items = self.completer.completions(unfinished)
         if items is None:
             self._listing = asyncio.create_task(self._list(self.completer, unfinished))
-        sure = unfinished.kind == "command" and unfinished.typed and items
-        self._offer(Offer(unfinished, items or (), 0 if sure else None))
+        sure = False
+        if unfinished.kind == "command" and unfinished.typed and items:
+            # One that only holds what is typed, as /unload does /load, is not what Enter means.
+            sure = items[0].text.startswith(unfinished.typed.lower())
+        self._offer(Offer(unfinished, row, items or (), 0 if sure else None))
 
     async def _list(self, completer: Completer, unfinished: Unfinished) -> None:
         await completer.list_folder(unfinished)
@@ -108,5 +116,5 @@ class Completing(TextBox):
     def on_text_area_selection_changed(self) -> None:
         """Offer only what belongs where the cursor is."""
         unfinished = self.offer.unfinished
-        if unfinished is not None and self.cursor_location[1] != unfinished.end:
+        if unfinished is not None and self.cursor_location != (self.offer.row, unfinished.end):
             self.look()

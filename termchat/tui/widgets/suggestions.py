@@ -21,10 +21,11 @@ class Suggestions(Lines):
     DEFAULT_CSS = "Suggestions { max-height: 40%; padding: 0 3; }"
 
     class Taken(Message):
-        """A row was clicked. index: of its item."""
+        """A row was clicked. offer: what was shown; index: of its item."""
 
-        def __init__(self, index: int) -> None:
+        def __init__(self, offer: Offer, index: int) -> None:
             super().__init__()
+            self.offer = offer
             self.index = index
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
@@ -57,4 +58,4 @@ class Suggestions(Lines):
     def on_click(self, event: events.Click) -> None:
         """Take the row that is clicked."""
         if (index := self._top + event.y) < len(self._offer.items):
-            self.post_message(self.Taken(index))
+            self.post_message(self.Taken(self._offer, index))

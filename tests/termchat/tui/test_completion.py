@@ -113,6 +113,8 @@ async def test_tab_takes_and_enter_carries_out(open_app: Any, script: Any, files
         assert d.main.query_one(Suggestions).line_count == 0
         await d.press(*"/conf", "enter")  # what is shown at the top is meant
         await d.until(lambda: d.main.view.confidence)
+        await d.press(*"/load", "enter")  # but for one that does not begin so
+        await d.shows("there is no command /load")
 
 
 async def test_keys_in_a_burst_complete_as_slow_ones_do(open_app: Any, script: Any, files: Path) -> None:
@@ -145,6 +147,40 @@ async def test_escape_refuses_for_this_word(open_app: Any, script: Any, files: P
         await d.shows("notes.txt")
         await d.press("left", "left", "left", "left")  # to the blank before it
         assert not d.main.prompt.offer.items
+
+
+async def test_what_was_refused_is_offered_in_the_next_message(
+    open_app: Any, script: Any, files: Path
+) -> None:
+    async with open_app(script("One.")) as d:
+        await d.press(*"/confidence", "escape", "enter")
+        await d.until(lambda: d.main.view.confidence)
+        await d.press("/")
+        await d.shows("/stop [all]")
+
+
+async def test_nothing_is_replaced_where_the_cursor_has_gone(open_app: Any, script: Any, files: Path) -> None:
+    async with open_app(script("One.")) as d:
+        await d.press(*"hello", "ctrl+j", *"@no")
+        await d.shows("Novel.md")
+        await d.pilot.click(d.main.prompt, offset=(5, 1))  # above it: the third column, too
+        await d.until(lambda: d.main.prompt.cursor_location == (0, 3))
+        await d.until(lambda: not d.main.prompt.offer.items)
+        await d.press("tab")
+        assert d.main.prompt.text == "hello\n@no"
+
+
+async def test_a_click_on_what_is_not_offered_any_more_takes_nothing(
+    open_app: Any, script: Any, files: Path
+) -> None:
+    async with open_app(script("One.")) as d:
+        await d.press(*"@n")
+        await d.shows("Novel.md")
+        shown = d.main.prompt.offer
+        await d.press("o", "t")
+        d.main.query_one(Suggestions).post_message(Suggestions.Taken(shown, 1))
+        await d.settle()
+        assert d.main.prompt.text == "@not"
 
 
 async def test_what_is_put_back_or_pasted_offers_nothing(open_app: Any, script: Any, files: Path) -> None:

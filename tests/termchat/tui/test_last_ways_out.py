@@ -464,4 +464,4 @@ def test_the_mouse_is_left_to_the_terminal_if_asked_for(shell: Any, tmp_path: Pa
     assert screen.end() == 0
     assert (b"\x1b[?1003h" in screen.written) is (mouse == "true")
     wheel = re.findall(rb"\x1b\[\?1007(.)", screen.written)  # its arrows would go through the earlier prompts
-    assert wheel == ([] if mouse == "true" else [b"s", b"l", b"r"])
+    assert wheel == ([] if mouse == "true" else [b"s", b"l", b"l", b"r"])  # ^L sets it anew, too
