@@ -143,9 +143,11 @@ async def test_a_summary_can_be_stopped(open_app: Any, script: Any) -> None:
 
 async def test_nothing_said_is_not_summarised(open_app: Any, script: Any) -> None:
     async with open_app(script("x", context=480), size=(140, 40)) as d:
-        await d.say("word " * 470)
-        await d.press("enter")  # the context does not hold it: who insists is not asked again
-        await d.settle()
+        text = "word " * 470
+        d.main.prompt.load(text)
+        await d.press("enter")
+        await d.until(lambda: d.conversation.refused)
+        await d.say(text)  # who insists is told by the engine
         old = await compacted(d, 1)
         await d.shows("nothing before the last message to be summarised")
         assert d.conversation is old
