@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import Any
 
 import click
@@ -55,11 +56,12 @@ def complete_conversation(ctx: click.Context, param: click.Parameter, incomplete
 
     from ..paths import Paths
     from ..sanitize import one_line
-    from .history import open_store
+    from ..store import Store
 
-    if not os.path.exists(Paths.default().database):  # which a key that is pressed must not create
+    database = Paths.default().database
+    if not os.path.exists(database):  # which a key that is pressed must not create
         return []
-    with open_store() as store:
+    with closing(Store(database)) as store:
         found = store.list_conversations(limit=200)
     return [
         CompletionItem(conversation.id, help=one_line(conversation.title))

@@ -32,14 +32,14 @@ def history() -> None:
 
 
 @contextmanager
-def open_store(console: Console | None = None) -> Iterator[Store]:
+def open_store(console: Console) -> Iterator[Store]:
     """The conversations; what of them cannot be read is a note. StoreError, PathError."""
     from ..paths import Paths
     from ..store import Store
 
     with closing(Store(Paths.default().database)) as store:
         yield store
-        if store.damage is not None and console is not None:
+        if store.damage is not None:
             console.messages.note(f"some messages are not shown: {store.damage}")
 
 

@@ -162,7 +162,11 @@ async def test_a_full_context_is_summarised_into_a_new_conversation(open_app: An
 
 async def test_nothing_to_drop_is_said(open_app: Any, script: Any) -> None:
     async with open_app(script("x", context=480), size=(140, 40)) as d:
-        await d.say("word " * 470)
+        text = "word " * 470
+        d.main.prompt.load(text)
+        await d.press("enter")
+        await d.until(lambda: d.conversation.refused)
+        await d.say(text)  # who insists is told by the engine
         await d.shows("esc twice edits it")
         await d.say("/compact", wait=False)
         await d.shows("without the oldest messages")
