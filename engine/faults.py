@@ -43,6 +43,9 @@ def of_engine(fault: BaseException, model: object, *, loaded: bool) -> EngineErr
         return EngineError("engine_failed", f"the engine stopped: {what}; restart termchat")
     if isinstance(fault, MemoryError):
         return EngineError("out_of_memory", f"{model} does not fit: {fault}")
+    if isinstance(fault, ImportError):  # the installation's fault, not the model's
+        what = "a library that termchat needs can't be imported"
+        return EngineError("engine_failed", f"{what}: {fault}; install it again")
     return EngineError("model_invalid", f"{model}: {_named(fault)}")
 
 
