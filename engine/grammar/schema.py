@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from ..types import EngineError, shown
 
@@ -92,10 +93,28 @@ class Nodes:
 
     def parts(self, where: Where) -> Iterator[Where]:
         """The places of the schemas that the one at a place applies, by reference too."""
+        yield from self._inside(where, _NAMED)
+        if (place := self.reference(where)) is not None:
+            yield place
+
+    def reference(self, where: Where) -> Where | None:
+        """The place that the schema at another one refers to, as a pointer from the root."""
+        node = self.at(where)
+        reference = node.get("$ref") if isinstance(node, dict) else None
+        return unquote(reference[1:]) if isinstance(reference, str) and reference.startswith("#/") else None
+
+    def below(self, where: Where) -> list[Where]:
+        """The place itself and those of all schemas inside the one there, also those kept for reference."""
+        found = [where]
+        for place in found:
+            found += self._inside(place, (*_NAMED, *_SHARED))
+        return found
+
+    def _inside(self, where: Where, named: tuple[str, ...]) -> Iterator[Where]:
         node = self.at(where)
         if not isinstance(node, dict):
             return
-        for name in _NAMED:
+        for name in named:
             if isinstance(entries := node.get(name), dict):
                 yield from (where + pointer(name, key) for key in entries)
         for name in _LIST:
@@ -104,9 +123,6 @@ class Nodes:
         for name in _ONE:
             if isinstance(node.get(name), dict):
                 yield where + pointer(name)
-        reference = node.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/"):
-            yield reference[1:]
 
     def alone(self, where: Where) -> dict[str, Any] | None:
         """The schema at a place with what it may refer to; None if it is false."""
@@ -129,17 +145,15 @@ class Nodes:
 
 def depth(nodes: Nodes) -> int:
     """How many schemas are inside each other at most: references may follow each other in any order."""
+    places = [*nodes.everywhere()]
+    owners = {"", *(nodes.reference(where) for where in places)}
     below: dict[Where, int] = {}
-    for where in nodes.everywhere():
-        owner = _owner(nodes, where)
+    for where in places:
+        owner = where
+        while owner not in owners:
+            owner = owner.rpartition("/")[0]
         below[owner] = max(below.get(owner, 0), where.count("/") - owner.count("/") + 1)
     return sum(below.values())
-
-
-def _owner(nodes: Nodes, where: Where) -> Where:
-    """The shared schema that a place is in, or the root."""
-    names = where.split("/")
-    return "/".join(names[:3]) if len(names) > 2 and names[1] in _SHARED else ""
 
 
 def supported(nodes: Nodes) -> None:

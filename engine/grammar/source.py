@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization.pipeline import guarded
 from ..types import EngineError
+from .references import References
 from .schema import Nodes, Where, depth, parse, supported
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ _RULE = re.compile(r"(?m)^[ \t]*[?!]*\w[\w.-]*[^:\n]*:")
 _PLACE = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 
 _PLACED = re.compile(r"^line \d+, column \d+: ")
-
-_ELSEWHERE = re.compile(r"Resource '(?:json-schema:///)?(.{1,200}?)' is not present in a registry")
 
 _JSON = {
     "item_separator": ", ",
@@ -77,10 +76,7 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
         if rules > MOST_RULES:
             raise EngineError("grammar", f"the grammar has {rules} rules; at most {MOST_RULES} are allowed")
         return LLMatcher.grammar_from_lark(text)
-    schema = parse(text)
-    if schema is False:
-        raise EngineError("grammar", "the schema is false: no JSON keeps to it")
-    nodes = Nodes(schema if isinstance(schema, dict) else {})
+    nodes = _nodes(text)
     if (deep := depth(nodes)) > MOST_DEPTH:
         message = (
             f"the schema is {deep} levels deep, through references too; at most {MOST_DEPTH} are allowed"
@@ -88,6 +84,16 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
         raise EngineError("grammar", message)
     supported(nodes)
     return _json_source(nodes.root)
+
+
+def _nodes(text: str) -> Nodes:
+    """The parts of a schema, as the library takes them."""
+    schema = parse(text)
+    if schema is False:
+        raise EngineError("grammar", "the schema is false: no JSON keeps to it")
+    nodes = Nodes(schema if isinstance(schema, dict) else {})
+    References(nodes).point()
+    return nodes
 
 
 def _json_source(schema: dict[str, Any]) -> str:
@@ -118,7 +124,7 @@ def refused(kind: ConstraintKind, text: str, message: str) -> EngineError:
         if kind == "regex":  # the place is that of the grammar which the library makes of it
             said = _PLACED.sub("", said)
         return EngineError("grammar", f"the {kind} can't be kept to: {said}")
-    nodes = Nodes(parse(text))
+    nodes = _nodes(text)
     where, message = _smallest(nodes, message)
     return EngineError("grammar", f"the schema can't be kept to, at {where or '/'}: {_plain(message)}")
 
@@ -179,7 +185,5 @@ def _plain(message: str) -> str:
         return f"the library does not support {', '.join(json.loads(found[1]))}"
     if line.startswith("oneOf"):
         return "the library does not support oneOf whose parts overlap; use anyOf"
-    if found := _ELSEWHERE.match(line):
-        return f"$ref to {found[1]!r}, which is not in the schema; put that below $defs: '#/$defs/NAME'"
     line = _PLACE.sub(lambda place: f"line {place[1]}, column {place[2]}: ", line)
     return line.removeprefix("Unsatisfiable schema: ")[:300]

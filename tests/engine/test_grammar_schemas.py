@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine import EngineError
+from engine import EngineError, SamplingParams, check_constraint
 from engine.grammar.grammars import Grammars
 from engine.tokenization import load_tokenizer
 from grammar_walks import allowed, constraint_of, walk
@@ -149,6 +149,63 @@ def test_a_hostile_or_impossible_schema_is_refused(grammars: Grammars, schema: A
     assert says in caught.value.message
     assert len(caught.value.message) < 600
     assert "\n" not in caught.value.message
+
+
+def _chain(following: str, names: str | None = None, keyword: str = "") -> dict[str, Any]:
+    """2000 schemas, each no more than a reference to the next, as this writes it; named by a keyword."""
+    named = [{keyword: names.format(i)} if names else {} for i in range(2001)]
+    return {f"a{i}": {**named[i], "$ref": following.format(i + 1)} for i in range(2000)} | {
+        "a2000": named[-1]
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/a0", "$defs": _chain("#/$defs/%61{}")},
+        {"$ref": "#/$defs/a0", "$defs": _chain("#/%24defs/a{}")},
+        {"$ref": "#/all/parts/a0", "all": {"parts": _chain("#/all/parts/a{}")}},
+        {"$ref": "#/$defs/a0", "$defs": _chain("x#/$defs/a{}"), "$id": "http://h/x"},
+        {"$ref": "#/$defs/a0", "$defs": _chain("n:x#/$defs/a{}"), "$id": "n:x"},
+        {"$ref": "#p0", "$defs": _chain("#p{}", "p{}", "$anchor")},
+        {"$ref": "p0", "$defs": _chain("p{}", "p{}", "$id")},
+    ],
+    ids=["escaped", "escaped-parent", "other-place", "identifier", "urn", "anchors", "identifiers"],
+)
+def test_depth_is_told_however_references_are_written(schema: dict[str, Any]) -> None:
+    """The library recurses as deep as that, and ends the program."""
+    with pytest.raises(EngineError, match="levels deep"):
+        check_constraint(SamplingParams(schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("reference", "others"),
+    [
+        ("#/$defs/größe", {"$defs": {"größe": {"const": 42}}}),
+        ("#/$defs/gr%C3%B6%C3%9Fe", {"$defs": {"größe": {"const": 42}}}),
+        ("#/$defs/a~1b%25[c] d", {"$defs": {"a/b%[c] d": {"const": 42}}}),
+        ("#/parts/all/a", {"parts": {"all": {"a": {"const": 42}}}}),
+        ("#here", {"$defs": {"a": {"$anchor": "here", "const": 42}}}),
+        ("sub", {"$id": "http://h/all", "$defs": {"a": {"$id": "sub", "const": 42}}}),
+        ("http://h/all#/$defs/a", {"$id": "http://h/all", "$defs": {"a": {"const": 42}}}),
+        (
+            "sub#/$defs/b",
+            {
+                "$id": "http://h/all",
+                "$defs": {
+                    "a": {"$id": "sub", "$defs": {"b": {"$ref": "#/$defs/c"}, "c": {"const": 42}}},
+                    "c": {"const": 5},
+                },
+            },
+        ),
+    ],
+)
+def test_references_of_every_kind_lead_where_they_should(
+    grammars: Grammars, reference: str, others: dict[str, Any]
+) -> None:
+    constraint = constraint_of(grammars, schema={"allOf": [{"$ref": reference}], **others})
+    (first,) = allowed(constraint)
+    assert grammars.prepare().tokens.text(first) == "4"
 
 
 def test_the_public_suite_s_supported_part_is_kept_to(grammars: Grammars, closers: set[int]) -> None:
