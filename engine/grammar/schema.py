@@ -32,6 +32,9 @@ _SHARED = ("$defs", "definitions")
 _MOST_DIGITS = 9
 """Of a number in a place: more than any list here has, and Python reads no number of thousands of digits."""
 
+_IDLE = {"uniqueItems": False, "unevaluatedProperties": True, "unevaluatedItems": True, "not": False}
+"""Keywords with the value that asks for nothing."""
+
 _REFERENCES = ("$dynamicRef", "$recursiveRef")
 """Keywords of JSON Schema that the library takes for annotations."""
 
@@ -71,6 +74,12 @@ def pointer(*names: str | int) -> Where:
     return "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
 
 
+def reference_of(schema: Any) -> Where | None:
+    """The place that a schema refers to, as a pointer from the root."""
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    return unquote(reference[1:]) if isinstance(reference, str) and reference.startswith("#/") else None
+
+
 class Nodes:
     """The schemas that a schema is made of."""
 
@@ -99,9 +108,7 @@ class Nodes:
 
     def reference(self, where: Where) -> Where | None:
         """The place that the schema at another one refers to, as a pointer from the root."""
-        node = self.at(where)
-        reference = node.get("$ref") if isinstance(node, dict) else None
-        return unquote(reference[1:]) if isinstance(reference, str) and reference.startswith("#/") else None
+        return reference_of(self.at(where))
 
     def below(self, where: Where) -> list[Where]:
         """The place itself and those of all schemas inside the one there, also those kept for reference."""
@@ -154,6 +161,19 @@ def depth(nodes: Nodes) -> int:
             owner = owner.rpartition("/")[0]
         below[owner] = max(below.get(owner, 0), where.count("/") - owner.count("/") + 1)
     return sum(below.values())
+
+
+def leave_out_idle(nodes: Nodes) -> None:
+    """Take out what asks for nothing, but has the library refuse a schema, or pass over other parts of it."""
+    for where in nodes.everywhere():
+        node = nodes.at(where)
+        if not isinstance(node, dict):
+            continue
+        for name, value in _IDLE.items():
+            if node.get(name) is value:
+                del node[name]
+        if "prefixItems" in node:
+            node.pop("additionalItems", None)
 
 
 def supported(nodes: Nodes) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization.pipeline import guarded
 from ..types import EngineError
+from .alternatives import as_written, exclusive_to_any
 from .references import References
-from .schema import Nodes, Where, depth, parse, supported
+from .schema import Nodes, Where, depth, leave_out_idle, parse, supported
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer
@@ -83,16 +84,18 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
         )
         raise EngineError("grammar", message)
     supported(nodes)
+    exclusive_to_any(nodes)
     return _json_source(nodes.root)
 
 
 def _nodes(text: str) -> Nodes:
-    """The parts of a schema, as the library takes them."""
+    """The parts of a schema, with pointers for references and without what asks for nothing."""
     schema = parse(text)
     if schema is False:
         raise EngineError("grammar", "the schema is false: no JSON keeps to it")
     nodes = Nodes(schema if isinstance(schema, dict) else {})
     References(nodes).point()
+    leave_out_idle(nodes)
     return nodes
 
 
@@ -125,7 +128,9 @@ def refused(kind: ConstraintKind, text: str, message: str) -> EngineError:
             said = _PLACED.sub("", said)
         return EngineError("grammar", f"the {kind} can't be kept to: {said}")
     nodes = _nodes(text)
+    changed = exclusive_to_any(nodes)
     where, message = _smallest(nodes, message)
+    where = as_written(where, changed)
     return EngineError("grammar", f"the schema can't be kept to, at {where or '/'}: {_plain(message)}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,90 @@ def test_the_public_suite_s_supported_part_is_kept_to(grammars: Grammars, closer
     assert taken + refused == 368
     assert possible >= 240
     assert ended >= 140
+
+
+KINDS: dict[str, Any] = {
+    name: {
+        "type": "object",
+        "properties": {"kind": {"type": "string", "const": name}, "size": {"type": "integer"}},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+    for name in ("cat", "dog")
+}
+LISTS = {"type": "object", "properties": {"kind": {"enum": ["dog", "list"]}}, "required": ["kind"]}
+
+
+def _either(*names: str) -> dict[str, Any]:
+    return {
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in names],
+        "discriminator": {"propertyName": "kind"},
+    }
+
+
+@pytest.mark.parametrize("beside", [{}, {"discriminator": {"propertyName": "kind"}}], ids=str)
+def test_alternatives_that_a_property_tells_apart_may_be_references(
+    grammars: Grammars, closers: set[int], beside: dict[str, Any]
+) -> None:
+    """As zod and pydantic write a union with a discriminator."""
+    list_ = {**LISTS, "properties": {"kind": {"const": "list"}, "items": {"type": "array", "maxItems": 2}}}
+    list_["properties"]["items"]["items"] = _either("cat", "list") | beside
+    schema = {
+        **_either("cat", "dog", "list"),
+        "$defs": {**KINDS, "list": {**list_, "additionalProperties": False}},
+    }
+    tokens, ended = grammars.prepare().tokens, 0
+    for seed in range(20):
+        how: Any = {"ends": ENDS, "closers": closers}
+        ids, end = walk(constraint_of(grammars, schema=schema), seed, **how)
+        ended += end
+        if end:
+            jsonschema.Draft202012Validator(schema).validate(json.loads(tokens.text(ids)))
+    assert ended > 10
+
+
+@pytest.mark.parametrize(
+    ("parts", "defs", "where"),
+    [
+        (("dog", "list"), {**KINDS, "list": LISTS}, "/properties/a"),
+        (("cat", "dog"), {name: {**KINDS[name], "required": []} for name in KINDS}, "/properties/a"),
+        (
+            ("cat", "dog"),
+            {name: {**KINDS[name], "type": ["object", "null"]} for name in KINDS},
+            "/properties/a",
+        ),
+        (("cat", "x"), {**KINDS, "x": {"const": "x", "not": {}}}, "/$defs/x"),
+    ],
+)
+def test_alternatives_that_overlap_are_refused_where_they_are(
+    grammars: Grammars, parts: tuple[str, ...], defs: dict[str, Any], where: str
+) -> None:
+    schema = {"type": "object", "properties": {"a": _either(*parts)}, "required": ["a"], "$defs": defs}
+    with pytest.raises(EngineError, match=f"at {re.escape(where)}: the library does not support (oneOf|not)"):
+        constraint_of(grammars, schema=schema)
+
+
+def test_a_place_below_alternatives_is_called_as_it_was_given(grammars: Grammars) -> None:
+    inner = {"oneOf": [{"type": "integer"}, {"type": "string", "not": {}}]}
+    outer = {"oneOf": [{"type": "boolean"}, {"type": "array", "items": inner}]}
+    with pytest.raises(EngineError, match="at /oneOf/1/items/oneOf/1: the library does not support not"):
+        constraint_of(grammars, schema=outer)
+
+
+def test_keywords_that_ask_for_nothing_are_no_obstacle(grammars: Grammars) -> None:
+    schema = {
+        "type": "array",
+        "prefixItems": [{"type": "integer"}],
+        "items": False,
+        "additionalItems": False,
+        "minItems": 1,
+        "uniqueItems": False,
+        "unevaluatedItems": True,
+        "not": False,
+    }
+    constraint = constraint_of(grammars, schema=schema)
+    constraint.advance(grammars.prepare().tokens("["))
+    assert allowed(constraint) == [sorted(grammars.prepare().tokens("-0123456789"))]
 
 
 def test_json_is_written_on_one_line_in_the_order_of_the_schema(grammars: Grammars) -> None:
