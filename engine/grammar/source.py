@@ -10,6 +10,7 @@ from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization.pipeline import guarded
 from ..types import EngineError
 from .alternatives import as_written, exclusive_to_any
+from .numbers import keep_exact
 from .references import References
 from .schema import Nodes, Where, depth, leave_out_idle, parse, supported
 
@@ -84,6 +85,7 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
         )
         raise EngineError("grammar", message)
     supported(nodes)
+    keep_exact(nodes)
     exclusive_to_any(nodes)
     return _json_source(nodes.root)
 

@@ -306,6 +306,40 @@ def test_a_place_below_alternatives_is_called_as_it_was_given(grammars: Grammars
         constraint_of(grammars, schema=outer)
 
 
+@pytest.mark.parametrize("number", [0, 2**53, -(2**53), 1e22, -0.1, 5e-22, 1234567.12345678, 9007199254740.5])
+def test_numbers_come_exactly(grammars: Grammars, number: float) -> None:
+    (first,) = allowed(constraint := constraint_of(grammars, schema={"const": {"n": [number]}}))
+    constraint.advance(first)
+    text = grammars.prepare().tokens.text([*first, *constraint.forced(100)])
+    assert json.loads(text) == {"n": [number]}
+
+
+@pytest.mark.parametrize(
+    "number", [2**53 + 1, 2**63, 2**64, 10**300, -(2**63), -(2**64), 123456789.123456789, 1.7e-217, 1e300]
+)
+def test_a_number_that_would_not_come_exactly_is_refused(number: float) -> None:
+    """The lowest integer of 64 bits had the library end the program."""
+    for schema in ({"const": number}, {"enum": ["a", number]}, {"const": {"a": [number]}}):
+        with pytest.raises(EngineError, match=r"at /properties/b: .* too large or too precise"):
+            check_constraint(SamplingParams(schema={"properties": {"b": schema}}))
+
+
+def test_bounds_of_64_bits_are_brought_down_to_what_is_exact(grammars: Grammars, closers: set[int]) -> None:
+    schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+    tokens = grammars.prepare().tokens
+    for number, fits in [(2**53, True), (-(2**53), True), (2**64, False), (-(2**64), False)]:
+        matcher = constraint_of(grammars, schema=schema).matcher
+        ids = tokens(str(number))
+        assert (matcher.try_consume_tokens(ids) == len(ids)) is fits
+    for schema in (
+        {"minimum": 10**20},
+        {"exclusiveMaximum": -(10**20)},
+        {"type": "number", "minimum": 1e300},
+    ):
+        with pytest.raises(EngineError, match="too large or too precise"):
+            constraint_of(grammars, schema=schema)
+
+
 def test_keywords_that_ask_for_nothing_are_no_obstacle(grammars: Grammars) -> None:
     schema = {
         "type": "array",
