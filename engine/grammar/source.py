@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..sampling_params import ConstraintKind, SamplingParams
@@ -34,6 +35,8 @@ MOST_TRIES = 200
 """Schemas compiled to find out which part of one is not supported."""
 
 _RULE = re.compile(r"(?m)^[ \t]*[?!]*\w[\w.-]*[^:\n]*:")
+_EMBEDDED = re.compile(r"%json\s*(?=\{)")
+_DECODER = json.JSONDecoder()
 _PLACE = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 
 _PLACED = re.compile(r"^line \d+, column \d+: ")
@@ -77,8 +80,25 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
         rules = len(_RULE.findall(text))
         if rules > MOST_RULES:
             raise EngineError("grammar", f"the grammar has {rules} rules; at most {MOST_RULES} are allowed")
+        for schema in _embedded(text):
+            _checked(schema)
         return LLMatcher.grammar_from_lark(text)
-    nodes = _nodes(text)
+    return _json_source(_checked(parse(text)).root)
+
+
+def _embedded(grammar: str) -> Iterator[Any]:
+    """The JSON Schemas in a grammar; of one that is no JSON the library says so."""
+    for found in _EMBEDDED.finditer(grammar):
+        try:
+            _, end = _DECODER.raw_decode(grammar, found.end())
+        except (ValueError, RecursionError):
+            continue
+        yield parse(grammar[found.end() : end])
+
+
+def _checked(schema: Any) -> Nodes:
+    """The parts of a schema as the library takes them. EngineError(grammar): it can't be kept to."""
+    nodes = _nodes(schema)
     if (deep := depth(nodes)) > MOST_DEPTH:
         message = (
             f"the schema is {deep} levels deep, through references too; at most {MOST_DEPTH} are allowed"
@@ -87,12 +107,11 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
     supported(nodes)
     keep_exact(nodes)
     exclusive_to_any(nodes)
-    return _json_source(nodes.root)
+    return nodes
 
 
-def _nodes(text: str) -> Nodes:
+def _nodes(schema: Any) -> Nodes:
     """The parts of a schema, with pointers for references and without what asks for nothing."""
-    schema = parse(text)
     if schema is False:
         raise EngineError("grammar", "the schema is false: no JSON keeps to it")
     nodes = Nodes(schema if isinstance(schema, dict) else {})
@@ -129,7 +148,7 @@ def refused(kind: ConstraintKind, text: str, message: str) -> EngineError:
         if kind == "regex":  # the place is that of the grammar which the library makes of it
             said = _PLACED.sub("", said)
         return EngineError("grammar", f"the {kind} can't be kept to: {said}")
-    nodes = _nodes(text)
+    nodes = _nodes(parse(text))
     changed = exclusive_to_any(nodes)
     where, message = _smallest(nodes, message)
     where = as_written(where, changed)
