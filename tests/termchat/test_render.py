@@ -79,6 +79,26 @@ def test_inline_styles() -> None:
     assert styles_of("i", text) == {"strong", "em"}
 
 
+@pytest.mark.parametrize(
+    ("text", "style", "marked", "drawn"),
+    [
+        ("**注意：**这是", "strong", "注意：", "注意：这是"),
+        ("说**“重点”**是", "strong", "“重点”", "说“重点”是"),
+        ("これは**「太字」**です", "strong", "「太字」", "これは「太字」です"),
+        ("**한국어(Korean)**는", "strong", "한국어(Korean)", "한국어(Korean)는"),
+        ("*（强调）*文字", "em", "（强调）", "（强调）文字"),
+        ("~~（删除）~~文字", "strike", "（删除）", "（删除）文字"),
+        ("文 * 字 * 文", "em", "", "文 * 字 * 文"),
+        ("_（强调）_文字", "em", "", "_（强调）_文字"),
+        ('a**"b"**c', "strong", "", 'a**"b"**c'),
+    ],
+)
+def test_emphasis_in_scripts_without_spaces(text: str, style: str, marked: str, drawn: str) -> None:
+    assert shown(text) == drawn
+    fragments = [fragment for line in parse_inline(text) for fragment in line]
+    assert "".join(part for part, styles in fragments if style in styles.split()) == marked
+
+
 def test_a_link_shows_its_address() -> None:
     assert shown("[docs](https://a.b/c)") == "docs (https://a.b/c)"
     assert shown("<https://a.b/c>") == "https://a.b/c"

@@ -34,6 +34,7 @@ _KEY = re.compile(
 )
 _PLACE = re.compile(r"\x1b\[(\d{1,5});(\d{1,5})R")
 _NUMBER = re.compile(r"\x1b\[>(\d{1,5})(?:;[\d;]*)?c")  # secondary device attributes
+_ATTRIBUTES = re.compile(r"\x1b\[\?[\d;]*c")  # primary device attributes
 _FOCUS = ("\x1b[I", "\x1b[O")
 _MODE = re.compile(r"\x1b\[\?(\d+);([0-4])\$y")
 _SIZE = re.compile(r"\x1b\[48;(\d{1,4})(?::\d*)*;(\d{1,4})(?::\d*)*;(\d{1,5})(?::\d*)*;(\d{1,5})(?::\d*)*t")
@@ -44,6 +45,9 @@ _IGNORED_KEYS = MODIFIER_FUNCTIONAL_KEYS | {"caps_lock", "num_lock", "scroll_loc
 
 _ALSO_WITH_SHIFT = ("backspace", "escape")
 """Keys that do the same with shift, which is still held after a capital letter."""
+
+CONTROLS = {"h": "\b", "i": "\t", "m": "\r", "[": "\x1b", "/": "\x1f"}
+"""What most terminals send for ctrl and these: other keys, too, which they are then on every terminal."""
 
 _TYPED = {"enter": "\r", "tab": "\t", "backspace": "\x7f", "divide": "/", "multiply": "*", "add": "+"}
 _TYPED |= {"subtract": "-", "decimal": ".", "equal": "=", "separator": ","}
@@ -62,11 +66,12 @@ _LATIN = dict(
 class Reports:
     """Turns what `Input` has cut out into events. It knows the terminal's size, for the mouse in pixels.
 
-    number: of the terminal, if it was asked for that and has answered.
+    number: of the terminal, if it was asked for that and has answered. answered: what all terminals answer.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.answered = False
         self._parser = XTermParser()
         self._button = 0  # that an old mouse report said is down: their releases do not name it
         self._sizes = False  # whether the terminal has said that it reports its size
@@ -109,6 +114,8 @@ class Reports:
             yield events.CursorPosition(int(found[2]) - 1, int(found[1]) - 1)
         elif (found := _NUMBER.fullmatch(text)) is not None:
             self.number = int(found[1])
+        elif _ATTRIBUTES.fullmatch(text):
+            self.answered = True
         elif _MOUSE.fullmatch(text):
             yield from self._mouse(text)
         elif (found := _DECIMAL_MOUSE.fullmatch(text)) is not None:
@@ -213,10 +220,11 @@ def _reported(found: re.Match[str]) -> Iterator[events.Key]:
             return
         if bits & _SHIFT and not upper.isalpha() and upper != character:
             character, bits = upper, bits & ~_SHIFT  # ctrl+_ rather than ctrl+shift+-
-        if modifiers == ["ctrl"] and character == "[":
-            yield events.Key("escape", "\x1b")
+        character = character.lower()
+        if modifiers == ["ctrl"] and not bits & _SHIFT and character in CONTROLS:
+            yield from typed(CONTROLS[character])
             return
-        name = _character_to_key(character.lower())
+        name = _character_to_key(character)
     if bits & _SHIFT and (modifiers or name not in _ALSO_WITH_SHIFT):
         modifiers.append("shift")
     yield events.Key(

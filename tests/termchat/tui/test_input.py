@@ -318,6 +318,13 @@ def test_escape_and_a_key_that_comes_at_once_are_two_only_if_time_is_between() -
         (b"\x1b[27;2u", ["escape"]),
         (b"\x1b[9;2u", ["shift+tab"]),
         (b"\x1b[91;5u", ["escape"]),
+        (b"\x1b[104;5u", ["backspace"]),  # as every other terminal says it
+        (b"\x1b[105;5u", ["tab"]),
+        (b"\x1b[109;5u", ["enter"]),
+        (b"\x1b[27;5;109~", ["enter"]),
+        (b"\x1b[47;5u", ["ctrl+underscore"]),
+        (b"\x1b[106;5u", ["ctrl+j"]),
+        (b"\x1b[104:72;6u", ["ctrl+shift+h"]),
         (b"\x1b[45:95;6u", ["ctrl+underscore"]),
         (b"\x1b[57441;2u", []),
         (b"\x1b[57442;5:1u", []),
