@@ -15,6 +15,7 @@ from textual.content import Content
 from ...files import expanded
 from ...sanitize import sanitize
 from ...units import size
+from ...words import holds
 from ..background import in_background
 from ..command import Command, CommandError
 from ..conversations import attachments
@@ -102,8 +103,7 @@ async def earlier(ui: Ui, argument: str) -> None:
     prompts = await ui.app.store.call(lambda store: store.prompts())
 
     async def search(query: str) -> list[Item]:
-        words = query.lower().split()
-        found = [text for text in prompts if all(word in text.lower() for word in words)][:200]
+        found = [text for text in prompts if holds(text, query)][:200]
         return [Item(Content(sanitize(text).replace("\n", " / ")[:160]), text) for text in found]
 
     chosen = await ui.app.push_screen_wait(Picker("Earlier prompts", search, query=argument))
