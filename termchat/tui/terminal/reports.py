@@ -40,6 +40,8 @@ _MODE = re.compile(r"\x1b\[\?(\d+);([0-4])\$y")
 _SIZE = re.compile(r"\x1b\[48;(\d{1,4})(?::\d*)*;(\d{1,4})(?::\d*)*;(\d{1,5})(?::\d*)*;(\d{1,5})(?::\d*)*t")
 _MOUSE = re.compile(r"\x1b\[<(\d{1,3});(-?\d{1,5});(-?\d{1,5})([Mm])")
 _DECIMAL_MOUSE = re.compile(r"\x1b\[(\d{1,3});(\d{1,5});(\d{1,5})M")  # mode 1015
+_MODIFIERS_OF_MOUSE = 4 | 8 | 16
+_OTHER_BUTTONS = (1, 2, *range(128, 132))
 _MOST_ROWS, _MOST_COLUMNS = 500, 1000
 _IGNORED_KEYS = MODIFIER_FUNCTIONAL_KEYS | {"caps_lock", "num_lock", "scroll_lock"}
 
@@ -128,6 +130,11 @@ class Reports:
             yield from keys(text)
 
     def _mouse(self, text: str) -> Iterator[Message]:
+        """A click of another button than the left one is none: it is meant for the terminal, to paste, say,
+        and as if it was a left one it would end a selection or open what is under it.
+        """
+        if int(text[3 : text.index(";")]) & ~_MODIFIERS_OF_MOUSE in _OTHER_BUTTONS:
+            return
         event = self._parser.parse_mouse_code(text)
         if event is not None:
             yield event

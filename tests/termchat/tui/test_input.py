@@ -378,6 +378,19 @@ def test_mouse_reports_of_all_forms_are_one() -> None:
     assert mouse(b"\x1b[32;100;5M\x1b[35;100;5M") == today
 
 
+def test_only_clicks_of_the_left_button_are_clicks() -> None:
+    """The others are the terminal's, to paste or for a menu, and those at the side are for a browser."""
+    for button in (1, 2, 1 + 16, 2 + 8, 128, 129):
+        assert seen(f"\x1b[<{button};5;5M\x1b[<{button};5;5m".encode()) == [], button
+    assert seen(b"\x1b[M! %\x1b[M# %") == []
+    assert seen(b"\x1b[<16;5;5M\x1b[<64;5;5M\x1b[<35;6;5M\x1b[<34;7;5M") == [
+        "MouseDown",
+        "MouseScrollUp",
+        "MouseMove",
+        "MouseMove",
+    ]
+
+
 def test_of_many_reports_of_the_focus_the_last_one_counts() -> None:
     assert seen(b"a\x1b[I\x1b[Ob\x1b[I") == ["a", "b", "AppFocus"]
     assert seen(b"\x1b[I\x1b[O" * 1000) == ["AppBlur"]
