@@ -23,7 +23,7 @@ from .input import Token
 
 log = logging.getLogger(__name__)
 
-_SHIFT, _ALT, _CAPS, _NUM = 1, 2, 64, 128
+_SHIFT, _ALT, _CTRL, _CAPS, _NUM = 1, 2, 4, 64, 128
 _HELD = (("alt", 2), ("ctrl", 4), ("super", 8), ("hyper", 16), ("meta", 32))
 _RELEASED = "3"
 _OTHER_KEYS = "27"  # xterm's modifyOtherKeys: CSI 27 ; modifiers ; code ~
@@ -32,6 +32,7 @@ _KEY = re.compile(
     r"\x1b\[(?P<code>\d{0,7})(?::(?P<shifted>\d{0,7}))?(?::(?P<base>\d{0,7}))?"
     r"(?:;(?P<held>\d{0,4})(?::(?P<event>\d?))?)?(?:;(?P<text>[\d:]{0,200}))?(?P<final>[u~A-HP-SZ])"
 )
+_MOVES = re.compile(r"\x1b(?:\[[\d;]*[A-HPQS~]|O[A-Za-z])")  # a key that moves or edits, in its old form
 _PLACE = re.compile(r"\x1b\[(\d{1,5});(\d{1,5})R")
 _NUMBER = re.compile(r"\x1b\[>(\d{1,5})(?:;[\d;]*)?c")  # secondary device attributes
 _ATTRIBUTES = re.compile(r"\x1b\[\?[\d;]*c")  # primary device attributes
@@ -84,13 +85,17 @@ class Reports:
         Of several reports of the focus the last one says it all; each costs a drawing of the whole screen.
         """
         tokens = list(tokens)
-        focus = {number for number, token in enumerate(tokens) if token.text in _FOCUS}
-        focus -= {max(focus, default=0)}
+        done = {number for number, token in enumerate(tokens) if token.text in _FOCUS}
+        done -= {max(done, default=0)}
         for number, token in enumerate(tokens):
-            if number in focus:
+            if number in done:
                 continue
             try:
-                yield from list(self._messages(token))
+                if token.text == "\x1b" and (key := _with_alt(tokens[number + 1 : number + 2])):
+                    done.add(number + 1)
+                    yield key
+                else:
+                    yield from list(self._messages(token))
             except Exception:
                 log.exception("a report of the terminal cannot be understood: %r", token.text[:100])
 
@@ -197,6 +202,15 @@ def keys(sequence: str) -> Iterator[events.Key]:
             yield events.Key(f"alt+{name}", key.character)
 
 
+def _with_alt(following: list[Token]) -> events.Key | None:
+    """The key whose sequence came right behind an ESC, with alt: Option and an arrow in macOS' terminal."""
+    named = [key for token in following if _MOVES.fullmatch(token.text) for key in keys(token.text)]
+    if not named:
+        return None
+    *modifiers, name = named[0].key.split("+")
+    return events.Key("+".join([*sorted({*modifiers, "alt"}), name]), None)
+
+
 def _reported(found: re.Match[str]) -> Iterator[events.Key]:
     """The key of a report with numbers: code:shifted:base ; modifiers:event ; text."""
     code, shifted, base, held, event, text, final = found.groups(default="")
@@ -209,7 +223,8 @@ def _reported(found: re.Match[str]) -> Iterator[events.Key]:
     characters = _characters(text)
     if bits & _ALT and "".join(characters) in (_character(code), _character(shifted)):
         characters = []  # the text of the key itself: a shortcut, not what a layout composes with alt
-    if characters and not bits & ~(_SHIFT | _ALT | _CAPS | _NUM):
+    composing = _ALT | _CTRL if bits & _ALT else 0  # AltGr is both of them on Windows
+    if characters and not bits & ~(_SHIFT | _CAPS | _NUM | composing):
         for character in characters:
             yield events.Key(_character_to_key(character), character)
         return

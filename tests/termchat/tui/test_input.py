@@ -4,7 +4,7 @@ import os
 import random
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -20,19 +20,22 @@ N001 = b"one\x1b[31mred\rtwo\rthree four five six seven eight nine\rten"
 N001_TEXT = "one␛[31mred\ntwo\nthree four five six seven eight nine\nten"
 
 
-def came(*reads: bytes, gap: float = 1e-4, marks: bool = False, end: float = LATER) -> list[Token]:
-    """The tokens of reads that come one after another; then nothing more."""
+def each(*reads: bytes, gap: float = 1e-4, marks: bool = False, end: float = LATER) -> Iterator[list[Token]]:
+    """The tokens of each of the reads that come one after another; then nothing more."""
     given = Input()
     given.marks_pastes = marks
-    tokens: list[Token] = []
     now = 0.0
     for read in reads:
-        tokens += given.tick(now)
-        tokens += given.feed(read, now)
+        yield given.tick(now)
+        yield given.feed(read, now)
         now += gap
     while (deadline := given.deadline) is not None and deadline <= now + end:
-        tokens += given.tick(deadline)
-    return tokens
+        yield given.tick(deadline)
+
+
+def came(*reads: bytes, gap: float = 1e-4, marks: bool = False, end: float = LATER) -> list[Token]:
+    """The tokens of all of these."""
+    return [token for tokens in each(*reads, gap=gap, marks=marks, end=end) for token in tokens]
 
 
 def pasted(tokens: Iterable[Token]) -> str:
@@ -44,7 +47,8 @@ def pasted(tokens: Iterable[Token]) -> str:
 
 def seen(*reads: bytes, gap: float = 1e-4, marks: bool = False) -> list[str]:
     """What the application is told: names of keys, and other events by their classes."""
-    messages = Reports().messages(came(*reads, gap=gap, marks=marks))
+    reports = Reports()
+    messages = [event for tokens in each(*reads, gap=gap, marks=marks) for event in reports.messages(tokens)]
     return [event.key if isinstance(event, events.Key) else type(event).__name__ for event in messages]
 
 
@@ -255,6 +259,14 @@ def test_text_after_an_unfinished_sequence_is_typed() -> None:
     [
         (b"\x1b", ["escape"]),
         (b"\x1b\x1b", ["escape", "escape"]),
+        (b"\x1b\x1b[A", ["alt+up"]),  # Option in macOS' terminal
+        (b"\x1b\x1bOD", ["alt+left"]),
+        (b"\x1b\x1b[3~", ["alt+delete"]),
+        (b"\x1b\x1b[1;5A", ["alt+ctrl+up"]),
+        (b"\x1b\x1b\x1b[5~", ["escape", "alt+pageup"]),
+        (b"\x1b\x1b[I", ["escape", "AppFocus"]),
+        (b"\x1b\x1b[?2026;2$y", ["escape", "TerminalSupportsSynchronizedOutput"]),
+        (b"\x1b\x1b[<0;1;1M", ["escape", "MouseDown"]),
         (b"\x1b[A", ["up"]),
         (b"\x1bOA", ["up"]),
         (b"\x1b[1;5A", ["ctrl+up"]),
@@ -357,6 +369,7 @@ def test_N008_key_reports(report: bytes, keys: list[str]) -> None:
         (b"\x1b[57400;129u", "1"),
         (b"\x1b[0;;128104:8205:128105u", "\U0001f468\u200d\U0001f469"),
         (b"\x1b[97;3;229u", "å"),
+        (b"\x1b[113;7;64u", "@"),  # AltGr is alt and ctrl on Windows
         (b"\x1b[32;2u", " "),
         (b"\x1b[97;;7:97u", "a"),
     ],
