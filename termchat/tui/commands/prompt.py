@@ -58,7 +58,8 @@ async def editor(ui: Ui, argument: str) -> None:
             ) from error
         if len(data) > LARGEST_EDITED:
             raise CommandError(f"the text is larger than {size(LARGEST_EDITED)}; the prompt stays as it was")
-        ui.prompt.load(data.decode("utf-8", "replace").removeprefix("\ufeff").removesuffix("\n"))
+        text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+        ui.prompt.load(text.removesuffix("\n"))
 
 
 async def _run_editor(command: list[str]) -> int | OSError:
