@@ -79,6 +79,21 @@ def test_inline_styles() -> None:
     assert styles_of("i", text) == {"strong", "em"}
 
 
+def test_a_code_block_of_markdown_holds_those_inside_it() -> None:
+    """As models write a README; another language, a longer fence and a bare one are as in CommonMark."""
+    inside = "# Title\n```bash\nls\n```\nmore\n```` py\n```\n````\nend"
+    for fence, language, text in [
+        ("```", "markdown", inside),
+        ("```", "md", inside),
+        ("````", "markdown", "```\n````py\n````\n```"),
+    ]:
+        document = Document(f"{fence}{language}\n{text}\n{fence}\n\nafter", complete=True)
+        assert document.code_blocks() == [text], language
+    for language, text in [("text", "```bash\nls"), ("markdown", "a\n~~~\nb"), ("markdown", "``` bash ```")]:
+        document = Document(f"```{language}\n{text}\n```\n\nafter", complete=True)
+        assert document.code_blocks() == [text], text
+
+
 @pytest.mark.parametrize(
     ("text", "style", "marked", "drawn"),
     [
