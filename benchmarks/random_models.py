@@ -41,6 +41,7 @@ class Shape:
 
 
 SHAPES = {
+    "7b": (Shape("llama", "llama", 4096, 32, 32, 8, 128, 14336),),
     "1b": (
         Shape("llama", "llama", 2048, 16, 32, 8, 64, 8192),
         Shape("moe", "qwen3moe", 1024, 16, 16, 4, 64, 512, experts=64, used=8),
@@ -50,7 +51,7 @@ SHAPES = {
         Shape("moe", "qwen3moe", 512, 4, 8, 2, 64, 256, experts=64, used=8),
     ),
 }
-"""By size: a dense shape (that of Llama 3.2 1B) and one with 8 of 64 experts."""
+"""By size: a dense shape (that of Mistral 7B, of Llama 3.2 1B) and one with 8 of 64 experts."""
 
 
 class Random(NamedTuple):

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from ..files import expanded
+from ..slash import is_command
 from ..words import folded
 from .background import in_background
-from .command import Command, is_command
+from .command import Command
 from .conversations.attachments import begins
 from .offer import Completion, Unfinished
 from .ui import Ui

@@ -14,7 +14,6 @@ import torch
 from kernels.backends import open_backend
 from kernels.cache_format import CacheShape
 from kernels.interface import BackendSettings
-from kernels.machine import usable_cpus
 from kernels.reference import self_check
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
@@ -75,7 +74,7 @@ def test_threads_are_told_not_to_spin_unless_the_user_says_otherwise(given, foun
     assert subprocess.run(command, env=environment, check=False).returncode == 0
 
 
-def test_threads_are_those_of_the_setting_also_in_another_thread():
+def test_threads_are_those_of_the_setting_also_in_another_thread(monkeypatch):
     seen = []
 
     def look() -> None:
@@ -86,9 +85,12 @@ def test_threads_are_those_of_the_setting_also_in_another_thread():
         worker = threading.Thread(target=look)
         worker.start()
         worker.join()
-    open_backend("reference", BackendSettings())
-    look()
-    assert seen == [1, 2, usable_cpus()]
+    monkeypatch.setattr("kernels.reference.backend.usable_cpus", lambda: 3)
+    for own in (1, 2, 4):  # what torch starts with: OMP_NUM_THREADS, or the machine's cores
+        monkeypatch.setattr("kernels.reference.backend.OWN_THREADS", own)
+        open_backend("reference", BackendSettings())
+        look()
+    assert seen == [1, 2, 1, 2, 3]
 
 
 def test_a_cache_that_cannot_fit_is_a_memory_error_with_the_bytes():
