@@ -35,6 +35,9 @@ _MOST_DIGITS = 9
 _IDLE = {"uniqueItems": False, "unevaluatedProperties": True, "unevaluatedItems": True, "not": False}
 """Keywords with the value that asks for nothing."""
 
+_ANY_TEXT = ("password", "binary", "path", "file-path", "directory-path")
+"""Formats of OpenAPI and of pydantic that every text has."""
+
 _REFERENCES = ("$dynamicRef", "$recursiveRef")
 """Keywords of JSON Schema that the library takes for annotations."""
 
@@ -43,6 +46,10 @@ def parse(text: str) -> Any:
     """The schema of a text. Raises EngineError(grammar)."""
     try:
         schema = json.loads(text, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
+        json.dumps(schema, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # of an escape; no reply can hold it
+        half = ord(error.object[error.start])
+        raise EngineError("grammar", f"the schema holds half of a surrogate pair: \\u{half:04x}") from None
     except RecursionError:
         raise EngineError("grammar", "the schema is nested too deeply") from None
     except ValueError as error:
@@ -172,6 +179,8 @@ def leave_out_idle(nodes: Nodes) -> None:
         for name, value in _IDLE.items():
             if node.get(name) is value:
                 del node[name]
+        if node.get("format") in _ANY_TEXT:
+            del node["format"]
         if "prefixItems" in node:
             node.pop("additionalItems", None)
 

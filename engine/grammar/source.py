@@ -125,11 +125,6 @@ def _json_source(schema: dict[str, Any]) -> str:
 
     text = json.dumps(schema, ensure_ascii=False)
     try:
-        text.encode()  # an escape may be half of a surrogate pair, which no reply can hold
-    except UnicodeEncodeError as error:
-        message = f"the schema holds half of a surrogate pair: \\u{ord(text[error.start]):04x}"
-        raise EngineError("grammar", message) from None
-    try:
         # The options of the same names in the schema itself have no say.
         return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)  # type: ignore[arg-type]
     except ValueError as error:

@@ -107,6 +107,7 @@ def test_what_can_t_be_kept_to_is_refused_with_its_place(grammars: Grammars) -> 
         ("[1]", "a JSON object"),
         ('{"const": NaN}', "no JSON number"),
         ('{"const": "\\ud800"}', "half of a surrogate pair: \\ud800"),
+        ('{"$ref": "#/$defs/\\ud800", "$defs": {"\\ud800": {}}}', "half of a surrogate pair: \\ud800"),
         ('{"maximum": 1' + "0" * 5000 + "}", "it holds a number of 5001 digits"),
         ("[" * 50_000, "nested too deeply"),
         ('{"anyOf":[' * 3000 + "{}" + "]}" * 3000, "nested too deeply"),
@@ -351,6 +352,8 @@ def test_keywords_that_ask_for_nothing_are_no_obstacle(grammars: Grammars) -> No
         "unevaluatedItems": True,
         "not": False,
     }
+    secret = {"type": "string", "format": "password", "maxLength": 5}
+    assert allowed(constraint_of(grammars, schema=secret)) == [grammars.prepare().tokens('"')]
     constraint = constraint_of(grammars, schema=schema)
     constraint.advance(grammars.prepare().tokens("["))
     assert allowed(constraint) == [sorted(grammars.prepare().tokens("-0123456789"))]
