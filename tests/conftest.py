@@ -1,6 +1,7 @@
 import os
 import random
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,15 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 # Several processes run tests side by side: teams of torch's threads would wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# Whatever a test forgets to set, no user's file is read or written, also by the programs that it starts: this
+# run has a home of its own. Only the cache is shared, where the default model lies.
+USERS = {name: os.environ.get(name) for name in ("HOME", "XDG_CONFIG_HOME")}
+HOME = tempfile.TemporaryDirectory(prefix="termchat-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+os.environ["HOME"] = HOME.name
+for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+    os.environ.pop(name, None)
 
 # A shell starts background jobs with these ignored, and programs leave them so: tests of signals would hang.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -81,7 +91,11 @@ def default_model() -> Path:
     from termchat.paths import Paths
     from termchat.registry import Registry
 
-    return ensure(Registry.load(Paths.default()), "smollm2-135m")
+    registry = Registry.load(Paths.default())
+    with pytest.MonkeyPatch.context() as patch:  # the user's settings of pip say how the network is reached
+        for name, value in USERS.items():
+            patch.delenv(name, raising=False) if value is None else patch.setenv(name, value)
+        return ensure(registry, "smollm2-135m")
 
 
 @pytest.fixture
