@@ -64,6 +64,12 @@ class BlockParser:
             self.leaves[-1] = last
             del last.lines[lines:]
 
+    @property
+    def open_fence(self) -> str:
+        """The fence of the code block that lines in no container would go on with; "": there is none."""
+        code = self._open
+        return code.fence or "" if isinstance(code, Code) and not self._containers else ""
+
     def feed(self, line: str) -> None:
         """Take in the next line."""
         self._line += 1
