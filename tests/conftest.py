@@ -14,8 +14,11 @@ os.environ["TRITON_INTERPRET"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 
 # Whatever a test forgets to set, no user's file is read or written, also by the programs that it starts: this
-# run has a home of its own. Only the cache is shared, where the default model lies.
-USERS = {name: os.environ.get(name) for name in ("HOME", "XDG_CONFIG_HOME")}
+# run has a home of its own. Only the cache is shared, where the default model lies, and pip's settings, which
+# may say how the network is reached.
+PIP = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip" / "pip.conf"
+if PIP.is_file():
+    os.environ.setdefault("PIP_CONFIG_FILE", str(PIP))
 HOME = tempfile.TemporaryDirectory(prefix="termchat-tests-", ignore_cleanup_errors=True)
 os.environ["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 os.environ["HOME"] = HOME.name
@@ -91,11 +94,7 @@ def default_model() -> Path:
     from termchat.paths import Paths
     from termchat.registry import Registry
 
-    registry = Registry.load(Paths.default())
-    with pytest.MonkeyPatch.context() as patch:  # the user's settings of pip say how the network is reached
-        for name, value in USERS.items():
-            patch.delenv(name, raising=False) if value is None else patch.setenv(name, value)
-        return ensure(registry, "smollm2-135m")
+    return ensure(Registry.load(Paths.default()), "smollm2-135m")
 
 
 @pytest.fixture
