@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
+import os
+import select
 import sys
+import termios
+from array import array
 from collections.abc import Iterator
 
 from ..charset import charset
@@ -17,6 +22,7 @@ class LineEditor:
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
         self._keeping = False
+        self._left = False
         if isinstance(sys.stdin, io.TextIOWrapper):  # by most locales it would refuse bytes that are no text
             sys.stdin.reconfigure(encoding=charset(), errors="surrogateescape")
         self._edits = False
@@ -27,6 +33,8 @@ class LineEditor:
 
     def read(self, prompt: str) -> str:
         """A line. EOFError: the user leaves. Interrupted."""
+        if self._left:
+            raise EOFError
         with self._signals.calling(None), contextlib.redirect_stdout(sys.__stdout__), self._echo():
             return input(prompt)
 
@@ -38,8 +46,6 @@ class LineEditor:
         if not self._edits:
             yield
             return
-        import termios
-
         found = termios.tcgetattr(0)
         kept = [*found[:3], found[3] & ~(termios.ICANON | termios.ECHO), *found[4:6], [*found[6]]]
         kept[6][termios.VMIN], kept[6][termios.VTIME] = 1, 0
@@ -50,6 +56,7 @@ class LineEditor:
 
         try:
             with self._signals.calling(None, last=as_found):
+                self._left = _ends_at_once()
                 termios.tcsetattr(0, termios.TCSANOW, kept)
                 self._keeping = True
                 yield
@@ -63,7 +70,6 @@ class LineEditor:
         if not self._keeping:
             yield
             return
-        import termios
 
         def echo(on: int) -> None:
             with contextlib.suppress(termios.error):
@@ -76,3 +82,15 @@ class LineEditor:
             yield
         finally:
             echo(0)
+
+
+def _ends_at_once() -> bool:
+    """Whether a Ctrl-D is the first thing that came to a terminal that makes lines: `script` sends one where
+    its own input is at its end.
+    """
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    waiting = array("i", [0])
+    if not poll.poll(0) or fcntl.ioctl(0, termios.FIONREAD, waiting) or waiting[0]:
+        return False
+    return not os.read(0, 1)

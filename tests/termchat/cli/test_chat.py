@@ -228,7 +228,7 @@ def test_a_chat_without_a_model_says_so(home, monkeypatch):
 
 @pytest.fixture
 def spawned(linked_model, home):
-    """The real program, which has line editing, on a terminal; it is loading its model."""
+    """The real program, which has line editing, on a terminal."""
     child = pexpect.spawn(
         sys.executable,
         ["-m", "termchat", "--plain", "-t", "0", "-n", "8"],
@@ -236,14 +236,23 @@ def spawned(linked_model, home):
         timeout=60,
         encoding="utf-8",
     )
-    child.expect("loading")
     yield child
     child.close(force=True)
 
 
 @pytest.mark.slow
+def test_an_end_before_the_program_has_begun_is_one(spawned):
+    """As `script -c "termchat --plain" /dev/null </dev/null` sends it at once."""
+    spawned.send("\x04")
+    spawned.expect(pexpect.EOF)
+    spawned.close()
+    assert spawned.exitstatus == 0
+
+
+@pytest.mark.slow
 def test_keys_wait_while_the_model_loads_and_answers(spawned, home):
     """A Ctrl-D too: a terminal that makes lines of what is typed would take it for itself."""
+    wait_for(lambda: not termios.tcgetattr(spawned.child_fd)[3] & termios.ICANON)
     spawned.send("Say hi\r\x04")
     spawned.expect(pexpect.EOF)
     spawned.close()
