@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...errors import UserError
 from ...messages import prompt_of
 from ...sanitize import is_blank
+from ...slash import is_command, is_marked
 from ...units import size
 from ..background import in_background
-from ..command import is_command
 from ..conversations.attachments import Files, gather
 from ..conversations.conversation import Conversation
 from ..conversations.origin import all_from
@@ -37,7 +37,7 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
     ui.prompt.recall_later(text)
     if len(origins) != len(text):
         origins = all_from("back", len(text))
-    if text.startswith("//"):
+    if is_marked(text):
         text, origins = text[1:], origins[1:]
     if "@" in text or slot.state in UNSURE or ui.sending.locked() or _may_be_too_long(text, slot):
         conversation.preparing.append(text)
