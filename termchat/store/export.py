@@ -203,7 +203,7 @@ def _closed(text: str) -> str:
     """The text with a last line that ends a code block left open, which would hold what follows, too."""
     from ..render.blocks import BlockParser  # draws as well, so it needs more than a store does
 
-    parser = BlockParser()
+    parser = BlockParser(strict=True)
     for line in text.splitlines():
         parser.feed(line)
     return f"{text}\n{parser.open_fence}" if parser.open_fence else text

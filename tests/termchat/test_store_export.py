@@ -98,6 +98,8 @@ def test_markdown_and_text_hold_the_branch_that_is_shown(store: Store, name: str
         ("> ```\n> x = 1", ""),
         ("    ```", ""),  # an indented block
         ("a ``` b", ""),
+        ("```md\n```sh\nx\n```", ""),  # elsewhere the inner block's end is that of the outer one
+        ("```md\n```sh\nx\n```\n```", "\n```"),
     ],
 )
 def test_in_markdown_a_code_block_left_open_ends_with_its_message(store: Store, text: str, end: str) -> None:
