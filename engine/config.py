@@ -109,7 +109,8 @@ class EngineConfig:
         _choice("quantization", self.quantization, get_args(Quantization))
         object.__setattr__(self, "kv_dtype", KV_SHORT.get(str(self.kv_dtype), self.kv_dtype))
         _choice("kv_dtype", self.kv_dtype, get_args(KVDtype))
-        if not (isinstance(self.draft_model, (str, Path, type(None))) or hasattr(self.draft_model, "load")):
+        named = isinstance(self.draft_model, (str, Path, type(None))) and self.draft_model != ""
+        if not (named or hasattr(self.draft_model, "load")):
             words = ", ".join(DRAFT_WORDS)
             raise ValueError(
                 f"draft_model must be one of {words} or the path of a model, not {shown(self.draft_model)}"

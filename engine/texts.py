@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from .types import EngineError
+from .types import EngineError, shown
 
 if TYPE_CHECKING:
     from .config import EngineConfig
@@ -59,9 +59,15 @@ def check_template(checkpoint: Checkpoint) -> None:
     """EngineError(template): nothing says how the model is given messages."""
     from .tokenization import NO_TEMPLATE, template_of, tokenizer_of
 
-    if checkpoint.generation.chat_template is not None:
+    generation = checkpoint.generation
+    if generation.chat_template is not None:
         return
-    if template_of(tokenizer_of(checkpoint.source, checkpoint.generation), None) is None:
+    if generation.templates:
+        names = ", ".join(map(shown, generation.templates[:5]))
+        raise EngineError(
+            "template", f"the model has several chat templates ({names}), and none of them is its default"
+        )
+    if template_of(tokenizer_of(checkpoint.source, generation), None) is None:
         raise EngineError("template", NO_TEMPLATE)
 
 

@@ -11,15 +11,28 @@ if __name__ == "__main__" and not sys.flags.safe_path:
     sys.path[:] = [folder for place, folder in enumerate(sys.path) if place or folder == _own]
 
 import signal
+from typing import TYPE_CHECKING
 
 from .collector import pause_collector
 from .interpreter import ensure_utf8
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+
+def _log_unraisable(ignored: UnraisableHookArgs) -> None:
+    """What Python prints of errors that it ignores: of an object, say, that a signal has left half-made."""
+    import logging
+
+    error = ignored.exc_value
+    logging.getLogger("termchat").warning("ignored in %r", ignored.object, exc_info=error)
 
 
 def main() -> int:
     """Run the program; the exit code."""
     ensure_utf8()
     pause_collector()
+    sys.unraisablehook = _log_unraisable
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until the program's own handling is in place, Ctrl-C ends it as it does others: without a word.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

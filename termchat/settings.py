@@ -26,7 +26,9 @@ class Option(NamedTuple):
             return None if isinstance(value, bool) else "must be true or false"
         if self.allowed:
             return None if value in self.allowed else f"must be one of {', '.join(self.allowed)}"
-        return None if isinstance(value, str) else "must be a text"
+        if not isinstance(value, str):
+            return "must be a text"
+        return None if value.strip() else "must be a text that is not empty"
 
 
 OPTIONS: Mapping[str, Option] = {

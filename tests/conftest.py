@@ -1,6 +1,7 @@
 import os
 import random
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,18 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 # Several processes run tests side by side: teams of torch's threads would wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# Whatever a test forgets to set, no user's file is read or written, also by the programs that it starts: this
+# run has a home of its own. Only the cache is shared, where the default model lies, and pip's settings, which
+# may say how the network is reached.
+PIP = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip" / "pip.conf"
+if PIP.is_file():
+    os.environ.setdefault("PIP_CONFIG_FILE", str(PIP))
+HOME = tempfile.TemporaryDirectory(prefix="termchat-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+os.environ["HOME"] = HOME.name
+for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+    os.environ.pop(name, None)
 
 # A shell starts background jobs with these ignored, and programs leave them so: tests of signals would hang.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

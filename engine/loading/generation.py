@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,15 @@ _SETTINGS = {
 }
 
 
+_GGUF_TEMPLATE = "tokenizer.chat_template"
+
+
 class Generation(NamedTuple):
     """defaults: fields of SamplingParams with the values declared.
 
     bos_ids, eos_ids, turn_ids: start tokens, end tokens, and others that end a turn, in the order they are
-    declared, whether or not the vocabulary has them. chat_template: the model's own, if any.
+    declared, whether or not the vocabulary has them. chat_template: the model's own, if any. templates: the
+    names of several, of which none is the default: then there is no chat_template.
     """
 
     defaults: dict[str, float | int]
@@ -33,6 +38,7 @@ class Generation(NamedTuple):
     eos_ids: tuple[int, ...]
     turn_ids: tuple[int, ...]
     chat_template: str | None
+    templates: tuple[str, ...] = ()
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -68,13 +74,23 @@ def _short(value: Any) -> Any:
 def _of_gguf(file: GGUFFile) -> Generation:
     fields, tokenizer = file.fields(), file.fields("tokenizer.ggml.")
     declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
+    template, templates = _chosen(_gguf_templates(fields))
     return Generation(
         eos_ids=tokenizer.token_ids("eos_token_id"),
         turn_ids=tokenizer.token_ids("eot_token_id") + tokenizer.token_ids("eom_token_id"),
         bos_ids=tokenizer.token_ids("bos_token_id"),
-        chat_template=fields.string("tokenizer.chat_template", default=None) or None,
+        chat_template=template,
+        templates=templates,
         defaults=_checked(fields, declared),
     )
+
+
+def _gguf_templates(fields: Fields) -> dict[str, str]:
+    """The default one; where there is none, those that have names."""
+    if template := fields.string(_GGUF_TEMPLATE, default=None):
+        return {"default": template}
+    prefix = f"{_GGUF_TEMPLATE}."
+    return {key.removeprefix(prefix): fields.string(key) for key in fields.values if key.startswith(prefix)}
 
 
 def _of_folder(folder: Folder) -> Generation:
@@ -82,12 +98,14 @@ def _of_folder(folder: Folder) -> Generation:
     declared = {name: generation.get(key) for name, (key, _) in _SETTINGS.items()}
     if generation.boolean("do_sample", default=True) is False:
         declared["temperature"] = 0.0
+    template, templates = _templates(folder)
     return Generation(
         eos_ids=generation.token_ids("eos_token_id") + _of_config(config, "eos_token_id"),
         turn_ids=(),
         bos_ids=generation.token_ids("bos_token_id") + _of_config(config, "bos_token_id"),
         defaults=_checked(generation, declared),
-        chat_template=_chat_template(folder),
+        chat_template=template,
+        templates=templates,
     )
 
 
@@ -97,26 +115,39 @@ def _of_config(config: Fields, name: str) -> tuple[int, ...]:
     return config.token_ids(name) + (text.token_ids(name) if text is not None else ())
 
 
-def _chat_template(folder: Folder) -> str | None:
-    """chat_template.jinja, else the entry (or the one named default) in tokenizer_config.json, else that in
-    chat_template.json, where it was for a while. An empty one is none.
+def _templates(folder: Folder) -> tuple[str | None, tuple[str, ...]]:
+    """As `_chosen`, of chat_template.jinja, else of tokenizer_config.json, else of chat_template.json, where
+    they were for a while.
     """
     if text := folder.text("chat_template.jinja"):
-        return text
-    settings, older = "tokenizer_config.json", "chat_template.json"
-    return _declared_template(folder.fields(settings)) or _declared_template(folder.fields(older))
+        return text, ()
+    declared = _declared_templates(folder.fields("tokenizer_config.json"))
+    if "default" not in declared:
+        declared = {**_declared_templates(folder.fields("chat_template.json")), **declared}
+    return _chosen(declared)
 
 
-def _declared_template(fields: Fields) -> str | None:
+def _declared_templates(fields: Fields) -> dict[str, str]:
+    """Those that are not empty by their names; one without a name is the default."""
     declared = fields.get("chat_template")
     if isinstance(declared, dict):
         declared = [{"name": name, "template": template} for name, template in declared.items()]
     if isinstance(declared, list):
-        entries = [entry for entry in declared if isinstance(entry, dict) and entry.get("name") == "default"]
-        declared = entries[-1].get("template") if entries else None
-    if declared is not None and not isinstance(declared, str):
+        entries = [entry for entry in declared if isinstance(entry, dict)]
+        named = {name: entry.get("template") for entry in entries if type(name := entry.get("name")) is str}
+    else:
+        named = {"default": declared}
+    if not all(template is None or isinstance(template, str) for template in named.values()):
         fields.fail("chat_template", "must be a string, or a list of templates with names")
-    return declared or None
+    return {name: template for name, template in named.items() if template}
+
+
+def _chosen(declared: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+    """The template that is the default, or the only one; if there are others only, their names."""
+    named = {name: template for name, template in declared.items() if template}
+    if len(named) == 1 or "default" in named:
+        return named.get("default", next(iter(named.values()))), ()
+    return None, tuple(named)
 
 
 def read_generation(source: Folder | GGUFFile) -> Generation:

@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "bench.command",
     "quality": "quality",
     "plan": "plan",
-    "doctor": "doctor",
+    "doctor": "doctor.command",
     "themes": "themes",
     "config": "config",
     "completion": "completion",

@@ -121,7 +121,7 @@ def _anchored(key: str, value: Any) -> Any:
     """A file of the current folder with its whole path: the setting holds from everywhere. CliError: it is a
     pipe or the like, which the next start would not find.
     """
-    if key not in _PATHS or not isinstance(value, str):
+    if key not in _PATHS or not isinstance(value, str) or not value:
         return value
     path = expanded(value)
     if is_read_once(path):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import signal
-import sys
 
-from ..charset import charset
 from ..constraints import constrains
 from ..errors import UserError
 from ..messages import StoredConversation
@@ -16,6 +13,7 @@ from ..sanitize import one_line
 from ..slash import is_command, is_marked
 from .console import Console
 from .errors import OK, failure_of
+from .line_editor import LineEditor
 from .presenters import PlainPresenter
 from .recording import Recording
 from .request import Request, model_of, open_recording
@@ -38,23 +36,21 @@ Ctrl-C stops an answer and keeps what is there.
 
 def chat(console: Console, request: Request) -> int:
     """Talk until the user leaves; the exit code. UserError: there is no model to talk to."""
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - gives `input` line editing and a history
-    if isinstance(sys.stdin, io.TextIOWrapper):  # by most locales it would refuse bytes that are no text
-        sys.stdin.reconfigure(encoding=charset(), errors="surrogateescape")
+    editor = LineEditor(console.signals)
     check_flags(request.sampling)
     setup = load_setup(console)
     recording, past = open_recording(console, setup.paths.database, request)
-    with recording, asyncio.Runner() as runner:
+    with recording, asyncio.Runner() as runner, contextlib.ExitStack() as stack:
         name = model_of(console, setup.registry, request, past)
         choice = choose(console, setup, name, yes=request.yes, flags=request.engine)
+        stack.enter_context(editor.keeping_keys())
         console.messages.note(f"loading {choice.model.name}")
         constrained = constrains(request.sampling_over(past))
         context = serving(console, choice, chat=True, constrained=constrained)
         served = runner.run(context.__aenter__())
         warn_if_slow(console, served)
         try:
-            _Chat(console, request, recording, past, served, runner).run()
+            _Chat(console, editor, request, recording, past, served, runner).run()
         finally:
             runner.run(context.__aexit__(None, None, None))
     return OK
@@ -66,6 +62,7 @@ class _Chat:
     def __init__(
         self,
         console: Console,
+        editor: LineEditor,
         request: Request,
         recording: Recording,
         past: StoredConversation | None,
@@ -73,6 +70,7 @@ class _Chat:
         runner: asyncio.Runner,
     ) -> None:
         self._console = console
+        self._editor = editor
         self._request = request
         self._recording = recording
         self._served = served
@@ -100,9 +98,8 @@ class _Chat:
                 return
 
     def _read(self) -> str:
-        """A line with the terminal's editing and history, as text whatever the terminal's encoding is."""
-        with self._console.signals.calling(None), contextlib.redirect_stdout(sys.__stdout__):
-            line = input(PROMPT)
+        """A line, as text whatever the terminal's encoding is."""
+        line = self._editor.read(PROMPT)
         return decode(line.encode("utf-8", "surrogateescape"), "the line", self._console.messages.note)
 
     def _handle(self, line: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import click
@@ -39,8 +40,10 @@ class SectionedCommand(Helped):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put text that begins with a dash behind `--`, with the other arguments."""
-        apart_too = self.takes_text and not ctx.resilient_parsing
-        return super().parse_args(ctx, apart(args, self.get_params(ctx)) if apart_too else args)
+        names = names_of(self.get_params(ctx))
+        if self.takes_text and not ctx.resilient_parsing:
+            args = apart(args, names)
+        return super().parse_args(ctx, without_sign(args, names))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section; the one of options without a heading comes last."""
@@ -81,13 +84,32 @@ class CommandGroup(Helped, click.Group):
             formatter.write_dl([(name, summary(command)) for name, command in self.commands.items()])
 
 
-def apart(args: Sequence[str], parameters: Sequence[click.Parameter]) -> list[str]:
+def names_of(parameters: Iterable[click.Parameter]) -> dict[str, click.Option]:
+    """The options by each of their names."""
+    return {name: each for each in parameters if isinstance(each, click.Option) for name in each.opts}
+
+
+def without_sign(args: Sequence[str], names: Mapping[str, click.Option]) -> list[str]:
+    """`-n=4` as `-n4`: to click the sign would be a part of the value."""
+    plain: list[str] = []
+    waiting = iter(args)
+    for arg in waiting:
+        if arg == "--":
+            return [*plain, arg, *waiting]
+        place = _value_place(arg, names)
+        signed = place and arg[place : place + 1] == "=" and arg[place + 1 :]
+        plain.append(arg[:place] + arg[place + 1 :] if signed else arg)
+        if _wants_value(arg, names):
+            plain += islice(waiting, 1)
+    return plain
+
+
+def apart(args: Sequence[str], names: Mapping[str, click.Option]) -> list[str]:
     """The options first, then `--` and the rest in order. click.UsageError: one could be either.
 
     An option is one word. Behind a dash, a blank shows that the argument is a sentence, unless what comes
     before the blank is the name of an option with its value: --stop="a b", -s"Be brief".
     """
-    names = {name: each for each in parameters if isinstance(each, click.Option) for name in each.opts}
     options: list[str] = []
     rest: list[str] = []
     unclear: list[str] = []
@@ -131,13 +153,20 @@ def _wants_value(arg: str, names: Mapping[str, click.Option]) -> bool:
     """Whether the next argument is the value of this option."""
     if arg.startswith("--"):
         return "=" not in arg and arg in names and not names[arg].is_flag
+    return _value_place(arg, names) == len(arg)
+
+
+def _value_place(arg: str, names: Mapping[str, click.Option]) -> int:
+    """Where in an argument such as `-yn4` a value begins, if one follows its letters; 0: none does."""
+    if arg[:1] != "-" or arg.startswith("--"):
+        return 0
     for place, letter in enumerate(arg[1:], 2):
         option = names.get(f"-{letter}")
         if option is None:
-            return False
+            return 0
         if not option.is_flag:
-            return place == len(arg)
-    return False
+            return place
+    return 0
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -16,7 +16,7 @@ from ..messages import StoredConversation, StoredMessage, said_now
 
 if TYPE_CHECKING:
     from ..messages import Outcome
-    from ..store import ReplyWriter, Store
+    from ..store import BegunTurn, ReplyWriter, Store
 
 BUSY_SECONDS = 60.0
 """How long a message waits for one reply that another process makes in the same conversation."""
@@ -60,7 +60,7 @@ class Recording:
         self._system = conversation.system if conversation is not None else ""
         self._messages = list(past)
         self._said: Said | None = None
-        self._question: StoredMessage | None = None
+        self._turn: BegunTurn | None = None
         self._reply: ReplyWriter | None = None
         self._answer: list[str] = []
         self._thinking: list[str] = []
@@ -105,7 +105,7 @@ class Recording:
         """
         self._save()
         self._answer, self._thinking = [], []
-        self._question = self._reply = None
+        self._turn = self._reply = None
         if self._store is None:
             return self._begin(text, model, system)
         import asyncio
@@ -167,11 +167,12 @@ class Recording:
 
     def take_back(self) -> None:
         """The engine refused the message before a word came: it must not stand in the way of the next one."""
-        reply, question, said = self._reply, self._question, self._said
+        turn, said = self._turn if self._reply is not None else None, self._said
         self._said = self._reply = None
         self._messages = list(said.branch) if said is not None else self._messages
-        if reply is not None and question is not None:
-            self._unsaved.append(lambda store: store.take_back(question.id, reply))
+        if turn is not None:
+            self._system = turn.before.system
+            self._unsaved.append(lambda store: store.take_back(turn))
             self._save()
             if not self._messages:
                 self._id = None  # the conversation went with its only message
@@ -192,7 +193,7 @@ class Recording:
             except (UserError, OSError) as error:
                 self._failed(error)
             else:
-                self._id, self._question, self._reply = turn.conversation.id, turn.question, turn.reply
+                self._id, self._turn, self._reply = turn.conversation.id, turn, turn.reply
                 said = said._replace(system=turn.conversation.system, branch=turn.branch)
         self._said, self._system = said, said.system
         return said

@@ -47,9 +47,10 @@ class Signals:
     ) -> Iterator[None]:
         """Within the block the first signal calls `action`; None: it raises Interrupted.
 
-        last: called before a second one ends the process: for what must not stay so, such as a terminal.
+        last: called before a second one ends the process, also in blocks within this one: for what must not
+        stay so, such as a terminal.
         """
-        before, self._action, self._last = (self._action, self._last), action, last
+        before, self._action, self._last = (self._action, self._last), action, last or self._last
         try:
             yield
         finally:

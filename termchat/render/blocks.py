@@ -38,7 +38,9 @@ class BlockParser:
     `mark` and `rewind` let the last, incomplete line be tried and taken back when more of it is there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        """strict: no code block inside another one, as other readers of CommonMark see it."""
+        self._nested = () if strict else _MARKDOWN
         self.leaves: list[Leaf] = []
         self._containers: tuple[Container, ...] = ()
         self._open: Leaf | None = None  # the leaf that the next line may continue
@@ -68,6 +70,12 @@ class BlockParser:
         if last:
             self.leaves[-1] = last
             del last.lines[lines:]
+
+    @property
+    def open_fence(self) -> str:
+        """The fence of the code block that lines in no container would go on with; "": there is none."""
+        code = self._open
+        return code.fence or "" if isinstance(code, Code) and not self._containers else ""
 
     def feed(self, line: str) -> None:
         """Take in the next line."""
@@ -165,7 +173,7 @@ class BlockParser:
             return True
         if self._inner:
             self._inner = "" if _closes(bare, self._inner) else self._inner
-        elif code.language.lower() in _MARKDOWN and (found := _FENCE.match(bare)):
+        elif code.language.lower() in self._nested and (found := _FENCE.match(bare)):
             fence, language = found[1] or found[3], found[2] or found[4]
             self._inner = fence if language and _closes(fence, code.fence) else ""
         code.lines.append(dedent(text, column, min(indent, code.indent))[0])

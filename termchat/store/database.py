@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import stat
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ..files import private_folder
 from . import locks
+from .database_file import guard, identity, writable
 from .errors import (
     StoreBusyError,
     StoreError,
@@ -41,7 +41,7 @@ class Database:
         self._lock = threading.RLock()
         private_folder(path.parent)
         self.path = Path(os.path.realpath(path))
-        _guard(self.path)
+        guard(self.path)
         self._vfs = ""
         self._restored: int | None = None
         if not locks.offered(self.path.parent):
@@ -49,7 +49,7 @@ class Database:
             self._vfs = f"&vfs={locks.DOTFILE}"
         with self._plain_errors():
             version = self._look(migrations)
-            if self.notice is None and not _writable(self.path):
+            if self.notice is None and not writable(self.path):
                 self.notice = f"{self.path} cannot be written, so nothing is saved"
             self._db = self._connect_readable()
         self._for_writing = False
@@ -86,7 +86,7 @@ class Database:
                 self._db = readable
                 raise
         self._for_writing = True
-        self._identity = _identity(self.path)
+        self._identity = identity(self.path)
         readable.close()
 
     def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
@@ -126,7 +126,7 @@ class Database:
             if self._db.in_transaction:
                 yield self._db
                 return
-            if _identity(self.path) != self._identity:  # a file without a name is lost with this program
+            if identity(self.path) != self._identity:  # a file without a name is lost with this program
                 raise StoreUnavailableError(
                     f"{self.path} was deleted, moved or replaced while it was in use; "
                     "put it back, or restart termchat"
@@ -258,43 +258,6 @@ class Database:
         except UnicodeDecodeError as error:  # out of SQLite's sentence on what is damaged, which quotes it
             log.warning("%s: %s", self.path, error)
             raise damaged(self.path, "what it says is no text") from error
-
-
-def _guard(path: Path) -> None:
-    """Make sure of a regular file that only its owner can read, created if missing.
-
-    An existing file is not opened: closing it would end the locks that SQLite holds on it in this process.
-    """
-    try:
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise StoreError(f"{path} is not a regular file, so nothing is saved")
-        if 0 < info.st_size < 512:  # SQLite would take it for a new database
-            raise StoreError(
-                f"{path} is no database (it has {info.st_size} bytes); move it away to start one"
-            )
-    except OSError as error:
-        raise StoreError(f"cannot create {path}: {error.strerror}") from error
-    for name in (path, f"{path}-wal", f"{path}-shm"):
-        with suppress(FileNotFoundError, PermissionError):
-            if stat.S_IMODE(os.stat(name).st_mode) & 0o077:
-                os.chmod(name, 0o600)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file has this name: device and number; None: there is none."""
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
-
-
-def _writable(path: Path) -> bool:
-    effective = os.access in os.supports_effective_ids
-    return all(os.access(name, os.W_OK, effective_ids=effective) for name in (path, path.parent))
 
 
 def _decode(data: bytes) -> str:

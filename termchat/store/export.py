@@ -190,13 +190,23 @@ def _seconds(item: Mapping[str, Any], key: str, where: str, default: float) -> f
 def _markdown(conversation: StoredConversation, branch: Sequence[StoredMessage]) -> str:
     lines = [f"# {conversation.title or conversation.id}", "", date(conversation.created), ""]
     if conversation.system:
-        lines += ["## System", "", conversation.system, ""]
+        lines += ["## System", "", _closed(conversation.system), ""]
     for message in branch:
         lines += [f"## {_heading(message)}", ""]
         if message.thinking:
             lines += [f"> {line}".rstrip() for line in message.thinking.strip().splitlines()] + [""]
-        lines += [message.text.rstrip("\n"), ""]
+        lines += [_closed(message.text.rstrip("\n")), ""]
     return "\n".join(lines)
+
+
+def _closed(text: str) -> str:
+    """The text with a last line that ends a code block left open, which would hold what follows, too."""
+    from ..render.blocks import BlockParser  # draws as well, so it needs more than a store does
+
+    parser = BlockParser(strict=True)
+    for line in text.splitlines():
+        parser.feed(line)
+    return f"{text}\n{parser.open_fence}" if parser.open_fence else text
 
 
 def _text(conversation: StoredConversation, branch: Sequence[StoredMessage]) -> str:

@@ -19,9 +19,13 @@ from .writers import Writer, is_alive, sweep
 
 
 class BegunTurn(NamedTuple):
-    """A question that is stored, and the reply that will be its answer. branch: the messages above it."""
+    """A question that is stored, and the reply that will be its answer. branch: the messages above it.
+
+    before: the conversation without them; it has no message if it is new.
+    """
 
     conversation: StoredConversation
+    before: StoredConversation
     branch: list[StoredMessage]
     question: StoredMessage
     reply: ReplyWriter
@@ -137,21 +141,29 @@ class Store(MessageTable):
                 conversation = self.create_conversation(model=model, system=system or "")
             else:
                 conversation = self.get_or_create(conversation_id, model=model, system=system or "")
+            before = conversation
             if system is not None and clean(system) != conversation.system:
                 self.set_system(conversation.id, system)
             question = self.add_message(conversation.id, "user", text, model=model)
             branch = self.path(conversation.id, question.parent_id) if question.parent_id is not None else []
             reply = self.begin_reply(conversation.id, question.id, model=model)
-            return BegunTurn(self.conversation(conversation.id), branch, question, reply)
+            return BegunTurn(self.conversation(conversation.id), before, branch, question, reply)
 
-    def take_back(self, question_id: int, reply: ReplyWriter) -> None:
-        """Undo `begin_turn`: the message, its answer without a word, and a conversation that has no other."""
-        with self.database.write():
-            question = self.message(question_id)
-            reply.finish("interrupted")
-            self.drop_reply(question_id)
-            if not self.conversation(question.conversation_id).messages:
-                self.delete(question.conversation_id)
+    def take_back(self, turn: BegunTurn) -> None:
+        """Undo `begin_turn`: the message, its answer without a word, what it changed of the conversation, and
+        one that has no other message.
+        """
+        begun, before = turn.conversation, turn.before
+        with self.database.write() as db:
+            turn.reply.finish("interrupted")
+            self.drop_reply(turn.question.id)
+            if not self.conversation(begun.id).messages:
+                self.delete(begun.id)
+            else:  # as it was, if nobody else has used it meanwhile
+                db.execute(
+                    "UPDATE conversation SET updated = ?, model = ?, system = ? WHERE id = ? AND updated = ?",
+                    (before.updated, before.model, before.system, begun.id, begun.updated),
+                )
 
     def begin_reply(
         self,

@@ -358,7 +358,7 @@ def test_tensors_can_be_read_from_two_threads(tmp_path: Path) -> None:
 def test_generation_config(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", eos_token_id=5, bos_token_id=1)
     plain = open_checkpoint(folder)
-    assert plain.generation == ({}, (1,), (5,), (), None)
+    assert plain.generation == ({}, (1,), (5,), (), None, ())
 
     def declare(**generation: Any) -> Checkpoint:
         (folder / "generation_config.json").write_text(json.dumps(generation))
@@ -419,6 +419,13 @@ def test_chat_templates(tmp_path: Path) -> None:
     for empty in ("", None, [], [{"name": "tool_use", "template": "A"}]):
         declare(empty)
         assert open_checkpoint(folder).generation.chat_template == "C"
+    (folder / "chat_template.json").unlink()
+    declare([{"name": "tool_use", "template": "A"}, {"name": "default", "template": ""}])
+    assert open_checkpoint(folder).generation.chat_template == "A", "the only one"
+    declare({"tool_use": "A", "rag": "B"})
+    generation = open_checkpoint(folder).generation
+    assert (generation.chat_template, generation.templates) == (None, ("tool_use", "rag"))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "C"}))
     (folder / "chat_template.jinja").write_bytes(b"")
     assert open_checkpoint(folder).generation.chat_template == "C"
     (folder / "chat_template.jinja").write_text("\u00e9")
@@ -445,6 +452,11 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
     assert checkpoint.generation.chat_template == "T"
     empty = {"tokenizer.chat_template": ""}
     assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).generation.chat_template is None
+    only = {**empty, "tokenizer.chat_template.rag": "R"}
+    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **only)).generation.chat_template == "R"
+    several = {**only, "tokenizer.chat_template.tool_use": "U"}
+    generation = open_checkpoint(write_gguf(tmp_path / "m.gguf", **several)).generation
+    assert (generation.chat_template, generation.templates) == (None, ("rag", "tool_use"))
     bad = {"general.sampling.top_p": 7.0}
     assert "top_p must be in [0, 1]" in refuse(write_gguf(tmp_path / "m.gguf", **bad))
     out = {"tokenizer.ggml.eos_token_id": 50, "tokenizer.ggml.bos_token_id": 2**32 - 1}

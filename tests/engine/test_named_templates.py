@@ -184,6 +184,14 @@ def test_a_model_without_a_template_says_so_before_its_weights_are_read(
     assert caught.value.code == "template"
 
 
+def test_of_several_templates_none_is_guessed_and_chatml_is_not_said(bare: Path) -> None:
+    declared = {"chat_template": {"tool_use": "A", "rag": "B"}}
+    (bare / "tokenizer_config.json").write_text(json.dumps(declared))
+    with pytest.raises(EngineError, match=r"(?s)tool_use.*none of them") as caught:
+        load_model(EngineConfig(model=bare), chat=True)
+    assert caught.value.code == "template"
+
+
 def test_the_text_of_a_template_is_one() -> None:
     for text in ("{{ messages }}", "{% if true %}a/b.c{% endif %}"):
         assert read_template(text) == text

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tiny_settings import YARN_ROPE
+
 _GRANITE = {
     "num_local_experts": 6,
     "num_experts_per_tok": 3,
@@ -17,20 +19,13 @@ _GRANITE = {
 }
 _QWEN = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "head_dim": 24}
 _OLMOE = {"num_experts": 8, "num_experts_per_tok": 3, "pad_token_id": 0, "eos_token_id": 1}
-_YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 64,
-    "truncate": False,
-}
 _OSS = {
     "num_local_experts": 5,
     "num_experts_per_tok": 2,
     "num_hidden_layers": 4,
     "head_dim": 16,
     "sliding_window": 6,
-    "rope_parameters": _YARN,
+    "rope_parameters": {**YARN_ROPE, "truncate": False},
 }
 
 _QWEN2 = {

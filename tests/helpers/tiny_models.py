@@ -11,6 +11,18 @@ import transformers
 
 import tiny_mixtures
 import tiny_relatives
+from tiny_settings import (
+    GEMMA3_ROPE,
+    GROWING_ROPE,
+    LINEAR_ROPE,
+    LLAMA3_ROPE,
+    MHA,
+    MQA,
+    MROPE,
+    OLMO3_ROPE,
+    PLAIN_ROPE,
+    YARN_ROPE,
+)
 
 SIZES = {
     "vocab_size": 160,
@@ -22,45 +34,13 @@ SIZES = {
     "max_position_embeddings": 256,
 }
 ODD = {"hidden_size": 60, "intermediate_size": 92, "num_attention_heads": 3, "num_key_value_heads": 1}
-MHA, MQA = {"num_key_value_heads": 4}, {"num_key_value_heads": 1}
 TIED = {"tie_word_embeddings": True}
-LLAMA3_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
-LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.5}
-YARN_ROPE = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-GROWING_ROPE = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "original_max_position_embeddings": 16,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-    "llama_4_scaling_beta": 0.4,
-}
-MROPE = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": [2, 3, 3]}
-GEMMA3_ROPE = {
-    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-}
 GEMMA4 = {
     "head_dim": 16,
     "global_head_dim": 32,
     "sliding_window": 6,
     "final_logit_softcapping": 20.0,
 }
-OLMO3_ROPE = {"full_attention": YARN_ROPE, "sliding_attention": PLAIN_ROPE}
 LONG, SHORT = [1.0 + 0.7 * i for i in range(6)], [1.0 + 0.1 * i for i in range(6)]
 VISION = {
     "hidden_size": 32,

@@ -4,72 +4,58 @@ from __future__ import annotations
 
 from typing import Any
 
-_MQA = {"num_key_value_heads": 1}
+from tiny_settings import DYNAMIC_ROPE, LLAMA3_ROPE, MQA, YARN_ROPE
+
 _GLM = {"head_dim": 16, "pad_token_id": 0, "eos_token_id": [1], "rms_norm_eps": 1e-5, "seq_length": 256}
 """seq_length: what llama.cpp's converter takes for the context; and norms have this number there."""
 _COHERE = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "logit_scale": 1.5}
-_YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-_LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
-_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 6.0}
 
 RELATIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("GemmaConfig", {"head_dim": 24, "num_hidden_layers": 2}),
-    "gemma-mqa": ("GemmaConfig", {**_MQA, "head_dim": 32, "num_hidden_layers": 2}),
-    "exaone": ("ExaoneConfig", {"rope_parameters": _LLAMA3, "eos_token_id": 1}),
-    "exaone-tied": ("ExaoneConfig", {**_MQA, "tie_word_embeddings": True, "eos_token_id": 1}),
+    "gemma-mqa": ("GemmaConfig", {**MQA, "head_dim": 32, "num_hidden_layers": 2}),
+    "exaone": ("ExaoneConfig", {"rope_parameters": LLAMA3_ROPE, "eos_token_id": 1}),
+    "exaone-tied": ("ExaoneConfig", {**MQA, "tie_word_embeddings": True, "eos_token_id": 1}),
     "exaone4": (
         "Exaone4Config",
-        {"num_hidden_layers": 5, "sliding_window": 6, "rope_parameters": _LLAMA3},
+        {"num_hidden_layers": 5, "sliding_window": 6, "rope_parameters": LLAMA3_ROPE},
     ),
     "exaone4-all-see-all": (
         "Exaone4Config",
         {"sliding_window": None, "layer_types": ["full_attention"] * 3, "tie_word_embeddings": True},
     ),
-    "internlm3": ("InternLM3Config", {"head_dim": 24, "rope_parameters": _DYNAMIC}),
+    "internlm3": ("InternLM3Config", {"head_dim": 24, "rope_parameters": DYNAMIC_ROPE}),
     "internlm3-biases": (
         "InternLM3Config",
-        {**_MQA, "head_dim": 16, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+        {**MQA, "head_dim": 16, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
     ),
     "hunyuan": ("HunYuanDenseV1Config", {"head_dim": 24}),
     "hunyuan-alpha": (
         "HunYuanDenseV1Config",
-        {"head_dim": 16, "rope_parameters": {**_DYNAMIC, "alpha": 9.0}},
+        {"head_dim": 16, "rope_parameters": {**DYNAMIC_ROPE, "alpha": 9.0}},
     ),
     "hunyuan-mqa-tied": (
         "HunYuanDenseV1Config",
-        {**_MQA, "head_dim": 16, "tie_word_embeddings": True, "attention_bias": True},
+        {**MQA, "head_dim": 16, "tie_word_embeddings": True, "attention_bias": True},
     ),
     "ernie": ("Ernie4_5Config", {"head_dim": 24}),
     "ernie-biases-untied": (
         "Ernie4_5Config",
-        {**_MQA, "head_dim": 16, "use_bias": True, "tie_word_embeddings": False},
+        {**MQA, "head_dim": 16, "use_bias": True, "tie_word_embeddings": False},
     ),
     "seedoss": ("SeedOssConfig", {"head_dim": 24}),
     "seedoss-all-biases-tied": (
         "SeedOssConfig",
         {
-            **_MQA,
+            **MQA,
             "head_dim": 16,
             "attention_out_bias": True,
             "mlp_bias": True,
             "tie_word_embeddings": True,
-            "rope_parameters": _YARN,
+            "rope_parameters": YARN_ROPE,
         },
     ),
     "cohere": ("CohereConfig", _COHERE),
-    "cohere-mqa": ("CohereConfig", {**_COHERE, **_MQA, "logit_scale": 0.5}),
+    "cohere-mqa": ("CohereConfig", {**_COHERE, **MQA, "logit_scale": 0.5}),
     "cohere2": (
         "Cohere2Config",
         {**_COHERE, "num_hidden_layers": 5, "sliding_window": 6, "rotary_pct": 1.0},  # which files have

@@ -85,7 +85,7 @@ def test_an_older_database_that_cannot_be_written_is_read(tmp_path: Path) -> Non
         db.commit()
     path.chmod(0o400)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("termchat.store.database._writable", lambda path: False)
+        patch.setattr("termchat.store.database.writable", lambda path: False)
         with Store(path) as store:
             assert store.notice is not None
             assert [(each.id, each.unread) for each in store.list_conversations()] == [("c", False)]

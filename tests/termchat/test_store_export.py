@@ -87,6 +87,30 @@ def test_markdown_and_text_hold_the_branch_that_is_shown(store: Store, name: str
     assert "## tiny (interrupted)\n\nIt st\n" in export(store, [name], "md")
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("Look:\n\n````python\nx = 1\n```", "\n````"),
+        ("~~~", "\n~~~"),
+        ("```\nx = 1\n```\n", ""),
+        ("- ```\n  x = 1", ""),  # ends with its item
+        ("- ```\n  x = 1\n  ```", ""),
+        ("> ```\n> x = 1", ""),
+        ("    ```", ""),  # an indented block
+        ("a ``` b", ""),
+        ("```md\n```sh\nx\n```", ""),  # elsewhere the inner block's end is that of the outer one
+        ("```md\n```sh\nx\n```\n```", "\n```"),
+    ],
+)
+def test_in_markdown_a_code_block_left_open_ends_with_its_message(store: Store, text: str, end: str) -> None:
+    conversation = store.create_conversation("talk", system=text)
+    store.add_message(conversation.id, "user", text)
+    shown = text.rstrip("\n") + end
+    assert f"\n## You\n\n{shown}\n" in export(store, [conversation.id], "md")
+    assert f"\n## System\n\n{text}{end}\n" in export(store, [conversation.id], "md")
+    assert f"[You]\n{text.rstrip()}\n" in export(store, [conversation.id], "text")
+
+
 def test_several_conversations_in_one_document(store: Store, name: str, tmp_path: Path) -> None:
     store.get_or_create("empty")
     document = export(store, [name, "empty"], "json")

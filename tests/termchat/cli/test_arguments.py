@@ -403,6 +403,17 @@ def test_the_librarys_own_switches_do_not_count():
     assert subprocess.run([sys.executable, "-c", code], env=given, capture_output=True).stdout == b"[]\n"
 
 
+def test_errors_that_python_ignores_are_not_printed():
+    """A signal while an event loop is being made, for example, leaves one that cannot be closed."""
+    code = (
+        "import sys; from termchat.__main__ import main; sys.argv[1:] = ['--version']; main()\n"
+        "class Half:\n    def __del__(self): raise AttributeError('_debug')\n"
+        "Half(); sys.exit(3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 def test_a_prompt_without_quotes_is_told_how(termchat):
     refused = termchat("Why", "is", "the", "sky", "blue?")
     assert (refused.code, refused.out) == (2, "")

@@ -8,10 +8,12 @@ import re
 import select
 import signal
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from termchat.cli.console import Console
@@ -225,3 +227,53 @@ def test_a_chat_without_a_model_says_so(home, monkeypatch):
     terminal = Terminal(("Download it?", b"n\n"))
     assert terminal.run(monkeypatch) == 3
     assert re.search(r"smollm2-135m is not downloaded", terminal.shown)
+
+
+@pytest.fixture
+def spawned(linked_model, home):
+    """The real program, which has line editing, on a terminal."""
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "termchat", "--plain", "-t", "0", "-n", "8"],
+        env={**os.environ, "INPUTRC": os.devnull},
+        timeout=60,
+        encoding="utf-8",
+    )
+    yield child
+    child.close(force=True)
+
+
+@pytest.mark.slow
+def test_an_end_before_the_program_has_begun_is_one(spawned):
+    """As `script -c "termchat --plain" /dev/null </dev/null` sends it at once."""
+    spawned.send("\x04")
+    spawned.expect(pexpect.EOF)
+    spawned.close()
+    assert spawned.exitstatus == 0
+
+
+@pytest.mark.slow
+def test_keys_wait_while_the_model_loads_and_answers(spawned, home):
+    """A Ctrl-D too: a terminal that makes lines of what is typed would take it for itself."""
+    wait_for(lambda: not termios.tcgetattr(spawned.child_fd)[3] & termios.ICANON)
+    spawned.send("Say hi\r\x04")
+    spawned.expect(pexpect.EOF)
+    spawned.close()
+    assert spawned.exitstatus == 0
+    assert spawned.before.index("> Say hi") > spawned.before.index("Ctrl-D leaves")
+    assert stored(home)[0][0][1] == "Say hi"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["load", "prompt"])
+def test_the_terminal_is_as_it_was_after_a_signal(spawned, moment):
+    wait_for(lambda: not termios.tcgetattr(spawned.child_fd)[3] & termios.ICANON)
+    if moment == "prompt":
+        spawned.expect("\n> ")
+    spawned.kill(signal.SIGTERM)
+    spawned.expect(pexpect.EOF)
+    mode = termios.tcgetattr(spawned.child_fd)[3]
+    assert mode & termios.ICANON
+    assert mode & termios.ECHO
+    spawned.close()
+    assert spawned.exitstatus == 143

@@ -298,6 +298,9 @@ def test_a_path_among_the_settings_holds_in_every_folder(termchat, home, default
         (["engine.threads", "1", "2"], "engine.threads takes one value"),
         (["engine.kv_dtype", "int3"], "kv_dtype must be one of"),
         (["model"], "Missing argument 'VALUE...'"),
+        (["model", ""], "model must be a text that is not empty, not ''"),  # a script's variable is not set
+        (["engine.template", ""], "template must be a name or the path of a file, not ''"),
+        (["engine.draft_model", ""], "draft_model must be one of"),
         (["keys.chat.nww", "ctrl+x"], "keys.chat.nww: there is no such action; did you mean chat.new?"),
         (["keys.quit", "nope+x"], "keys.quit: there is no key 'nope+x'"),
         (["keys.quit", "x"], "keys.quit: x is needed for typing"),

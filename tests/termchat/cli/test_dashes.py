@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from termchat.cli.options import apart
+from termchat.cli.options import apart, names_of
 from termchat.cli.prompt import prompt
 from termchat.store import Store
 
@@ -44,6 +44,26 @@ def asked(termchat, scripted, home):
 )
 def test_N031_what_can_be_no_option_is_a_prompt(asked, arguments, text, system):
     assert asked(*arguments) == (text, system)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "system"),
+    [
+        (["-n=4", "Hi"], "Hi", ""),
+        (["-yt=0.5", "-n=4", "-s=Be brief", "Hi"], "Hi", "Be brief"),
+        (["-s==x", "= 4?"], "= 4?", "=x"),
+        (["-s", "-n=x", "-t=0", "--", "-n=x"], "-n=x", "-n=x"),
+    ],
+)
+def test_an_equals_sign_behind_a_letter_is_no_part_of_the_value(asked, arguments, text, system):
+    """Other programs take `-n=4`, and a system prompt of "=Be brief" would not be noticed."""
+    assert asked(*arguments) == (text, system)
+
+
+def test_an_equals_sign_without_a_value_is_refused(termchat):
+    outcome = termchat("-n=", "4", "Hi")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "'='" in outcome.err or "extra argument" in outcome.err
 
 
 def test_N031_from_a_pipe_a_dash_is_a_dash(asked):
@@ -102,12 +122,12 @@ def test_N031_other_commands_that_take_text(termchat, home):
     ],
 )
 def test_options_and_text_come_apart(args, result):
-    assert apart(args, prompt.params) == result
+    assert apart(args, names_of(prompt.params)) == result
 
 
 def test_an_unclear_one_alone():
     with pytest.raises(click.UsageError):
-        apart(["-mine is a question", "--json"], prompt.params)
+        apart(["-mine is a question", "--json"], names_of(prompt.params))
 
 
 @pytest.mark.parametrize(

@@ -485,7 +485,7 @@ def test_B081_B085_what_cannot_be_saved_is_one_warning(termchat, scripted, home,
         db.execute("PRAGMA user_version = 999")
         db.close()
     elif problem == "read-only":
-        monkeypatch.setattr("termchat.store.database._writable", lambda path: False)
+        monkeypatch.setattr("termchat.store.database.writable", lambda path: False)
     elif problem == "locked":
         monkeypatch.setattr("termchat.cli.request.BUSY_SECONDS", 0.2)
         lock = sqlite3.connect(database, isolation_level=None)

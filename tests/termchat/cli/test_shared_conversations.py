@@ -223,12 +223,25 @@ def test_saves_that_fail_become_rare(path, monkeypatch):
 def test_a_refused_message_goes_with_the_conversation_it_began(path):
     with Store(path) as store:
         turn = store.begin_turn("new", "far too long")
-        store.take_back(turn.question.id, turn.reply)
+        store.take_back(turn)
         assert store.list_conversations() == []
         store.begin_turn("old", "Hi").reply.finish()
         turn = store.begin_turn("old", "far too long")
-        store.take_back(turn.question.id, turn.reply)
+        store.take_back(turn)
         assert [message.text for message in store.path("old")] == ["Hi", ""]
+
+
+def test_a_refused_message_changes_nothing_of_its_conversation(path):
+    """It is not the newest one then, and keeps its model and its system prompt."""
+    with Store(path) as store:
+        for name in ("old", "new"):
+            store.begin_turn(name, "Hi", model="m", system="Be brief.").reply.finish()
+        before = store.conversation("old")
+        turn = store.begin_turn("old", "far too long", model="other", system="Be long.")
+        assert store.newest().id == "old"
+        store.take_back(turn)
+        assert store.newest().id == "new"
+        assert store.conversation("old") == before
 
 
 def test_both_ways_to_chat_store_the_same_of_a_reply(scripted):

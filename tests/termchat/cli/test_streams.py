@@ -253,8 +253,10 @@ def signalled(number, begun):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    yield
-    thread.join()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @pytest.mark.slow

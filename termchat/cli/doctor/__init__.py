@@ -1,0 +1,1 @@
+"""`termchat doctor`: what this machine offers, what is used of it, and what is wrong."""
