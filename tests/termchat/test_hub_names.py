@@ -197,6 +197,13 @@ def test_a_listing_that_is_made_to_keep_one_busy() -> None:
         chosen(listing(*(f"{'x' * 400}{i}.gguf" for i in range(1000))), f"hf:o/r:{'x' * 400}.gguf")
 
 
+def test_a_model_in_pieces_is_no_part_of_the_choice_and_is_told_where_there_is_nothing_else() -> None:
+    pieces = ("m.Q8_0.gguf.part1of2", "m.Q8_0.gguf.part2of2")
+    assert chosen(listing("m.Q4_K_M.gguf", *pieces)) == ["m.Q4_K_M.gguf"]
+    with pytest.raises(ChoiceError, match=r"holds m\.Q8_0\.gguf in pieces: download them, join them"):
+        chosen(listing(*pieces))
+
+
 def test_what_is_ambiguous_is_listed() -> None:
     two = listing("a-Q4_0.gguf", "b-Q4_0.gguf", "a-Q8_0.gguf")
     with pytest.raises(ChoiceError, match=r"several models in q4_0; name a file: a-Q4_0\.gguf, b-Q4_0\.gguf"):
