@@ -137,14 +137,18 @@ class Registry:
             from engine import model_name  # who names a file is about to open it
 
             return ResolvedModel(model_name(path), path, None)
-        as_path = os.sep in name or name.startswith("~") or path.suffix in (".gguf", ".safetensors")
-        if as_path or os.path.islink(path):
+        as_path = name.startswith((".", os.sep, "~")) or path.suffix in (".gguf", ".safetensors")
+        as_path = as_path or os.path.islink(path)
+        if name and not as_path:  # a name of another program may have folders, too
+            from .elsewhere.everywhere import short_for
+
+            if (found := _one_of(name, short_for(name))) is not None:
+                return found
+        if as_path or os.sep in name:
             page = _page_hint(name)
             reason = f": {absent}" if absent else f"; {page}" if page else ""
             raise UnknownModelError(f"there is no model file or folder {name}{reason}")
-        from .elsewhere.everywhere import short_for
-
-        return _one_of(name, short_for(name) if name else []) or self._unknown(name)
+        return self._unknown(name)
 
     def without_entry(self, name: str) -> ResolvedModel | None:
         """Another program's model, or a file of the user's; None for one of ours, and what is not here.

@@ -143,6 +143,7 @@ class Fields(NamedTuple):
     def token_ids(self, name: str) -> tuple[int, ...]:
         """One token id or a list of them; what can't be one, as it is negative, is left out."""
         value = self.get(name, [])
+        value = value.tolist() if hasattr(value, "tolist") else value
         ids = value if isinstance(value, list) else [value]
         for entry in ids:
             if type(entry) is not int:

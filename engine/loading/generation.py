@@ -76,7 +76,7 @@ def _of_gguf(file: GGUFFile) -> Generation:
     declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
     template, templates = _chosen(_gguf_templates(fields))
     return Generation(
-        eos_ids=tokenizer.token_ids("eos_token_id"),
+        eos_ids=tokenizer.token_ids("eos_token_id") + tokenizer.token_ids("eos_token_ids"),  # Ollama's
         turn_ids=tokenizer.token_ids("eot_token_id") + tokenizer.token_ids("eom_token_id"),
         bos_ids=tokenizer.token_ids("bos_token_id"),
         chat_template=template,

@@ -24,6 +24,7 @@ from .declared import gguf_family
 from .fields import Fields, invalid, shown
 from .files import map_file
 from .gguf_cursor import Cursor
+from .pieces import joining
 from .recognized import HEAD, no
 from .stored import StoredTensor
 
@@ -81,7 +82,9 @@ def open_header(path: Path) -> tuple[Cursor, int, int, int]:
     """
     buffer = map_file(path)
     if buffer is None or buffer[:4] != b"GGUF":
-        raise invalid(path, no("GGUF", buffer[:HEAD] if buffer is not None else b""), colon=False)
+        problem = no("GGUF", buffer[:HEAD] if buffer is not None else b"")
+        piece = joining(path.name)
+        raise invalid(path, f"{problem}: {piece}" if piece else problem, colon=False)
     cursor = Cursor(path, buffer)
     cursor.position = 4
     version = cursor.number("<I", "the version")
@@ -180,9 +183,11 @@ def _check_layout(cursor: Cursor, entries: Iterable[_Entry], data_start: int, al
         if cut is None and needed > cursor.size:
             cut = entry
     if cut is not None:
+        piece = joining(cursor.path.name)
+        advice = f"; {piece}" if piece else ". Download it again"
         cursor.fail(
             f"the file is incomplete: {needed} bytes are needed and {cursor.size} are present; "
-            f"it ends before the end of tensor {shown(cut.name)}. Download it again"
+            f"it ends before the end of tensor {shown(cut.name)}{advice}"
         )
 
 
@@ -217,12 +222,16 @@ def first_part(names: list[str]) -> str | None:
 
 
 def _part_of(file: GGUFFile) -> tuple[int, int]:
-    """Which part a file is (from 0), and of how many."""
+    """Which part a file is (from 0), and of how many; one that holds all their tensors is the whole.
+
+    Programs that make one file of several leave such keys in it.
+    """
     fields = file.fields()
     count = fields.integer("split.count", 0, 1 << 16, default=1)
     if count > _MAX_PARTS:
         fields.fail("split.count", f"is {count}; at most {_MAX_PARTS} parts are supported")
-    return (fields.integer("split.no", 0, count - 1, default=0), count) if count > 1 else (0, 1)
+    whole = fields.integer("split.tensors.count", 0, 1 << 31, default=-1) == len(file.tensors)
+    return (0, 1) if count < 2 or whole else (fields.integer("split.no", 0, count - 1, default=0), count)
 
 
 def read_gguf_model(path: str | Path) -> GGUFFile:
@@ -233,7 +242,7 @@ def read_gguf_model(path: str | Path) -> GGUFFile:
     file = read_gguf(path)
     number, count = _part_of(file)
     if count < 2:
-        return file
+        return file._replace(metadata=_unsplit(file))
     match = _PART.fullmatch(file.path.name)
     if match is None or (int(match[2]), int(match[3])) != (number + 1, count):
         raise invalid(
@@ -263,5 +272,9 @@ def read_gguf_model(path: str | Path) -> GGUFFile:
         raise invalid(
             parts[0].path, f"split.tensors.count is {declared}, but the parts hold {len(tensors)} tensors"
         )
-    metadata = {key: value for key, value in parts[0].metadata.items() if not key.startswith("split.")}
-    return parts[0]._replace(metadata=metadata, tensors=tensors)
+    return parts[0]._replace(metadata=_unsplit(parts[0]), tensors=tensors)
+
+
+def _unsplit(file: GGUFFile) -> dict[str, Any]:
+    """The metadata without what is said of parts."""
+    return {key: value for key, value in file.metadata.items() if not key.startswith("split.")}

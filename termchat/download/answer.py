@@ -39,6 +39,11 @@ class StatusError(TransferError):
         self.code = code
         self.headers = headers
 
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a web page, for people."""
+        return kind_in(self.headers) == "text/html"
+
 
 class RangeError(TransferError):
     """The answer is a part of the file, and does not say which."""
@@ -92,6 +97,12 @@ def sha256_in(etag: str | None) -> str | None:
 def size_in(value: str | None) -> int | None:
     """The number of bytes that a header names, None if it is none."""
     return int(value) if value and re.fullmatch(r"[0-9]{1,18}", value) else None
+
+
+def kind_in(headers: Mapping[str, str]) -> str:
+    """The media type of an answer, without its parameters."""
+    said = {name.lower(): value for name, value in headers.items()}
+    return said.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def content_range(value: str) -> tuple[int, int | None]:

@@ -9,6 +9,7 @@ from ..errors import UserError
 CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Who is trusted, by the names that other programs go by."""
 
+_BLOCKED = "a filter of your network may do so; open that address in a browser to see why"
 _LOG_IN = "a log-in page of your network does so; open a browser to see it, then try again"
 
 
@@ -56,12 +57,14 @@ def proxy_password(proxy: str) -> str:
     return f"{proxy} asks for a password; write USER:PASSWORD@ before its host in the variable that names it"
 
 
-def refused(shown: str, code: int, said: object) -> str:
-    """A server's answer that will not change by itself."""
+def refused(shown: str, code: int, said: object, *, page: bool = False) -> str:
+    """A server's answer that will not change by itself. page: it is a web page."""
     if code == 407:
         return proxy_password("the proxy")
     licence = "if the model asks for it, accept its licence on its page and set HF_TOKEN"
     hints = {401: licence, 403: licence, 404: "there is no such file", 511: _LOG_IN}
     hints |= dict.fromkeys((301, 302, 303, 307, 308), _LOG_IN)
+    if page and code == 403:  # the Hub says such things to programs without one
+        return f"{shown} answered {said} with a web page; {_BLOCKED}"
     hint = hints.get(code)
     return f"{shown} answered {said}" + (f"; {hint}" if hint else "")

@@ -53,7 +53,8 @@ def ask(name: HubName, meter: Meter) -> Listing:
             return read_listing(name.repo, json.loads(answer))
         except StatusError as error:
             if error.code not in RETRIED_STATUS:
-                said = of_hub(asked, error, listing=True) or refused(without_secrets(url), error.code, error)
+                said = of_hub(asked, error, listing=True)
+                said = said or refused(without_secrets(url), error.code, error, page=error.is_page)
                 raise (NoSuchModelError if is_missing(error) else DownloadError)(said) from error
             wait = retry_after.told(error.headers)
             if wait is not None and wait > retry_after.LONGEST_S:

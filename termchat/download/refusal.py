@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from .answer import StatusError, without_secrets
 
+_LONGEST = 300
 _TOKEN = "run hf auth login, or set HF_TOKEN to a token of yours"
 
 
@@ -20,7 +21,7 @@ def is_missing(error: StatusError) -> bool:
     """
     said = {name.lower(): value for name, value in error.headers.items()}
     kind, message = said.get("x-error-code", ""), said.get("x-error-message", "")
-    nameless = error.code == 404 or (error.code == 401 and "credential" not in message.lower())
+    nameless = error.code == 404 or (error.code == 401 and not _is_about_token(message))
     return kind in ("RepoNotFound", "RevisionNotFound") or (nameless and not kind)
 
 
@@ -48,9 +49,21 @@ def of_hub(asked: Asked, error: StatusError, *, listing: bool = False) -> str:
         )
     if kind == "RevisionNotFound":
         return f"{repo} has no revision {asked.revision}"
-    if error.code == 401 and with_token and "credential" in message.lower():
-        return f"the Hub does not know your token; make a new one: {_TOKEN}, or unset it"
+    if error.code == 401 and with_token and _is_about_token(message):
+        return f"the Hub does not take your token ({_words(message)}); make a new one: {_TOKEN}, or unset it"
     if kind == "RepoNotFound" or (error.code in (401, 404) and not kind and listing):
         private = "your token may not see it" if with_token else f"it is private: {_TOKEN}"
         return f"there is no repository {repo} at {urlsplit(asked.endpoint).hostname}, or {private}"
+    if error.code == 403 and message:
+        return f"the Hub does not give {repo}: {_words(message)}"
     return ""
+
+
+def _is_about_token(message: str) -> bool:
+    return any(word in message.lower() for word in ("credential", "token"))
+
+
+def _words(message: str) -> str:
+    """What a server says, as part of a sentence."""
+    text = "".join(each if each.isprintable() else " " for each in message[:_LONGEST])
+    return " ".join(text.split()).rstrip(".")

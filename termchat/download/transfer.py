@@ -23,6 +23,8 @@ from .transport import open_body
 _SPARE = 16 << 20  # bytes left free on the disk
 _SILENT_S = 5.0
 RETRIED_STATUS = (408, 425, 429, 500, 502, 503, 504)
+_EXPIRED = (401, 403, 410)
+"""What a store behind a redirect says where the address is of no use any more; the next one is a new one."""
 _LASTING = (ssl.SSLCertVerificationError, FileNotFoundError, IsADirectoryError, PermissionError, ValueError)
 _PAGE = ("<!doctype html", "<html")
 
@@ -58,7 +60,10 @@ def transfer(remote: Remote, part: Part, meter: Meter, timeout: float) -> Remote
             raise CutError(f"{shown} has changed") from error
         if error.code in RETRIED_STATUS:
             raise CutError(f"{shown} answered {error}", retry_after.told(error.headers)) from error
-        raise DownloadError(remote.refused(error) or refused(shown, error.code, error)) from error
+        said = remote.refused(error)
+        if not said and error.code in _EXPIRED and error.url != remote.url:
+            raise CutError(f"{_place(shown, error)} answered {error}") from error
+        raise DownloadError(said or refused(shown, error.code, error, page=error.is_page)) from error
     except RangeError as error:
         if not offset:
             raise unopened(shown, error) from error
@@ -100,8 +105,16 @@ def unopened(shown: str, error: TransferError) -> DownloadError | CutError:
         return CutError(f"cannot reach {host} through {error.by_proxy}: {error}", unreached=True)
     if isinstance(error.cause, _LASTING):
         return DownloadError(f"cannot open {shown}: {error}")
-    place = shown if host in (urlsplit(shown).hostname, shown) else f"{host}, to which {shown} leads"
-    return CutError(f"cannot reach {place}: {error}", unreached=isinstance(error.cause, OSError))
+    text = str(error).rstrip(".")
+    return CutError(
+        f"cannot reach {_place(shown, error)}: {text}", unreached=isinstance(error.cause, OSError)
+    )
+
+
+def _place(shown: str, error: TransferError) -> str:
+    """Where that was: the address that was asked, or the host that it leads to."""
+    host = urlsplit(error.url).hostname or shown
+    return shown if host in (urlsplit(shown).hostname, shown) else f"{host}, to which {shown} leads"
 
 
 def _completed(remote: Remote, body: Body, shown: str) -> Remote:

@@ -20,10 +20,12 @@ from urllib.parse import urljoin, urlsplit
 
 from .answer import (
     Body,
+    RangeError,
     StatusError,
     TransferError,
     content_range,
     innermost,
+    kind_in,
     sha256_in,
     size_in,
     without_secrets,
@@ -40,7 +42,9 @@ CONNECT_S = 10.0
 ANSWER_S = 20.0
 LARGEST_ANSWER = 16 << 20
 _REDIRECTS = 10
-_PACKED = ("gzip", "deflate")
+_PACKED = frozenset(("gzip", "deflate"))  # what the client unpacks
+_PACKINGS = _PACKED | {"br", "compress", "dcb", "dcz", "x-compress", "x-gzip", "zstd"}
+"""Content codings that change the bytes. Stores name others (`aws-chunked`, `utf-8`), which do not."""
 _AHEAD = 32  # chunks that wait to be written, 64 KiB each at most
 
 log = logging.getLogger(__name__)
@@ -53,14 +57,12 @@ def open_body(
     etag: str | None,
     timeout: float,
     beat: Callable[[], object] = lambda: None,
-    *,
-    unpacked: bool = False,
 ) -> Body:
     """Ask for `url` from byte `offset` on, if it still has `etag`; the answer may begin at 0 all the same.
 
     timeout: seconds without a byte that end it. beat: called while it waits, about ten times a second; what
-    it raises ends the wait. unpacked: what was compressed on the way is taken, too. TransferError
-    (StatusError), DownloadError.
+    it raises ends the wait. What was compressed on the way comes unpacked. TransferError (StatusError,
+    RangeError), DownloadError.
     """
     try:
         scheme = urlsplit(url).scheme
@@ -75,12 +77,12 @@ def open_body(
         asked["Range"] = f"bytes={offset}-"
         if etag is not None and not etag.startswith("W/"):  # weak tags may not be used (RFC 9110, 13.1.5)
             asked["If-Range"] = etag
-    return _Exchange(url, asked, timeout, beat, unpacked).body()
+    return _Exchange(url, asked, timeout, beat).body()
 
 
 def read_answer(url: str, headers: Mapping[str, str], beat: Callable[[], object] = lambda: None) -> bytes:
     """A short answer, whole. beat: as for `open_body`. TransferError (StatusError), DownloadError."""
-    body = open_body(url, headers, 0, None, ANSWER_S, beat, unpacked=True)
+    body = open_body(url, headers, 0, None, ANSWER_S, beat)
     try:
         answer = bytearray()
         while data := body.read():
@@ -97,19 +99,11 @@ def read_answer(url: str, headers: Mapping[str, str], beat: Callable[[], object]
 class _Exchange:
     """A request and its answer, made by a thread; chunks come through a queue."""
 
-    def __init__(
-        self,
-        url: str,
-        headers: dict[str, str],
-        timeout: float,
-        beat: Callable[[], object],
-        unpacked: bool,
-    ) -> None:
+    def __init__(self, url: str, headers: dict[str, str], timeout: float, beat: Callable[[], object]) -> None:
         self._url = self._at = url
         self._headers = headers
         self._timeout = timeout
         self._beat = beat
-        self._unpacked = unpacked
         self._items: queue.Queue[Body | bytes | BaseException] = queue.Queue(_AHEAD)
         self._left = threading.Event()
         self._socket: socket.socket | None = None
@@ -178,6 +172,10 @@ class _Exchange:
         text = getattr(inner, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             inner, text = TimeoutError(text), "no answer came in time"
+        if (
+            getattr(inner, "reason", None) == "WRONG_VERSION_NUMBER"
+        ):  # OpenSSL's word for an answer without TLS
+            text = "the answer is not TLS; http:// instead of https:// may be meant"
         proxy = None
         by_socks = type(error).__module__.partition(".")[0] == "socksio"  # it does not speak SOCKS
         if by_socks or isinstance(error, (httpx.ProxyError, httpx.ConnectError, httpx.ConnectTimeout)):
@@ -219,15 +217,18 @@ class _Exchange:
         headers = answer.headers
         if answer.status_code not in (200, 206):
             raise StatusError(answer.status_code, answer.reason_phrase, headers, url)
-        encoding = headers.get("Content-Encoding", "identity").lower()
-        unpacked = self._unpacked and encoding in _PACKED
-        if encoding != "identity" and not unpacked:
+        codings = {each.strip().lower() for each in headers.get("Content-Encoding", "").split(",")}
+        packings = codings & _PACKINGS
+        if not packings <= _PACKED:
             raise TransferError("the server compresses the file on the way", ValueError())
-        start, total = 0, None if unpacked else size_in(headers.get("Content-Length"))
+        start, total, etag = 0, size_in(headers.get("Content-Length")), headers.get("ETag")
+        if packings:  # both are of what is compressed
+            total = etag = None
         # Some mirrors say 200 to one who asked for the rest, and send just that.
         if answer.status_code == 206 or ("Range" in self._headers and "Content-Range" in headers):
+            if packings:
+                raise RangeError("the server gives a part of the compressed file", ValueError())
             start, total = content_range(headers.get("Content-Range", ""))
-        etag = headers.get("ETag")
         body = Body(
             read=self.read,
             close=self.close,
@@ -238,11 +239,11 @@ class _Exchange:
             linked_sha256=sha256 or sha256_in(headers.get("X-Linked-Etag")),
             etag_sha256=sha256_in(etag) if direct else None,
             linked_size=size or size_in(headers.get("X-Linked-Size")),
-            kind=headers.get("Content-Type", "").partition(";")[0].strip().lower(),
+            kind=kind_in(headers),
         )
         if not self._put(body):
             return
-        for chunk in answer.iter_bytes() if unpacked else answer.iter_raw():
+        for chunk in answer.iter_bytes() if packings else answer.iter_raw():
             if chunk and not self._put(chunk):
                 return
         self._put(b"")

@@ -194,7 +194,14 @@ def _best(found: list[Variant], listing: Listing, name: HubName, free: int | Non
 
 
 def _nothing(listing: Listing, name: HubName) -> str:
+    from engine.loading.pieces import whole_of  # the first frame needs no engine
+
     names = [file.name.lower() for file in listing.files]
+    if whole := next(filter(None, (whole_of(file.name) for file in listing.files)), None):
+        return (
+            f"{name.repo} holds {whole} in pieces: download them, join them in their order "
+            f"(cat PIECES > {whole}), and name it by its path"
+        )
     if any(name.endswith(".gguf") for name in names):
         return f"{name.repo} holds no GGUF file that is a whole model; name a file if you mean one of them"
     if any(each.endswith(".safetensors") for each in names):

@@ -23,7 +23,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FORM = "hf:OWNER/REPOSITORY[:QUANTIZATION or FILE.gguf][:REVISION]"
 _PAGE = re.compile(
     rf"(?:(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)?(?P<repo>{_REPO.pattern})"
-    r"(?:/(?:blob|resolve|tree)/(?P<revision>[\w.-]+)(?:/(?P<file>[^?#:]+))?)?/?(?:[?#].*)?",
+    r"(?:(?P<parts>(?::[\w./-]+)+)|"
+    r"(?:/(?:blob|resolve|tree)/(?P<revision>[\w.-]+)(?:/(?P<file>[^?#:]+))?)?/?(?:[?#].*)?)",
     re.ASCII,
 )
 _OTHER_FILES = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json")
@@ -95,10 +96,19 @@ def is_commit(revision: str) -> bool:
 
 
 def name_of_page(text: str) -> str | None:
-    """The name of what an address of the Hub's pages or a bare OWNER/REPOSITORY is for; None: neither."""
+    """The name of what an address of the Hub's pages or a bare OWNER/REPOSITORY is for; None: neither.
+
+    Both may end as names do, in :WHICH, as other programs take them.
+    """
     found = _PAGE.fullmatch(text.removeprefix("HF:"))
     if found is None or ".." in text or found["repo"].lower().endswith((".gguf", *_OTHER_FILES)):
         return None
+    if found["parts"]:
+        try:
+            name = HubName.parse(PREFIX + found["repo"] + found["parts"])
+        except HubNameError:
+            return None
+        return str(name)
     file = found["file"] if is_which(found["file"] or "") else None
     revision = found["revision"] if found["revision"] != MAIN else None
     return PREFIX + ":".join(part for part in (found["repo"], file, revision) if part)

@@ -87,7 +87,8 @@ def write_gguf(path: Path, type: str = "F32", skip: tuple[str, ...] = BIASES, **
     writer.add_head_count_kv(2)
     writer.add_layer_norm_rms_eps(1e-5)
     for key, value in metadata.items():
-        kind = {str: "add_string", int: "add_uint32", float: "add_float32"}[value.__class__]
+        kinds = {str: "add_string", int: "add_uint32", float: "add_float32", list: "add_array"}
+        kind = kinds[value.__class__]
         getattr(writer, kind)(key, value)
     kind = gguf.GGMLQuantizationType[type]
     for name, values in random_values(SPEC, "gguf", skip).items():
@@ -450,6 +451,11 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
     assert checkpoint.generation.end_ids == (3, 4)
     assert checkpoint.generation.bos_ids == (9,)
     assert checkpoint.generation.chat_template == "T"
+    several = {
+        "tokenizer.ggml.eos_token_id": 3,
+        "tokenizer.ggml.eos_token_ids": [3, 7],
+    }  # so Ollama writes it
+    assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **several)).generation.end_ids == (3, 7)
     empty = {"tokenizer.chat_template": ""}
     assert open_checkpoint(write_gguf(tmp_path / "m.gguf", **empty)).generation.chat_template is None
     only = {**empty, "tokenizer.chat_template.rag": "R"}

@@ -208,6 +208,33 @@ def test_split_files_that_lack_a_part_or_lost_their_name(tmp_path: Path) -> None
     assert "tensors" in refuse(paths[0])
 
 
+def test_a_whole_file_that_kept_the_keys_of_a_part_is_whole(tmp_path: Path) -> None:
+    """Programs that quantize a model in parts write one file, and leave them in it."""
+    keys = {"split_no": 0, "split_count": 3, "split_tensors_count": len(tensors())}
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors(), **keys))
+    assert len(checkpoint.tensors.bound) == len(
+        open_checkpoint(write_gguf(tmp_path / "n.gguf", tensors())).tensors.bound
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("m.gguf.part1of2", "m.gguf.part2of2"),
+        ("M.GGUF-split-a", "M.GGUF-split-b"),
+        ("m.gguf.001", "m.gguf.002"),
+    ],
+)
+def test_a_piece_of_a_file_is_told_from_a_broken_download(tmp_path: Path, first: str, second: str) -> None:
+    data = write_gguf(tmp_path / "whole.gguf", tensors()).read_bytes()
+    (tmp_path / first).write_bytes(data[:-100])
+    (tmp_path / second).write_bytes(data[-100:])
+    for name in (first, second):
+        message = refuse(tmp_path / name)
+        assert f"it is a piece of {name[:6]}: join all pieces in their order" in message
+        assert "again" not in message
+
+
 def test_split_files_of_hostile_numbers(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m-00001-of-60000.gguf", tensors(), split_no=0, split_count=60000)
     assert "split.count is 60000" in refuse(path)

@@ -364,10 +364,17 @@ def test_without_length_and_sha256_a_cut_could_not_be_seen(server: Server, tmp_p
     get(server.url, tmp_path / "f", SHA, None)
 
 
-def test_a_compressed_answer_is_refused(server: Server, tmp_path: Path) -> None:
-    server.acts = [serve(headers={"Content-Encoding": "gzip"})]
+def test_a_coding_that_is_not_undone_is_refused(server: Server, tmp_path: Path) -> None:
+    server.acts = [serve(headers={"Content-Encoding": "br"})]
     with pytest.raises(DownloadError, match="compresses"):
         get(server.url, tmp_path / "f")
+
+
+@pytest.mark.parametrize("coding", ["", "binary", "UTF-8", "aws-chunked", "identity"])
+def test_a_content_coding_that_changes_nothing_is_none(server: Server, tmp_path: Path, coding: str) -> None:
+    server.acts = [serve(headers={"Content-Encoding": coding})]
+    get(server.url, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == DATA
 
 
 def test_the_hubs_own_sha256_and_size_are_checked_when_ours_are_not_known(

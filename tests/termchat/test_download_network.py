@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import math
 import os
@@ -577,6 +578,57 @@ def test_a_log_in_page_of_the_network_is_told_and_takes_nothing_away(
         get(site.url, tmp_path / "f")
     assert (tmp_path / "f.part").stat().st_size == 100_000
     get(site.url, tmp_path / "f")
+
+
+def test_a_page_that_forbids_is_not_the_hubs_word_on_a_licence(site: Site, tmp_path: Path) -> None:
+    site.acts = [answer(403, b"<html>blocked", Content_Type="text/html; charset=utf-8")]
+    with pytest.raises(
+        DownloadError, match=r"403 Forbidden with a web page; a filter of your network may"
+    ) as caught:
+        get(site.url, tmp_path / "f")
+    assert "licence" not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [401, 403, 410])
+def test_an_address_that_expires_on_the_way_is_asked_for_again(site: Site, tmp_path: Path, code: int) -> None:
+    def cut(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(DATA)))
+        handler.end_headers()
+        handler.wfile.write(DATA[:100_000])
+
+    rest = answer(206, DATA[100_000:], Content_Range=f"bytes 100000-{len(DATA) - 1}/{len(DATA)}")
+    redirects = [answer(302, Location=f"/store?signed={n}") for n in range(3)]
+    site.acts = [redirects[0], cut, redirects[1], answer(code, b"<Error/>"), redirects[2], rest]
+    get(site.url, tmp_path / "f", pause=lambda _: None)
+    assert (tmp_path / "f").read_bytes() == DATA
+    assert site.asked[-1][0] == "/store?signed=2"
+
+
+def test_a_file_that_is_compressed_on_the_way_comes_unpacked(site: Site, tmp_path: Path) -> None:
+    packed = gzip.compress(DATA)
+    half = answer(206, packed[100_000:], Content_Encoding="gzip", Content_Range="bytes 100000-199999/300000")
+
+    def cut(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(DATA)))
+        handler.end_headers()
+        handler.wfile.write(DATA[:100_000])
+
+    site.acts = [cut, half, answer(200, packed, Content_Encoding="gzip", ETag=f'"{"ab" * 32}"')]
+    get(site.url, tmp_path / "f", pause=lambda _: None)
+    assert (tmp_path / "f").read_bytes() == DATA
+
+
+def test_a_server_that_does_not_speak_tls_is_told_in_words(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = r"the answer is not TLS; http:// instead of https:// may be meant"
+    with pytest.raises(DownloadError, match=said):
+        get(site.url.replace("http:", "https:"), tmp_path / "f", pause=lambda _: None)
+    monkeypatch.setenv("HTTPS_PROXY", site.url.replace("http:", "https:"))
+    with pytest.raises(DownloadError, match=rf"\(HTTPS_PROXY\): {said}"):
+        get("https://hub.invalid/f", tmp_path / "f", pause=lambda _: None)
 
 
 def test_what_the_hub_says_of_a_file_is_checked_also_without_a_redirect(site: Site, tmp_path: Path) -> None:

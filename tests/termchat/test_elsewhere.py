@@ -141,6 +141,17 @@ def test_ollamas_models(user: Path, registry: Registry) -> None:
         registry.resolve("ollama:gone")
 
 
+def test_names_with_folders_are_found_in_short_too(user: Path, registry: Registry) -> None:
+    models = user / ".ollama" / "models"
+    blob = ollama_model(models, "hf.co/bartowski/Smol-GGUF/Q4_1")
+    ollama_model(models, "registry.ollama.ai/mannix/smol/latest")
+    assert registry.resolve("hf.co/bartowski/Smol-GGUF:Q4_1").path == blob
+    assert registry.resolve("mannix/smol").reference == "ollama:mannix/smol:latest"
+    for path in ("./mannix/smol", "/mannix/smol", "~/mannix/smol", "mannix/other"):
+        with pytest.raises(UnknownModelError, match="there is no model file or folder"):
+            registry.resolve(path)
+
+
 def test_a_place_that_ollama_is_told(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ollama_model(user / ".ollama" / "models", "registry.ollama.ai/library/not/here")
     ollama_model(user / "disk", "registry.ollama.ai/library/but/there")

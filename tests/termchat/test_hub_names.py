@@ -30,6 +30,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("https://huggingface.co/o/r/blob/main/a/m-Q4_0.gguf", "hf:o/r:a/m-Q4_0.gguf"),
         ("https://huggingface.co/o/r/resolve/v2/m-Q4_0.gguf?download=true", "hf:o/r:m-Q4_0.gguf:v2"),
         ("https://huggingface.co/o/r/blob/main/README.md", "hf:o/r"),
+        ("hf.co/o/r:Q4_K_M", "hf:o/r:Q4_K_M"),
+        ("o/r:q4_0", "hf:o/r:q4_0"),
+        ("https://huggingface.co/o/r:a/m.gguf:v2", "hf:o/r:a/m.gguf:v2"),
+        ("o/r:v1:v2", None),
+        ("o/r:x.bin", None),
         ("https://example.org/o/r", None),
         ("models/m.gguf", None),
         ("./r", None),
@@ -190,6 +195,13 @@ def test_a_listing_that_is_made_to_keep_one_busy() -> None:
     assert variants(listing(*parts)) == []
     with pytest.raises(ChoiceError, match="has no file"):
         chosen(listing(*(f"{'x' * 400}{i}.gguf" for i in range(1000))), f"hf:o/r:{'x' * 400}.gguf")
+
+
+def test_a_model_in_pieces_is_no_part_of_the_choice_and_is_told_where_there_is_nothing_else() -> None:
+    pieces = ("m.Q8_0.gguf.part1of2", "m.Q8_0.gguf.part2of2")
+    assert chosen(listing("m.Q4_K_M.gguf", *pieces)) == ["m.Q4_K_M.gguf"]
+    with pytest.raises(ChoiceError, match=r"holds m\.Q8_0\.gguf in pieces: download them, join them"):
+        chosen(listing(*pieces))
 
 
 def test_what_is_ambiguous_is_listed() -> None:

@@ -107,7 +107,9 @@ def test_gated_and_private_ones_say_what_to_do(termchat, hub, monkeypatch):
     assert "there is no repository o/private at 127.0.0.1, or it is private: run hf auth login" in private.err
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     wrong = termchat("models", "pull", "hf:o/private", "--yes")
-    assert "the Hub does not know your token; make a new one: run hf auth login" in wrong.err
+    assert (
+        "the Hub does not take your token (Invalid credentials in Authorization header); make a" in wrong.err
+    )
     assert "hf_wrong" not in wrong.err
     assert [each.code for each in (private, wrong)] == [3, 1]
     assert "hf:" not in termchat("models", "list").out  # nothing has come
@@ -536,6 +538,18 @@ def test_a_refusal_is_a_matter_of_the_licence_only_if_the_hub_says_so(termchat, 
     assert "answered 403 Forbidden; if the model asks for it" in termchat("models", "pull", "hf:o/M-GGUF").err
     hub.faults = [status(403, X_Error_Code="GatedRepo")]
     assert "o/M-GGUF is only for those who accept" in termchat("models", "pull", "hf:o/M-GGUF").err
+
+
+def test_the_hubs_own_words_are_passed_on(termchat, hub, monkeypatch):
+    hub.add("o/M-GGUF", {"M-Q4_0.gguf": data(1)})
+    hub.faults = [status(403, X_Error_Message="Access to this resource is disabled.")]
+    refused = termchat("models", "pull", "hf:o/M-GGUF")
+    assert "the Hub does not give o/M-GGUF: Access to this resource is disabled\n" in refused.err
+    monkeypatch.setenv("HF_TOKEN", "hf_old")
+    hub.faults = [status(401, X_Error_Message='User Access Token "x" is expired')]
+    refused = termchat("models", "pull", "hf:o/M-GGUF")
+    assert refused.code == 1
+    assert 'the Hub does not take your token (User Access Token "x" is expired); make a new' in refused.err
 
 
 def test_a_mirror_below_a_path_is_asked_and_named_right(termchat, hub, monkeypatch):
