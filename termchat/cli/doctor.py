@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,13 +95,15 @@ def doctor(console: Console, /, **values: Any) -> int:
 
 
 def _machine(report: Report) -> None:
+    from kernels.machine import processor, usable_cpus
+
     report.facts |= {
         "termchat": _version("termchat"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processor": _cpu("model name") or platform.processor() or platform.machine(),
+        "processor": processor(),
         "instructions": [name for name in INSTRUCTION_SETS if name in _cpu("flags", "Features").split()],
-        "processors": _processors(),
+        "processors": usable_cpus(),
         "libraries": {name: _version(name) for name in LIBRARIES},
     }
     for name, version in report.facts["libraries"].items():
@@ -268,14 +269,6 @@ def _cpu(*names: str) -> str:
         return ""
     fields = (line.partition(":") for line in lines)
     return next((value.strip() for name, _, value in fields if name.strip() in names), "")
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
 
 
 def _version(name: str) -> str | None:

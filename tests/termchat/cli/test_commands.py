@@ -439,6 +439,19 @@ def test_doctor(termchat, scripted):
     assert "all is well" in termchat("doctor").out
 
 
+def test_doctor_counts_the_processors_that_compute_whatever_it_may_ask(termchat, scripted, monkeypatch):
+    """A container's share of them is no affinity, and a sandbox refuses the question."""
+    scripted()
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.sched_getaffinity", refuse, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 128)
+    monkeypatch.setattr("kernels.machine.cgroup_cpus", lambda membership, root: 2.5)
+    assert json.loads(termchat("doctor", "--json").out)["processors"] == 2
+
+
 def test_N015_doctor_lists_every_card_with_the_reason_why_it_is_used_or_not(termchat, scripted, gpus):
     scripted()
     sick = FakeGpu("NVIDIA A30", "GPU-bbbb", fails="CUDA error: uncorrectable ECC error encountered", ecc=2)
