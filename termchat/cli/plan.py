@@ -12,6 +12,7 @@ import click
 
 from .console import Console
 from .errors import CliError
+from .option_types import Whole
 from .options import (
     DRAFT_OPTIONS,
     ENGINE_OPTIONS,
@@ -73,7 +74,7 @@ class Parameters(click.ParamType[float]):
     "--context",
     "--tokens",
     "tokens",
-    type=click.IntRange(1, 1 << 24),
+    type=Whole(1, 1 << 24),
     default=1024,
     metavar="N",
     help="Length of a conversation, prompt and replies together (1024).",
@@ -81,7 +82,7 @@ class Parameters(click.ParamType[float]):
 @option(
     "Plan",
     "--concurrency",
-    type=click.IntRange(1, 1 << 20),
+    type=Whole(1, 1 << 20),
     default=8,
     metavar="N",
     help="Conversations at the same time (8).",

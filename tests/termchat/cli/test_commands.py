@@ -726,6 +726,8 @@ def test_plan_without_a_model(termchat, home):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--params", "7B", "--context", "32k"], "'32k' is not a valid whole number"),
+        (["--params", "7B", "--gpu", "RTX 3090 Ti"], "is not known; like it are RTX 3090"),
         (["--params", "many"], "'many' is no number of parameters"),
         (["--params", "0"], "must be in [1M, 10T]"),
         (["--params", "-3B"], "no number of parameters"),
