@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -154,8 +155,11 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
         name = own.name
     else:
         choice = choose(console, setup, values["model"], yes=values["yes"], flags=flags)
-        memory, here, own, lighter, draft = plan_model(choice.config)
-        config, context, name = choice.config, memory.context_length, choice.model.name
+        config = choice.config
+        if wanted is not None:  # how many cards of another machine share it is what the estimate says
+            config = replace(config, tensor_parallel=1, pipeline_parallel=1)
+        memory, here, own, lighter, draft = plan_model(config)
+        context, name = memory.context_length, choice.model.name
         if config.template is not None:
             read_template(config.template)  # as a chat would
         for note in memory.notes if wanted is None else ():

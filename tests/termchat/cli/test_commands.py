@@ -408,6 +408,15 @@ def test_a_plan_counts_the_draft_model(termchat, linked_model, default_model):
     assert (refused.code, "--draft needs a model that is there" in refused.err) == (2, True)
 
 
+def test_a_plan_of_another_machine_asks_nothing_of_the_gpus_here(termchat, linked_model, gpus):
+    gpus(FakeGpu())
+    shared = ("--tensor-parallel", "3")
+    assert "torch finds 1" in termchat("plan", *shared).err
+    there = termchat("plan", "--gpu", "H100", *shared)
+    assert (there.code, there.err) == (0, "")
+    assert "H100: 80.0 GB" in there.out
+
+
 def test_plan_and_engine_refuse_the_same_context(termchat, linked_model):
     plan, reply = termchat("plan", "--context-length", "8193"), termchat("--context-length", "8193", "Hi")
     assert plan.code == reply.code == 1
