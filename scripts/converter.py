@@ -61,6 +61,15 @@ for folder in sys.argv[3:]:
             why.write(f"{type(error).__name__}: {error}")
 """
 """Run once for all folders, as it takes long to begin."""
+EVALUATE = """
+import sys
+import numpy as np
+from llama_cpp import Llama
+file, scores, *text = sys.argv[1:]
+model = Llama(file, n_ctx=256, n_threads=1, logits_all=True, type_k=0, type_v=0, verbose=False)
+model.eval(list(map(int, text)))
+np.save(scores, model.scores[: len(text)])
+"""
 
 
 def convert(source: Path, folders: list[Path]) -> None:
@@ -84,17 +93,11 @@ def greedy(session: Session, prompt: list[int]) -> tuple[list[int], np.ndarray]:
 
 
 def of_llama_cpp(file: Path, text: list[int]) -> np.ndarray | None:
-    """llama.cpp's logits, with keys and values in float32; None without its package, or if it refuses."""
-    try:
-        from llama_cpp import Llama
-    except ImportError:
-        return None
-    try:
-        model = Llama(str(file), n_ctx=256, n_threads=1, logits_all=True, type_k=0, type_v=0, verbose=False)
-    except ValueError:  # it does not load the file
-        return None
-    model.eval(text)
-    return np.array(model.scores[: len(text)])
+    """llama.cpp's logits, with keys and values in float32; None without its package, or if it fails."""
+    scores = file.with_suffix(".npy")
+    command = [sys.executable, "-c", EVALUATE, str(file), str(scores), *map(str, text)]
+    done = subprocess.run(command, capture_output=True)  # it ends its process where it asserts something
+    return np.load(scores) if done.returncode == 0 else None
 
 
 def check(model: torch.nn.Module, folder: Path, kind: str) -> tuple[str, bool]:
