@@ -6,6 +6,7 @@ data sheet does not say is None.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 from .types import EngineError
@@ -77,18 +78,60 @@ MACHINES = (
 )
 
 
+_MAKERS = ("nvidia", "geforce", "amd", "radeon", "instinct", "intel", "apple", "gpu", "generation")
+"""Words that drivers and people put beside any name, and that tell no two of these machines apart."""
+
+_ALSO = {
+    "H100": ("sxm5?", "hbm3"),
+    "H100 PCIe": ("hbm2e",),
+    "H100 NVL": ("hbm3",),
+    "A100 80GB": ("sxm4?", "hbm2e"),
+    "A100 80GB PCIe": ("hbm2e",),
+    "A100 40GB": ("sxm4?", "pcie", "hbm2"),
+}
+"""What else is said of a machine, as patterns."""
+
+_LONGEST_NAME = 100
+
+
 def machine_of(name: str) -> Machine:
-    """The machine of this name, or the only one whose name holds it; capitals, blanks and dashes make no
-    difference. EngineError(invalid_request) names those that are meant, or all.
+    """The machine of this name, as its maker, its driver or people write it: capitals, blanks and dashes make
+    no difference, and what stands before the number may be left out. What is said of it besides must be so:
+    a 4090 Laptop, a 3090 Ti and a slice of an H100 are other machines, and unknown.
+
+    EngineError(invalid_request) names those that may be meant, or all.
     """
-    wanted = _plain(name)
-    found = [each for each in MACHINES if wanted and wanted in _plain(each.name)]
-    exact = [each for each in found if _plain(each.name) == wanted]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    names = ", ".join(each.name for each in found or MACHINES)
-    words = "may be" if found else "is not known; known are"
-    raise EngineError("invalid_request", f"the machine {name[:40]!r} {words} {names}")
+    wanted = _plain(name)[:_LONGEST_NAME]
+    spelled = {each: words for each in MACHINES if (words := _spelled(each, wanted))}
+    for each, words in spelled.items():
+        if words.issuperset(_telling(each)):
+            return each
+    like = [each for each in MACHINES if wanted and wanted in _plain(each.name)]
+    like += [each for each in MACHINES if each not in like and max(_telling(each), key=len) in wanted]
+    names = ", ".join(each.name for each in spelled or like or MACHINES)
+    verb = "may be" if spelled else "is not known; like it are" if like else "is not known; known are"
+    raise EngineError("invalid_request", f"the machine {name[:40]!r} {verb} {names}")
+
+
+def _words(machine: Machine) -> list[str]:
+    return [_plain(word).removesuffix("gb") for word in re.split(r"[ -]", machine.name)]
+
+
+def _telling(machine: Machine) -> list[str]:
+    """The words of its name that tell it from others: its number, which is the longest one with a digit, and
+    what comes behind.
+    """
+    words = _words(machine)
+    return words[words.index(max((word for word in words if not word.isalpha()), key=len)) :]
+
+
+def _spelled(machine: Machine, wanted: str) -> set[str]:
+    """The words that a name is made of, if all of them are true of a machine; none otherwise."""
+    own = (f"{word}(?:gb)?" for word in (*_words(machine), str(machine.memory // GB)))
+    pattern = "|".join([*own, *_MAKERS, *_ALSO.get(machine.name, ())])
+    if re.fullmatch(f"(?:{pattern})+", wanted) is None:
+        return set()
+    return {word.removesuffix("gb") for word in re.findall(pattern, wanted)}
 
 
 def _plain(name: str) -> str:

@@ -56,7 +56,7 @@ def _card(device: str, free: int) -> Machine:
 
     name = torch.cuda.get_device_name(device)
     try:
-        known = machine_of(name.removeprefix("NVIDIA "))
+        known = machine_of(name)
     except EngineError:
         return Machine(name, free, None, None, None, "free memory", "here")
     return known._replace(name=name, memory=free, kind="here")

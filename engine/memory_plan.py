@@ -115,10 +115,9 @@ class ModelPlan(NamedTuple):
 
 def plan_model(config: EngineConfig) -> ModelPlan:
     """The plan of `plan_memory`, and what the model asks for. Reads its files' headers, once. EngineError."""
-    from kernels.backends import free_bytes
-
     from .fitting import fitted, unpacked_bytes
     from .loading.checkpoint import open_checkpoint
+    from .parallel.devices import free_of_ranks
     from .selection import select_backend
 
     assert isinstance(config.model, (str, Path)), "a plan is for a model with files"
@@ -126,9 +125,10 @@ def plan_model(config: EngineConfig) -> ModelPlan:
     context = checkpoint.context_length(config.context_length)
     try:
         selection = select_backend(config)
-        free = free_bytes(selection.name, selection.settings)
+        rooms = free_of_ranks(selection.name, selection.settings, config.ranks)
     except ValueError as error:
         raise EngineError("model_invalid", str(error)) from error
+    free = sum(rooms)
     device = selection.settings.device
     draft = _planned_draft(config, checkpoint.tensors.nbytes(), free)
     draft_weights = 0 if draft is None else draft.tensors.nbytes()
@@ -142,14 +142,14 @@ def plan_model(config: EngineConfig) -> ModelPlan:
     # What does not fit is planned all the same, so that it can be said how much is missing.
     taken = weights + draft_weights
     beside = () if draft is None else draft.spec.cached
-    left = free - taken if taken < free else free
-    ranks, shape = "", size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+    beside_cache = taken if taken < free else 0
     if config.ranks > 1:
         from .parallel.model import planned_cache
 
-        free *= config.ranks if device.startswith("cuda") else 1
-        left = free - taken if taken < free else free
-        ranks, shape = planned_cache(config, checkpoint.spec, context, left, device, beside)
+        ranks, shape = planned_cache(config, checkpoint.spec, context, rooms, beside_cache, device, beside)
+    else:
+        left = free - beside_cache
+        ranks, shape = "", size_kv_cache(config, checkpoint.spec, context, left, device, beside)
     both = replace(shape, layers=(*shape.layers, *beside))
     memory = MemoryPlan(
         model=checkpoint.name,

@@ -3,8 +3,8 @@
 Containers and sandboxes refuse such questions, or answer them oddly; what is not known sets no limit, and
 nothing here fails for it.
 
-Sources: Linux kernel documentation, admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and
-scheduler/sched-bwc.
+Sources: Linux kernel documentation, admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory,
+scheduler/sched-bwc and mm/overcommit-accounting.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 _GROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _MEMORY = Path("/proc/meminfo")
+_OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 _PROCESSOR = Path("/proc/cpuinfo")
 _LOAD = Path("/proc/loadavg")
 _SIZE = Path("/proc/self/statm")
@@ -40,14 +41,27 @@ def most_cpus() -> int:
 
 def free_memory() -> int:
     """Bytes of main memory that can be taken now. File caches count as free: they give way."""
+    free = _memory("MemAvailable")
+    rooms = (cgroup_room(_text(_MEMBERSHIP), _GROUPS), _address_room(), _commit_room())
+    known = [room for room in rooms if room is not None]
+    return min([_pages("SC_AVPHYS_PAGES") if free is None else free, *known])
+
+
+def _memory(field: str) -> int | None:
+    """Bytes that /proc/meminfo has in a field."""
     fields = dict(line.split(":", 1) for line in _text(_MEMORY).splitlines() if ":" in line)
-    available = fields.get("MemAvailable", "").split()
-    if available and available[0].isdecimal():
-        free = int(available[0]) * 1024
-    else:
-        free = _pages("SC_AVPHYS_PAGES")
-    rooms = (cgroup_room(_text(_MEMBERSHIP), _GROUPS), _address_room())
-    return min([free, *(room for room in rooms if room is not None)])
+    words = fields.get(field, "").split()
+    return int(words[0]) * 1024 if words and words[0].isdecimal() else None
+
+
+def _commit_room() -> int | None:
+    """Bytes that programs may still ask for where the system promises no more than it has
+    (vm.overcommit_memory = 2), be they used or not; None: it promises more.
+    """
+    if _text(_OVERCOMMIT).strip() != "2":
+        return None
+    limit, promised = _memory("CommitLimit"), _memory("Committed_AS")
+    return None if limit is None or promised is None else max(0, limit - promised)
 
 
 def _address_room() -> int | None:
@@ -92,7 +106,7 @@ def trim_heap() -> None:
 def total_memory() -> int:
     """Bytes of main memory that this process could ever have."""
     limits = [limit for level in _levels("memory", _text(_MEMBERSHIP), _GROUPS) for limit in _limits(level)]
-    return min([_pages("SC_PHYS_PAGES"), *limits])
+    return min([_memory("MemTotal") or _pages("SC_PHYS_PAGES"), *limits])
 
 
 def processor() -> str:

@@ -23,9 +23,13 @@ class Visible(NamedTuple):
     obstacle: Obstacle | None = None
 
 
+_NOTHING = ("", "none", "nodevfiles")
+"""What people write, and schedulers (Slurm, for a job without GPUs), to show no card at all."""
+
+
 def hides_all(value: str | None) -> Obstacle | None:
-    """What is known of the variable without a look at the cards: that it is empty, or begins with -1."""
-    if value is None or (value.strip() and not value.strip().startswith("-")):
+    """What is known of the variable without a look at the cards: that it names none, or begins with -1."""
+    if value is None or (value.strip().lower() not in _NOTHING and not value.strip().startswith("-")):
         return None
     return Obstacle(f"{VARIABLE}={value} hides it", f"unset {VARIABLE} to use it", wanted=True)
 

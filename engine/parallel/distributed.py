@@ -32,9 +32,11 @@ class Distributed(Group):
         self._number = rank
         self._device = device
         self._sending: list[tuple[dist.Work | None, Tensor]] = []
-        # Not the interface that the host's name leads to, which there may be none of.
+        # Not the interface that the host's name leads to, which there may be none of; and not what the
+        # environment says for programs that span machines.
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         os.environ |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}
+        os.environ.pop("GLOO_DEVICE_TRANSPORT", None)
         gpu = device.type == "cuda"
         if gpu:
             torch.cuda.set_device(device)

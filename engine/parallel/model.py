@@ -128,19 +128,22 @@ def planned_cache(
     config: EngineConfig,
     spec: ModelSpec,
     context: int,
-    free: int,
+    free: Sequence[int],
+    taken: int,
     device: str,
     beside: Sequence[CachedLayer] = (),
 ) -> tuple[str, CacheShape]:
-    """How a model would be shared, for people, and its cache; free: bytes of all devices beside the weights.
+    """How a model would be shared, for people, and its cache. free: bytes as `free_of_ranks` has them; taken:
+    of all weights, about as many in each rank.
 
     EngineError(model_invalid): it can't be cut like that.
     """
     split = split_of(config)
     shares = shares_of(replace(spec, context_length=context), split)
-    if device == "cpu":
-        free -= FIRST_BYTES + RANK_BYTES * (split.ranks - 1)
-    room = [max(0, free) // split.ranks] * split.ranks
+    if len(free) < split.ranks:  # all have the same memory
+        taken += FIRST_BYTES + RANK_BYTES * (split.ranks - 1)
+        free = [sum(free) // split.ranks] * split.ranks
+    room = [max(0, each - taken // split.ranks) for each in free]
     return split.words(), kv_shape(config, spec, shares, context, room, device, beside)
 
 

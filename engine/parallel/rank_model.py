@@ -29,6 +29,7 @@ from ..models.weights import Weights
 from ..types import EngineError
 from . import operations, pieces
 from .channel import RESULT, RESULT_HEADER, frame
+from .devices import device_of
 from .group import Group
 from .shares import Split, share_of
 from .tensors import RankTensors
@@ -115,7 +116,7 @@ class RankModel:
     ) -> dict[str, Any]:
         self._split, self._threads = Split(*split), threads
         settings = BackendSettings(
-            _device(device, self._rank, self._split.ranks),
+            device_of(device, self._rank, self._split.ranks),
             dtype,  # type: ignore[arg-type]
             threads,
             findings_folder=findings,
@@ -191,20 +192,6 @@ class RankModel:
             return head(own, spec, self.weights, batch, x)
         self.group.send(torch.cat(tuple(map(own.tensor, (x, *given[len(spec.layers) :]))), 1))
         return own.nothing()
-
-
-def _device(name: str, rank: int, ranks: int) -> str:
-    """The device of a rank. EngineError: there are not enough of them."""
-    if name == "cpu":
-        return name
-    count = torch.cuda.device_count()
-    if count < ranks:
-        raise EngineError(
-            "model_invalid",
-            f"tensor_parallel times pipeline_parallel is {ranks}, and each needs a GPU of its own: torch "
-            f"finds {count}; ask for fewer, or for --device cpu",
-        )
-    return f"cuda:{rank}"
 
 
 def _untold(words: str) -> None:

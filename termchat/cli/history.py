@@ -19,7 +19,7 @@ from .completions import complete_conversation, complete_file
 from .console import Console
 from .destination import stream_of
 from .errors import CliError
-from .option_types import Text
+from .option_types import Text, Whole
 from .options import CommandGroup, json_option
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _named(store: Store, ids: Sequence[str]) -> list[str]:
 
 
 @history.command("list")
-@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the N used last.")
+@click.option("-n", "--limit", type=Whole(min=1), metavar="N", help="Only the N used last.")
 @json_option
 @click.pass_obj
 def list_history(console: Console, limit: int | None, as_json: bool) -> None:
@@ -87,9 +87,7 @@ def show_conversation(console: Console, id: str, as_json: bool) -> None:
 
 @history.command("search")
 @click.argument("words", nargs=-1, required=True, type=Text())
-@click.option(
-    "-n", "--limit", type=click.IntRange(min=1), default=50, metavar="N", help="At most N messages (50)."
-)
+@click.option("-n", "--limit", type=Whole(min=1), default=50, metavar="N", help="At most N messages (50).")
 @json_option
 @click.pass_obj
 def search_history(console: Console, words: tuple[str, ...], limit: int, as_json: bool) -> None:

@@ -24,6 +24,12 @@ class Text(click.ParamType[str]):
         return argument_text(value, name if isinstance(param, click.Argument) else f"--{name}", note)
 
 
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    name = "whole number"
+
+
 class TemplateName(click.ParamType[str]):
     """The name of a chat template, or its file; the text of one that can be read only once, read here."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 
 from .console import Console
 from .errors import CliError
+from .option_types import Whole
 from .options import (
     DRAFT_OPTIONS,
     ENGINE_OPTIONS,
@@ -73,7 +75,7 @@ class Parameters(click.ParamType[float]):
     "--context",
     "--tokens",
     "tokens",
-    type=click.IntRange(1, 1 << 24),
+    type=Whole(1, 1 << 24),
     default=1024,
     metavar="N",
     help="Length of a conversation, prompt and replies together (1024).",
@@ -81,7 +83,7 @@ class Parameters(click.ParamType[float]):
 @option(
     "Plan",
     "--concurrency",
-    type=click.IntRange(1, 1 << 20),
+    type=Whole(1, 1 << 20),
     default=8,
     metavar="N",
     help="Conversations at the same time (8).",
@@ -153,8 +155,11 @@ def _planned(console: Console, values: dict[str, Any]) -> Planned:
         name = own.name
     else:
         choice = choose(console, setup, values["model"], yes=values["yes"], flags=flags)
-        memory, here, own, lighter, draft = plan_model(choice.config)
-        config, context, name = choice.config, memory.context_length, choice.model.name
+        config = choice.config
+        if wanted is not None:  # how many cards of another machine share it is what the estimate says
+            config = replace(config, tensor_parallel=1, pipeline_parallel=1)
+        memory, here, own, lighter, draft = plan_model(config)
+        context, name = memory.context_length, choice.model.name
         if config.template is not None:
             read_template(config.template)  # as a chat would
         for note in memory.notes if wanted is None else ():

@@ -12,7 +12,7 @@ import pytest
 from engine import EngineConfig, EngineError
 from engine.data_sheets import MACHINES, Machine, machine_of
 from engine.loading.checkpoint import open_checkpoint
-from engine.measured import this_machine
+from engine.measured import _card, this_machine
 from engine.memory_plan import plan_memory, plan_model
 from engine.model import load_model
 from engine.models.spec import ExpertsSpec, LayerSpec, ModelSpec
@@ -125,8 +125,15 @@ def test_a_machine_is_found_by_its_name_or_a_part_of_it() -> None:
     assert machine_of("h100").name == "H100"
     assert machine_of("rtx4090").name == machine_of("RTX-4090").name == "RTX 4090"
     assert machine_of("8480").name == "Xeon Platinum 8480+"
+    assert machine_of("a100-80").name == "A100 80GB"
+    assert machine_of("H100 SXM").name == "H100"
     for name, words in (
         ("a100", "may be A100 80GB, A100 80GB PCIe, A100 40GB"),
+        ("a100 pcie", "may be A100 80GB PCIe, A100 40GB$"),
+        ("rtx 6000", "may be RTX 6000 Ada$"),
+        ("3090 Ti", "not known; like it are RTX 3090$"),
+        ("H20", "not known; like it are H200$"),
+        ("L40", "not known; like it are L40S, L4$"),
         ("", "known are B200"),
         ("x" * 999, "known are"),
     ):
@@ -140,6 +147,34 @@ def test_a_machine_is_found_by_its_name_or_a_part_of_it() -> None:
         assert machine.bandwidth is not None
         assert 8e10 <= machine.bandwidth <= 1e13
         assert machine.bf16 is None or machine.bf16 <= (machine.int8 or 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("AMD Radeon RX 7900 XTX", "RX 7900 XTX"),
+        ("NVIDIA H20", None),
+        ("NVIDIA L40", None),
+        ("NVIDIA A10G", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 4080 SUPER", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+    ],
+)
+def test_a_card_has_the_data_sheet_of_its_own_kind_or_none(said, name, monkeypatch) -> None:
+    """As drivers name cards: one that was taken for another would get its bounds."""
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: said)
+    found = _card("cuda:0", 5 * 10**9)
+    assert (found.name, found.memory, found.kind) == (said, 5 * 10**9, "here")
+    assert found.bandwidth == (None if name is None else machine_of(name).bandwidth)
 
 
 @pytest.mark.parametrize("parameters", [0, -1, 1e5, 1e14, float("inf"), float("nan")])

@@ -182,6 +182,17 @@ def test_N040_a_slice_is_used_and_the_other_listed(gpus, monkeypatch):
     assert cuda.choose().gpu.card.uuid == SLICES[1].uuid
 
 
+@pytest.mark.parametrize("value", ["", " ", "-1", "NoDevFiles", "none"])
+def test_N040_whoever_shows_no_card_wants_none_and_torch_is_not_asked(value, gpus, monkeypatch):
+    gpus(ONE, seen=[])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    monkeypatch.setattr("torch.cuda.is_available", None)
+    chosen = cuda.choose()
+    assert chosen.gpu is None
+    assert chosen.obstacle.wanted
+    assert chosen.obstacle.why == f"CUDA_VISIBLE_DEVICES={value} hides it"
+
+
 def test_N040_hidden_cards_are_listed_with_the_variable(gpus, monkeypatch):
     gpus(ONE, TWO, seen=[TWO])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

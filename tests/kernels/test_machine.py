@@ -143,6 +143,25 @@ def test_a_limit_of_addresses_is_a_limit_of_memory(monkeypatch):
     assert own > 0
 
 
+def test_a_system_that_promises_only_what_it_has_limits_what_can_be_asked_for(system, monkeypatch):
+    monkeypatch.setattr(machine, "_OVERCOMMIT", system / "overcommit")
+    with (system / "meminfo").open("a") as file:
+        file.write("CommitLimit: 12000000 kB\nCommitted_AS: 11000000 kB\n")
+    for mode, free in (("2", 1000000), ("0", 8000000), ("1", 8000000), ("", 8000000)):
+        (system / "overcommit").write_text(f"{mode}\n")
+        assert machine.free_memory() == free * 1024
+    (system / "overcommit").write_text("2\n")
+    (system / "meminfo").write_text("MemAvailable: 5 kB\nCommitLimit: 10 kB\nCommitted_AS: 12 kB\n")
+    assert machine.free_memory() == 0, "it may be exceeded where the mode was changed later"
+
+
+def test_the_memory_in_all_is_known_where_only_files_tell_it(system, monkeypatch):
+    """A cache larger than what counted as known before was refused, though memory was free for it."""
+    monkeypatch.setattr(os, "sysconf", lambda name: -1)
+    assert machine.total_memory() == 16000000 * 1024
+    assert machine.free_memory() <= machine.total_memory()
+
+
 def test_what_a_system_refuses_to_say_or_says_oddly_sets_no_limit_and_fails_nothing(system, monkeypatch):
     """Sandboxes answer with an error, with -1, or with files of another form."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,13 +31,15 @@ INSTRUCTION_SETS = (
 
 def examine_machine(report: Report) -> None:
     """Versions, processor, and libraries that are missing."""
+    from kernels.machine import processor, usable_cpus
+
     report.facts |= {
         "termchat": _version("termchat"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processor": _cpu("model name") or platform.processor() or platform.machine(),
+        "processor": processor(),
         "instructions": [name for name in INSTRUCTION_SETS if name in _cpu("flags", "Features").split()],
-        "processors": _processors(),
+        "processors": usable_cpus(),
         "libraries": {name: _version(name) for name in LIBRARIES},
     }
     for name, version in report.facts["libraries"].items():
@@ -81,14 +82,6 @@ def _cpu(*names: str) -> str:
         return ""
     fields = (line.partition(":") for line in lines)
     return next((value.strip() for name, _, value in fields if name.strip() in names), "")
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
 
 
 def _version(name: str) -> str | None:

@@ -242,6 +242,7 @@ def test_N043_two_programs_do_not_meet_and_ranks_end_with_their_parent(folder: P
         "RANK": "7",
         "WORLD_SIZE": "9",
         "GLOO_SOCKET_IFNAME": "nothing0",
+        "GLOO_DEVICE_TRANSPORT": "TLS",
         "http_proxy": "http://127.0.0.1:1",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }

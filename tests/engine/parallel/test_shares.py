@@ -19,9 +19,11 @@ from engine.parallel.shares import Split, even, head_ranges, share_of, stages
 from engine.parallel.tensors import RankTensors
 from engine.selection import select_backend
 from engine.testing import ScriptedModel
+from fake_gpus import FakeGpu
 from kernels.formats import FORMATS
 from kernels.interface import Routing
 from kernels.stored import canonical
+from kernels.triton import RESERVED_BYTES
 from kernels.weights import Plain, dequantize
 from tiny_models import make
 
@@ -192,6 +194,25 @@ def test_the_parts_of_every_tensor_are_the_whole(kind: str, quantization: str, t
 def test_what_several_processes_cannot_do_is_said_at_once(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         EngineConfig(**{"model": "model.gguf", **fields})
+
+
+def test_a_plan_for_several_gpus_knows_each_of_them(tmp_path: Path, gpus: Any) -> None:
+    """The memory of all is for the weights, the least one limits the cache, and none is made up."""
+    make("mistral", tmp_path)
+    config = EngineConfig(model=tmp_path, max_sequences=512, backend="reference")
+    gib = 1 << 30
+    gpus(FakeGpu(free=gib), FakeGpu(uuid="GPU-bbbb", free=10**7))
+    one, two = plan_memory(config), plan_memory(replace(config, pipeline_parallel=2))
+    assert (one.free_bytes, two.free_bytes) == (gib, gib + 10**7)
+    assert two.kv_bytes < 2 * 10**7 < one.kv_bytes, "each has about as much as the one with the least"
+    with pytest.raises(EngineError, match="is 3, and each needs a GPU of its own: torch finds 2"):
+        plan_memory(replace(config, pipeline_parallel=3))
+    need = open_checkpoint(tmp_path).tensors.nbytes()
+    room = int(0.8 * need) + RESERVED_BYTES
+    gpus(FakeGpu(free=room), FakeGpu(uuid="GPU-bbbb", free=room))
+    packed = replace(config, backend="auto", kv_blocks=1)
+    assert plan_memory(packed).weight_bytes < need
+    assert plan_memory(replace(packed, tensor_parallel=2)).weight_bytes == need
 
 
 def test_a_plan_counts_the_memory_of_the_ranks_and_keys_that_several_hold(

@@ -411,6 +411,15 @@ def test_a_plan_counts_the_draft_model(termchat, linked_model, default_model):
     assert (refused.code, "--draft needs a model that is there" in refused.err) == (2, True)
 
 
+def test_a_plan_of_another_machine_asks_nothing_of_the_gpus_here(termchat, linked_model, gpus):
+    gpus(FakeGpu())
+    shared = ("--tensor-parallel", "3")
+    assert "torch finds 1" in termchat("plan", *shared).err
+    there = termchat("plan", "--gpu", "H100", *shared)
+    assert (there.code, there.err) == (0, "")
+    assert "H100: 80.0 GB" in there.out
+
+
 def test_plan_and_engine_refuse_the_same_context(termchat, linked_model):
     plan, reply = termchat("plan", "--context-length", "8193"), termchat("--context-length", "8193", "Hi")
     assert plan.code == reply.code == 1
@@ -440,6 +449,19 @@ def test_doctor(termchat, scripted):
     assert found["libraries"]["torch"]
     assert found["problems"] == []
     assert "all is well" in termchat("doctor").out
+
+
+def test_doctor_counts_the_processors_that_compute_whatever_it_may_ask(termchat, scripted, monkeypatch):
+    """A container's share of them is no affinity, and a sandbox refuses the question."""
+    scripted()
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.sched_getaffinity", refuse, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 128)
+    monkeypatch.setattr("kernels.machine.cgroup_cpus", lambda membership, root: 2.5)
+    assert json.loads(termchat("doctor", "--json").out)["processors"] == 2
 
 
 def test_N015_doctor_lists_every_card_with_the_reason_why_it_is_used_or_not(termchat, scripted, gpus):
@@ -716,6 +738,8 @@ def test_plan_without_a_model(termchat, home):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--params", "7B", "--context", "32k"], "'32k' is not a valid whole number"),
+        (["--params", "7B", "--gpu", "RTX 3090 Ti"], "is not known; like it are RTX 3090"),
         (["--params", "many"], "'many' is no number of parameters"),
         (["--params", "0"], "must be in [1M, 10T]"),
         (["--params", "-3B"], "no number of parameters"),

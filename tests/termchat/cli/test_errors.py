@@ -18,7 +18,7 @@ import pytest
 
 from engine import EngineConfig, select_backend
 from engine.grammar.grammars import Grammars
-from engine.parallel.rank_model import _device as rank_device
+from engine.parallel.devices import device_of
 from engine.parallel.team import Team
 from engine.runner import LOST
 from engine.testing import ScriptedModel
@@ -157,7 +157,7 @@ def no_processes(s):
 def too_few_gpus(s):
     """Told by a rank, as it is the one that asks torch."""
     with pytest.raises(EngineError) as found:
-        rank_device("cuda", 0, 2)
+        device_of("cuda", 0, 2)
     s.patch("engine.parallel.team.Team.ask", raised(found.value))
     return one_model(s, "--pipeline-parallel", "2")
 
