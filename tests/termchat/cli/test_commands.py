@@ -198,7 +198,7 @@ def test_the_model_in_a_folder_that_was_removed_is_a_sentence(termchat, home, mo
     (home / "gone").rmdir()
     outcome = termchat("-m", ".", "Hi")
     assert outcome.code == 3
-    assert "no such file or folder" in outcome.err
+    assert outcome.err == "termchat: there is no model file or folder .\n"
 
 
 def test_history_of_a_damaged_database_is_one_line(termchat, home):
