@@ -205,27 +205,28 @@ def own_model_is_gone(s):
     return s.termchat("-m", "mine", "Hi")
 
 
-def hub(s, answer):
-    """Have the Hub answer so, a listing or a status with X-Error-Code."""
+def hub(s, answer, token=None):
+    """Have the Hub answer so, a listing or a status with X-Error-Code and X-Error-Message."""
     from termchat.download.answer import StatusError
 
     def read(url, headers, beat):
         if isinstance(answer, str):
-            raise StatusError(int(answer[:3]), "", {"X-Error-Code": answer[4:]}, url)
+            code, _, message = answer[4:].partition(":")
+            raise StatusError(int(answer[:3]), "", {"X-Error-Code": code, "X-Error-Message": message}, url)
         return json.dumps({"sha": "0" * 40, "siblings": answer}).encode()
 
     s.monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    s.monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    s.monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
     s.monkeypatch.delenv("HF_ENDPOINT", raising=False)
     s.patch("termchat.download.hub.read_answer", read)
     s.patch("termchat.download.progress.Meter.pause", lambda *_: None)
     return s
 
 
-def of_hub(which="", answer=None):
+def of_hub(which="", answer=None, token=None):
     """What `models pull` says of a repository with one file of a terabyte, or that answers otherwise."""
     files = [{"rfilename": "m-Q4_0.gguf", "size": 10**12}]
-    return lambda s: hub(s, answer or files).termchat("models", "pull", f"hf:o/r{which}")
+    return lambda s: hub(s, answer or files, token).termchat("models", "pull", f"hf:o/r{which}")
 
 
 def ollama(s, *names):
@@ -577,6 +578,10 @@ PRODUCERS = {
         "{repository} is only for those who accept its licence: do so at {address}, then run hf auth login, "
         "or set HF_TOKEN to a token of yours",
     ): of_hub(answer="401 GatedRepo"),
+    ("download", "the Hub does not give {repository}: {reason}"): of_hub(answer="403 DisabledRepo:disabled"),
+    ("download", "the Hub does not take your token ({reason}); {advice}"): of_hub(
+        answer="401 :User Access Token is expired", token="hf_old"
+    ),
     ("usage", "there is no setting '{key}'; {hint}"): lambda s: s.termchat("config", "set", "modell", "x"),
     ("usage", "{key}: {problem}"): lambda s: s.termchat("config", "set", "engine.kv_memory", "9XB"),
     ("model_unknown", "there is no repository {repository} at {host}, or it is private: {advice}"): of_hub(
