@@ -14,6 +14,9 @@ from .ui import Ui
 
 _COMMAND = re.compile(r"/[^\s/*]*(?!\S)")
 
+MEANT = 3
+"""Commands that are named to whoever typed only how they begin."""
+
 Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
 
 
@@ -76,6 +79,7 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
         if argument and not command.argument:
             raise CommandError(f"/{name.lower()} takes nothing behind it, not {argument[:40]!r}")
         return command, argument
-    meant = did_you_mean(name.lower(), known, "/{}", like=0.5)
+    begun = [f"/{slash}" for slash in known if name and slash.startswith(name.lower())][:MEANT]
+    meant = f"did you mean {' or '.join(begun)}?" if begun else did_you_mean(name.lower(), known, "/{}", like=0.5)
     said = f"there is no command /{name[:40]} (// begins a message with a slash)"
     raise CommandError(said + (f"; {meant}" if meant else ""))

@@ -13,6 +13,7 @@ from textual.selection import Selection
 from termchat.render import Document, Palette, Row
 from termchat.render.blocks import MAX_DEPTH
 from termchat.render.inline import parse_inline
+from termchat.render.links import split_link
 from termchat.render.wrap import cell_breaks, split_at, word_breaks
 from termchat.sanitize import Sanitizer, sanitize, visible
 
@@ -31,7 +32,7 @@ def shown(text: str, width: int = 60, *, markdown: bool = True, complete: bool =
 def styles_of(word: str, text: str) -> set[str]:
     found = {style for row in rows(text) for content, style in row.fragments if content.strip() == word}
     assert found, f"{word!r} is not a fragment of its own in {text!r}"
-    return {name for style in found for name in style.split()}
+    return {name for style in found for name in split_link(style)[0].split()}
 
 
 def test_blocks() -> None:
