@@ -46,7 +46,7 @@ def linked(style: Style, address: str) -> Style:
 
 
 def addresses(text: str) -> list[tuple[int, int]]:
-    """Where addresses stand that are written without any markup; what may only stand behind them is left out."""
+    """Where addresses stand that are written without any markup, without what only stands behind them."""
     found = []
     for match in _BARE.finditer(text):
         address = match[0]

@@ -80,6 +80,8 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
             raise CommandError(f"/{name.lower()} takes nothing behind it, not {argument[:40]!r}")
         return command, argument
     begun = [f"/{slash}" for slash in known if name and slash.startswith(name.lower())][:MEANT]
-    meant = f"did you mean {' or '.join(begun)}?" if begun else did_you_mean(name.lower(), known, "/{}", like=0.5)
+    meant = (
+        f"did you mean {' or '.join(begun)}?" if begun else did_you_mean(name.lower(), known, "/{}", like=0.5)
+    )
     said = f"there is no command /{name[:40]} (// begins a message with a slash)"
     raise CommandError(said + (f"; {meant}" if meant else ""))

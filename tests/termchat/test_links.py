@@ -1,4 +1,4 @@
-"""Addresses in replies as links of the terminal (OSC 8): whole in every row, and harmless whatever they hold."""
+"""Addresses in replies as links of the terminal (OSC 8): whole in every row, harmless whatever they hold."""
 
 import re
 
