@@ -12,8 +12,6 @@ from typing import Literal
 from ..errors import UserError, did_you_mean
 from .ui import Ui
 
-_COMMAND = re.compile(r"/[^\s/*]*(?!\S)")
-
 MEANT = 3
 """Commands that are named to whoever typed only how they begin."""
 
@@ -61,13 +59,6 @@ class Command:
         """What may follow, as far as that is one of a few words."""
         words = re.split(r"[\[\]| ]+", self.argument)
         return [*self.named(ui), *(word for word in words if word.islower())]
-
-
-def is_command(text: str) -> bool:
-    """Whether a typed text is a command: not one that begins with a path or a comment, or with `//`, which is
-    a message with a slash.
-    """
-    return _COMMAND.match(text) is not None
 
 
 def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:

@@ -11,9 +11,10 @@ from typing import Literal
 
 from ..files import expanded
 from .background import in_background
-from .command import Command, is_command
+from .command import Command
 from .conversations.attachments import begins
 from .offer import Completion, Unfinished
+from .typed_text import is_command
 from .ui import Ui
 
 LOOKED_AT = 5000

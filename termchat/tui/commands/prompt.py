@@ -21,6 +21,7 @@ from ..conversations import attachments
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
 from ..terminal.found import unharmed
+from ..typed_text import as_typed
 from ..ui import Ui
 
 LARGEST_EDITED = 64 << 20
@@ -108,7 +109,7 @@ async def earlier(ui: Ui, argument: str) -> None:
 
     chosen = await ui.app.push_screen_wait(Picker("Earlier prompts", search, query=argument))
     if chosen is not None:
-        ui.prompt.load(chosen)
+        ui.prompt.load(as_typed(chosen))
         ui.prompt.focus()
 
 

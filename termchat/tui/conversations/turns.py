@@ -95,6 +95,8 @@ class Turns:
         """
 
         async def turn() -> None:
+            if conversation.stopping:  # it was taken back before it began
+                return
             conversation.queue.remove(text)
             try:
                 changed = await self._conversations.saving.edit(conversation, message, text)
