@@ -3,50 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ..messages import StoredMessage
 from .conversations.conversation import Conversation
 from .conversations.origin import all_from
 from .conversations.outgoing import Outgoing
-from .keymap import shown
 from .typed_text import as_typed
-from .ui import Ui
+from .widgets.conversation_view import ConversationView
+from .widgets.prompt import Prompt
+
+
+class Desk(Protocol):
+    """Where it is typed: the main screen."""
+
+    @property
+    def shown(self) -> Conversation | None:
+        """The conversation on screen; None before there is one."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """The same, where there must be one."""
+
+    @property
+    def view(self) -> ConversationView:
+        """Its messages."""
+
+    @property
+    def prompt(self) -> Prompt:
+        """Where the user types."""
+
+    def notify_user(self, text: str, *, error: bool = False) -> None:
+        """Tell a sentence."""
 
 
 class Drafts:
     """Takes texts out of the prompt and puts them back: nothing that was typed is lost on any way."""
 
-    def __init__(self, ui: Ui) -> None:
-        self._ui = ui
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self._seen: tuple[Conversation | None, int] | None = None  # whose prompt, and how it was
-
-    @property
-    def _shown(self) -> Conversation | None:
-        return self._ui.app.conversations.shown
 
     def keep(self) -> None:
         """Note what is typed as the draft of the conversation on screen."""
-        if (conversation := self._shown) is not None:
-            prompt = self._ui.prompt
+        if (conversation := self._desk.shown) is not None:
+            prompt = self._desk.prompt
             conversation.draft, conversation.origins = prompt.value, prompt.origins
 
     def look(self) -> None:
         """Note it if it has changed since the last look."""
-        if (seen := (self._shown, self._ui.prompt.revision)) != self._seen:
+        if (seen := (self._desk.shown, self._desk.prompt.revision)) != self._seen:
             self._seen = seen
             self.keep()
 
     def load(self, conversation: Conversation) -> None:
         """Show what was typed in a conversation, which is on screen or will be."""
-        self._ui.prompt.load(conversation.draft, conversation.origins)
+        self._desk.prompt.load(conversation.draft, conversation.origins)
 
     def take(self, text: str, origins: bytes) -> Outgoing:
         """What was typed leaves the prompt to be sent; what was put aside for it is there again."""
-        conversation = self._ui.conversation
+        conversation = self._desk.conversation
         known = len(origins) == len(text)
         taken = Outgoing(text, origins if known else all_from("back", len(text)), conversation.editing)
         self._end_edit(conversation)
-        self._ui.prompt.recall_later(text)
+        self._desk.prompt.recall_later(text)
         return taken
 
     def put_back(self, conversation: Conversation, taken: Outgoing) -> None:
@@ -61,35 +81,35 @@ class Drafts:
 
     def edit(self, message: StoredMessage) -> None:
         """Put a message of the user into the prompt; sent, it becomes a new version."""
-        conversation = self._ui.conversation
+        conversation = self._desk.conversation
         if conversation.editing is not None:
             self.leave_edit()
         text = as_typed(message.text)
         self.put_back(conversation, Outgoing(text, all_from("back", len(text)), message))
-        self._ui.prompt.focus()
+        self._desk.prompt.focus()
 
     def leave_edit(self) -> None:
         """The message stays as it is; what was typed before it was edited is in the prompt again."""
-        conversation, text = self._ui.conversation, self._ui.prompt.value
+        conversation, text = self._desk.conversation, self._desk.prompt.value
         changed = conversation.editing is not None and text != as_typed(conversation.editing.text)
         self._end_edit(conversation)
         if changed and text.strip():
-            self._ui.prompt.recall_later(text)
-            self._ui.notify_user(f"the message stays as it was; {shown('up')} brings back what you wrote")
+            self._desk.prompt.recall_later(text)
+            self._desk.notify_user("the message stays as it was; ↑ brings back what you wrote")
 
     def _end_edit(self, conversation: Conversation) -> None:
         (text, origins), conversation.aside = conversation.aside, ("", b"")
         conversation.editing = None
-        self._ui.view.mark(None)
-        self._ui.prompt.load(text, origins)
+        self._desk.view.mark(None)
+        self._desk.prompt.load(text, origins)
         self.keep()
 
     def _change(self, conversation: Conversation, change: Callable[[], None]) -> None:
-        if conversation is not self._shown:
+        if conversation is not self._desk.shown:
             change()
             return
         self.keep()
         change()
         self.load(conversation)
         if conversation.editing is not None:
-            self._ui.view.mark(conversation.editing.id)
+            self._desk.view.mark(conversation.editing.id)

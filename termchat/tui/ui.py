@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from textual.screen import Screen
 from textual.widget import Widget
@@ -18,6 +18,7 @@ from .conversations.listener import Listener
 from .conversations.store_thread import StoreThread
 from .conversations.streaming import Streaming
 from .conversations.turns import Turns
+from .drafts import Drafts
 from .engines.loader import Loader
 from .engines.model_slot import ModelSlot
 from .engines.monitor import Monitor
@@ -26,9 +27,6 @@ from .glyphs import Glyphs
 from .screens.layout import Layout, Wanted
 from .widgets.conversation_view import ConversationView
 from .widgets.prompt import Prompt
-
-if TYPE_CHECKING:
-    from .drafts import Drafts
 
 T = TypeVar("T")
 

@@ -52,9 +52,8 @@ class MainScreen(FoldingScreen):
     @property
     def conversation(self) -> Conversation:
         """The conversation on screen."""
-        shown = self.app.conversations.shown
-        assert shown is not None, "there always is one"
-        return shown
+        assert self.shown is not None, "there always is one"
+        return self.shown
 
     @property
     def slot(self) -> ModelSlot:
@@ -78,20 +77,20 @@ class MainScreen(FoldingScreen):
     def conversation_changed(self, conversation: Conversation) -> None:
         """The conversation is drawn again, once for all changes of this moment."""
         self._list_stale = True
-        if conversation is self.app.conversations.shown and not self._stale:
+        if conversation is self.shown and not self._stale:
             self._stale = True
             self.call_next(self._redraw)
 
     def reply_grew(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Text for the conversation on screen; others keep it as text."""
-        if self.app.fault is None and conversation is self.app.conversations.shown:
+        if self.app.fault is None and conversation is self.shown:
             self.view.grow(conversation, reply, answer, thinking)
 
     def reply_ended(self, conversation: Conversation) -> None:
         """Ring for a conversation that is not on screen."""
         if self.app.fault is not None or conversation.gone:
             return
-        if conversation is not self.app.conversations.shown or not self.app.app_focus:
+        if conversation is not self.shown or not self.app.app_focus:
             self.app.bell()
         self._warn(conversation)
 
@@ -118,7 +117,7 @@ class MainScreen(FoldingScreen):
 
     async def _redraw(self) -> None:
         self._stale = False
-        conversation = self.app.conversations.shown
+        conversation = self.shown
         if conversation is None:
             return
         self.app.turns.focus()
@@ -269,7 +268,7 @@ class MainScreen(FoldingScreen):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys in the status line depend on the focus; the mark of a message goes with it."""
-        if self.app.conversations.shown is not None:
+        if self.shown is not None:
             if event.widget is self.prompt and self.conversation.editing is None:
                 self.view.mark(None)
             self._draw_frame()
@@ -282,7 +281,7 @@ class MainScreen(FoldingScreen):
 
     def on_completing_offered(self) -> None:
         """Show what can be completed."""
-        self.query_one(Suggestions).show(self.prompt.offer, self.size.height * 2 // 5)
+        self.query_one(Suggestions).show(self.prompt.offer, self.room_to_offer)
         self._draw_frame()
 
     def on_suggestions_taken(self, event: Suggestions.Taken) -> None:

@@ -323,3 +323,16 @@ async def test_a_theme_of_the_settings_that_is_not_there_names_its_place(open_ap
         assert "config.toml: ui.theme:" in text
         assert "dusk is used; did you mean 'paper'?" in text
         assert d.app.theme == "dusk"
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (40, 9), (200, 60)])
+async def test_the_prompt_is_seen_whatever_is_said_above_it(
+    open_app: Any, script: Any, size: tuple[int, int]
+) -> None:
+    async with open_app(script(), size=size) as d:
+        await d.press(*"/d", "enter")
+        await d.shows("there is no command /d", "│ /d ")
+        await d.press("ctrl+c", *("x", "ctrl+j") * 12, *"last")
+        await d.shows("│ last ", *(["new line"] if size[1] > 10 else []))
+        await d.press("ctrl+j", "@")
+        await d.shows("│ @ ")
