@@ -40,8 +40,8 @@ class FoldingScreen(Kept, Screen[None]):
     FoldingScreen #side-title { height: 2; padding: 1 2 0 2; color: $primary; text-style: bold; }
     FoldingScreen ConversationList { width: 1fr; height: 1fr; margin-top: 1; }
     FoldingScreen ConversationView, FoldingScreen Welcome { height: 1fr; }
-    FoldingScreen #above { height: auto; }
-    FoldingScreen #below { height: auto; dock: bottom; }
+    FoldingScreen #said { height: auto; }
+    FoldingScreen #foot { height: auto; dock: bottom; }
     FoldingScreen EngineLine { display: none; }
     """
 
@@ -88,10 +88,10 @@ class FoldingScreen(Kept, Screen[None]):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs, hint)
                 yield Welcome(glyphs, hint)
-                with Stack(id="above"):
+                with Stack(id="said"):
                     yield Notices(glyphs)
                     yield Suggestions(glyphs)
-                with Stack(id="below"):
+                with Stack(id="foot"):
                     yield Prompt()
                     yield EngineLine(glyphs)
                     yield StatusLine(hint)
@@ -125,7 +125,7 @@ class FoldingScreen(Kept, Screen[None]):
         side.display = shown.list
         side.styles.width = "1fr" if shown.narrow else shown.side
         self.query_one("#middle").display = shown.conversation
-        self.query_one("#above").styles.max_height = shown.above
+        self.query_one("#said").styles.max_height = shown.above
         self.prompt.styles.max_height = shown.prompt
         self.query_one(TitleLine).display = shown.frame
         self.query_one(StatusLine).display = shown.frame
