@@ -1,13 +1,14 @@
 """termchat against llama.cpp on the types of weights that people have: the same file, in turns, type by type.
 
-    python benchmarks/formats.py [--size small|1b|7b] [--shapes llama,moe] [--types Q4_0,Q4_K_M,...] [--rounds 1]
-                                 [--threads N] [--models FOLDER] [--environment FOLDER] [--json FILE]
+    python benchmarks/formats.py [--size small|1b|7b] [--shapes llama,moe] [--types Q4_0,Q4_K_M,...]
+                                 [--rounds 1] [--threads N] [--models FOLDER] [--environment FOLDER]
+                                 [--json FILE]
 
 The files are random weights (`random_models.py`), written once into FOLDER: 1b are 0.6 to 1.9 GB each, 13 GB
-for all, 7b 4 to 8 GB each. termchat is the one of the Python that runs this; llama.cpp that of the environment, which is made as
-by `peers.py`. In each round both are started, loaded from a warm page cache, and asked in turns; a ratio is
-taken within each round, and its median is shown. Memory is read right after loading, before any of the KV
-cache is touched.
+for all, 7b 4 to 8 GB each. termchat is the one of the Python that runs this; llama.cpp that of the
+environment, which is made as by `peers.py`. In each round both are started, loaded from a warm page cache,
+and asked in turns; a ratio is taken within each round, and its median is shown. Memory is read right after
+loading, before any of the KV cache is touched.
 """
 
 from __future__ import annotations

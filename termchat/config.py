@@ -103,8 +103,9 @@ class Config:
 
         flags: options that went over them.
         """
-        own = [name for name in self.engine if name not in flags and re.search(rf"\b{name}\b", sentence)]
-        return self.said_by([f"engine.{name}" for name in own])
+        given = {name: value for name, value in self.engine.items() if name not in flags}
+        own = [f"engine.{name}" for name, value in given.items() if _names(sentence, name, value)]
+        return self.said_by(own)
 
     def said_by(self, keys: Sequence[str]) -> str:
         """What to add to a sentence: that these settings are the file's; "" if there are none."""
@@ -119,6 +120,15 @@ class Config:
             own |= {f"{name}.{key}": value for key, value in table.items()}
         known: dict[str, Any] = {**dict.fromkeys(_KNOWN), **self.options, **own}
         return [Setting(key, value, "config" if key in own else "default") for key, value in known.items()]
+
+
+def _names(sentence: str, name: str, value: object) -> bool:
+    """Whether a sentence is about this setting: one whose name is an ordinary word, such as `device`, stands
+    at its beginning or before the value.
+    """
+    if "_" in name:
+        return re.search(rf"\b{name}\b", sentence) is not None
+    return re.search(rf"^{name}\b|\b{name} {re.escape(str(value))}(?!\w)", sentence) is not None
 
 
 def set_value(file: Path, key: str, value: Any) -> None:

@@ -66,7 +66,7 @@ def schema_of(text: str, read: Reader | None = read_text) -> str:
     name = text.strip()
     if name in names():
         return _read(data_file("schemas") / f"{name}.json")
-    if os.sep in name or name.endswith(".json") or (read is not None and os.path.exists(expanded(name))):
+    if os.sep in name or name.endswith(".json") or (read is not None and is_file(expanded(name))):
         if read is None:
             raise ConstraintError(f"{shown(name)} is no schema: write JSON, a name or fields, not a file")
         return _kept("schema", expanded(name), read)

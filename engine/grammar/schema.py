@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from ..types import EngineError, shown
 
@@ -31,6 +32,12 @@ _SHARED = ("$defs", "definitions")
 _MOST_DIGITS = 9
 """Of a number in a place: more than any list here has, and Python reads no number of thousands of digits."""
 
+_IDLE = {"uniqueItems": False, "unevaluatedProperties": True, "unevaluatedItems": True, "not": False}
+"""Keywords with the value that asks for nothing."""
+
+_ANY_TEXT = ("password", "binary", "path", "file-path", "directory-path")
+"""Formats of OpenAPI and of pydantic that every text has."""
+
 _REFERENCES = ("$dynamicRef", "$recursiveRef")
 """Keywords of JSON Schema that the library takes for annotations."""
 
@@ -39,6 +46,10 @@ def parse(text: str) -> Any:
     """The schema of a text. Raises EngineError(grammar)."""
     try:
         schema = json.loads(text, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
+        json.dumps(schema, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # of an escape; no reply can hold it
+        half = ord(error.object[error.start])
+        raise EngineError("grammar", f"the schema holds half of a surrogate pair: \\u{half:04x}") from None
     except RecursionError:
         raise EngineError("grammar", "the schema is nested too deeply") from None
     except ValueError as error:
@@ -70,6 +81,12 @@ def pointer(*names: str | int) -> Where:
     return "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
 
 
+def reference_of(schema: Any) -> Where | None:
+    """The place that a schema refers to, as a pointer from the root."""
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    return unquote(reference[1:]) if isinstance(reference, str) and reference.startswith("#/") else None
+
+
 class Nodes:
     """The schemas that a schema is made of."""
 
@@ -92,10 +109,26 @@ class Nodes:
 
     def parts(self, where: Where) -> Iterator[Where]:
         """The places of the schemas that the one at a place applies, by reference too."""
+        yield from self._inside(where, _NAMED)
+        if (place := self.reference(where)) is not None:
+            yield place
+
+    def reference(self, where: Where) -> Where | None:
+        """The place that the schema at another one refers to, as a pointer from the root."""
+        return reference_of(self.at(where))
+
+    def below(self, where: Where) -> list[Where]:
+        """The place itself and those of all schemas inside the one there, also those kept for reference."""
+        found = [where]
+        for place in found:
+            found += self._inside(place, (*_NAMED, *_SHARED))
+        return found
+
+    def _inside(self, where: Where, named: tuple[str, ...]) -> Iterator[Where]:
         node = self.at(where)
         if not isinstance(node, dict):
             return
-        for name in _NAMED:
+        for name in named:
             if isinstance(entries := node.get(name), dict):
                 yield from (where + pointer(name, key) for key in entries)
         for name in _LIST:
@@ -104,9 +137,6 @@ class Nodes:
         for name in _ONE:
             if isinstance(node.get(name), dict):
                 yield where + pointer(name)
-        reference = node.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/"):
-            yield reference[1:]
 
     def alone(self, where: Where) -> dict[str, Any] | None:
         """The schema at a place with what it may refer to; None if it is false."""
@@ -129,17 +159,30 @@ class Nodes:
 
 def depth(nodes: Nodes) -> int:
     """How many schemas are inside each other at most: references may follow each other in any order."""
+    places = [*nodes.everywhere()]
+    owners = {"", *(nodes.reference(where) for where in places)}
     below: dict[Where, int] = {}
-    for where in nodes.everywhere():
-        owner = _owner(nodes, where)
+    for where in places:
+        owner = where
+        while owner not in owners:
+            owner = owner.rpartition("/")[0]
         below[owner] = max(below.get(owner, 0), where.count("/") - owner.count("/") + 1)
     return sum(below.values())
 
 
-def _owner(nodes: Nodes, where: Where) -> Where:
-    """The shared schema that a place is in, or the root."""
-    names = where.split("/")
-    return "/".join(names[:3]) if len(names) > 2 and names[1] in _SHARED else ""
+def leave_out_idle(nodes: Nodes) -> None:
+    """Take out what asks for nothing, but has the library refuse a schema, or pass over other parts of it."""
+    for where in nodes.everywhere():
+        node = nodes.at(where)
+        if not isinstance(node, dict):
+            continue
+        for name, value in _IDLE.items():
+            if node.get(name) is value:
+                del node[name]
+        if node.get("format") in _ANY_TEXT:
+            del node["format"]
+        if "prefixItems" in node:
+            node.pop("additionalItems", None)
 
 
 def supported(nodes: Nodes) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..sampling_params import ConstraintKind, SamplingParams
 from ..tokenization.pipeline import guarded
 from ..types import EngineError
-from .schema import Nodes, Where, depth, parse, supported
+from .alternatives import as_written, exclusive_to_any
+from .numbers import keep_exact
+from .references import References
+from .schema import Nodes, Where, depth, leave_out_idle, parse, supported
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer
@@ -31,11 +35,11 @@ MOST_TRIES = 200
 """Schemas compiled to find out which part of one is not supported."""
 
 _RULE = re.compile(r"(?m)^[ \t]*[?!]*\w[\w.-]*[^:\n]*:")
+_EMBEDDED = re.compile(r"%json\s*(?=\{)")
+_DECODER = json.JSONDecoder()
 _PLACE = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 
 _PLACED = re.compile(r"^line \d+, column \d+: ")
-
-_ELSEWHERE = re.compile(r"Resource '(?:json-schema:///)?(.{1,200}?)' is not present in a registry")
 
 _JSON = {
     "item_separator": ", ",
@@ -76,29 +80,50 @@ def compile_source(kind: ConstraintKind, text: str) -> str:
         rules = len(_RULE.findall(text))
         if rules > MOST_RULES:
             raise EngineError("grammar", f"the grammar has {rules} rules; at most {MOST_RULES} are allowed")
+        for schema in _embedded(text):
+            _checked(schema)
         return LLMatcher.grammar_from_lark(text)
-    schema = parse(text)
-    if schema is False:
-        raise EngineError("grammar", "the schema is false: no JSON keeps to it")
-    nodes = Nodes(schema if isinstance(schema, dict) else {})
+    return _json_source(_checked(parse(text)).root)
+
+
+def _embedded(grammar: str) -> Iterator[Any]:
+    """The JSON Schemas in a grammar; of one that is no JSON the library says so."""
+    for found in _EMBEDDED.finditer(grammar):
+        try:
+            _, end = _DECODER.raw_decode(grammar, found.end())
+        except (ValueError, RecursionError):
+            continue
+        yield parse(grammar[found.end() : end])
+
+
+def _checked(schema: Any) -> Nodes:
+    """The parts of a schema as the library takes them. EngineError(grammar): it can't be kept to."""
+    nodes = _nodes(schema)
     if (deep := depth(nodes)) > MOST_DEPTH:
         message = (
             f"the schema is {deep} levels deep, through references too; at most {MOST_DEPTH} are allowed"
         )
         raise EngineError("grammar", message)
     supported(nodes)
-    return _json_source(nodes.root)
+    keep_exact(nodes)
+    exclusive_to_any(nodes)
+    return nodes
+
+
+def _nodes(schema: Any) -> Nodes:
+    """The parts of a schema, with pointers for references and without what asks for nothing."""
+    if schema is False:
+        raise EngineError("grammar", "the schema is false: no JSON keeps to it")
+    nodes = Nodes(schema if isinstance(schema, dict) else {})
+    References(nodes).point()
+    leave_out_idle(nodes)
+    return nodes
 
 
 def _json_source(schema: dict[str, Any]) -> str:
     from llguidance import LLMatcher
 
     text = json.dumps(schema, ensure_ascii=False)
-    try:
-        text.encode()  # an escape may be half of a surrogate pair, which no reply can hold
-    except UnicodeEncodeError as error:
-        message = f"the schema holds half of a surrogate pair: \\u{ord(text[error.start]):04x}"
-        raise EngineError("grammar", message) from None
     try:
         # The options of the same names in the schema itself have no say.
         return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)  # type: ignore[arg-type]
@@ -118,8 +143,10 @@ def refused(kind: ConstraintKind, text: str, message: str) -> EngineError:
         if kind == "regex":  # the place is that of the grammar which the library makes of it
             said = _PLACED.sub("", said)
         return EngineError("grammar", f"the {kind} can't be kept to: {said}")
-    nodes = Nodes(parse(text))
+    nodes = _nodes(parse(text))
+    changed = exclusive_to_any(nodes)
     where, message = _smallest(nodes, message)
+    where = as_written(where, changed)
     return EngineError("grammar", f"the schema can't be kept to, at {where or '/'}: {_plain(message)}")
 
 
@@ -179,7 +206,5 @@ def _plain(message: str) -> str:
         return f"the library does not support {', '.join(json.loads(found[1]))}"
     if line.startswith("oneOf"):
         return "the library does not support oneOf whose parts overlap; use anyOf"
-    if found := _ELSEWHERE.match(line):
-        return f"$ref to {found[1]!r}, which is not in the schema; put that below $defs: '#/$defs/NAME'"
     line = _PLACE.sub(lambda place: f"line {place[1]}, column {place[2]}: ", line)
     return line.removeprefix("Unsatisfiable schema: ")[:300]

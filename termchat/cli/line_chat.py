@@ -13,6 +13,7 @@ from ..constraints import constrains
 from ..errors import UserError
 from ..messages import StoredConversation
 from ..sanitize import one_line
+from ..slash import is_command, is_marked
 from .console import Console
 from .errors import OK, failure_of
 from .presenters import PlainPresenter
@@ -30,7 +31,7 @@ HELP = """\
 /new            begin another conversation
 /system TEXT    how the model should behave; without TEXT: as it does by itself
 /quit           leave (as Ctrl-D does)
-//TEXT          a message that begins with a slash
+//WORD ...      a message that begins with a slash and a word, as commands do
 Ctrl-C stops an answer and keeps what is there.
 """
 
@@ -106,6 +107,9 @@ class _Chat:
 
     def _handle(self, line: str) -> bool:
         """Carry out a command or answer a message; whether to leave."""
+        if not is_command(line):
+            self._answer(line[1:] if is_marked(line) else line)
+            return False
         write = self._console.output.write
         command, _, argument = line.strip().partition(" ")
         if command in ("/quit", "/exit"):
@@ -118,10 +122,8 @@ class _Chat:
         elif command == "/system":
             self._system = argument.strip()
             write(f"system prompt: {self._system or '(the default of the model)'}\n")
-        elif line.startswith("/") and not line.startswith("//"):
-            write(f"there is no command {one_line(command)}; /help lists them\n")
         else:
-            self._answer(line.removeprefix("/"))
+            write(f"there is no command {one_line(command)}; /help lists them\n")
         return False
 
     def _answer(self, text: str) -> None:

@@ -14,6 +14,7 @@ from ..errors import UserError, did_you_mean, fault, shown
 from .commands import COMMANDS, PROMPT_COMMAND, command_of
 from .console import Console, to_json
 from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
+from .habits import of_program
 from .options import COMPLETION, CommandGroup
 from .output import Output, ReaderClosed, guard_descriptors
 from .signals import Interrupted
@@ -110,7 +111,10 @@ def _usage(error: click.ClickException, arguments: Sequence[str]) -> str:
             problem = f"{problem[:LONGEST_PROBLEM]}…"
         if problem.startswith("Got unexpected extra argument") and takes_text:
             quoted = f"a text of several words is one argument, in quotes: {command} 'TWO WORDS'"
-            problem += f"; {did_you_mean(arguments[0], COMMANDS, 'termchat {}', like=0.75) or quoted}"
+            habit = of_program(arguments[0])
+            meant = f"did you mean {habit}?" if habit is not None else ""
+            meant = meant or did_you_mean(arguments[0], COMMANDS, "termchat {}", like=0.75)
+            problem += f"; {meant or quoted}"
     return f"{problem} ({command} --help lists everything)"
 
 

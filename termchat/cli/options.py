@@ -11,6 +11,7 @@ from ..constraints import CONSTRAINTS
 from ..errors import did_you_mean, shown
 from ..settings import ENGINE, SAMPLING
 from .completions import complete_constraint, complete_draft, complete_engine, complete_model
+from .habits import of_group
 from .help import Helped, summary
 from .option_types import ByteSize, DraftTokens, TemplateName, Text
 
@@ -69,7 +70,8 @@ class CommandGroup(Helped, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Say which commands there are if it is none of them."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            known = did_you_mean(args[0], self.commands)
+            meant = of_group(args[0], self.commands)
+            known = did_you_mean(args[0] if meant is None else meant, self.commands)
             ctx.fail(f"{ctx.info_name} has no command {shown(args[0])}; {known}")
         return super().resolve_command(ctx, args)
 

@@ -15,6 +15,7 @@ from .commands import PROMPT_COMMAND, described
 from .completions import complete_conversation
 from .console import Console
 from .errors import CliError
+from .habits import of_program
 from .option_types import Text
 from .options import (
     DRAFT_OPTIONS,
@@ -193,6 +194,8 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
             data = stdin.without_line_end(data)
     elif argument is None and console.interactive:
         return None
+    if argument is not None and data is None and (habit := of_program(argument)) is not None:
+        messages.note(f"{argument!r} is the message to the model; did you mean {habit}?")
     text = stdin.joined(argument, data)
     if not text.strip():
         raise CliError(

@@ -175,4 +175,7 @@ def _ended_early(result: Result, reply: ReplyText, params: SamplingParams) -> st
         return f"the reply ended inside its thinking, {ends.get(reason, 'where the model ended it')}"
     if result.schema and (problem := result.parsed[1]) is not None:
         return problem + ("; -n allows more" if reason == "length" else "")
+    if not result.schema and params.constraint is not None and reason == "length":
+        kind = params.constraint[0]
+        return f"the reply may lack a part of what its {kind} asks for: it ended {ends[reason]}"
     return f"the reply ended {ends[reason]}" if reason in ("context", "capacity") else None

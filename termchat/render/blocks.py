@@ -5,7 +5,8 @@ a line first continues the open containers, then may open new ones, and what rem
 line is looked at once, so a growing text costs the same per line however long it is. The containers are not
 a tree here: each leaf carries those it sits in, which is all that drawing needs.
 
-The subset: no raw HTML and no link reference definitions (both are text); tables as in GitHub's Markdown.
+The subset: no raw HTML and no link reference definitions (both are text); tables as in GitHub's Markdown. In
+a code block that is Markdown itself, as models write a README, one with a language begins and ends inside.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ MAX_DEPTH = 16  # markers of deeper containers are text
 _HEADING = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*)")
 _SETEXT = re.compile(r"(=+|-+)$")
 _FENCE = re.compile(r"(`{3,})([^`]*)$|(~{3,})(.*)$")
+_MARKDOWN = ("markdown", "md")
 _RULE = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _MARKER = re.compile(r"(?:([-+*])|(\d{1,9})([.)]))(?=[ \t]|$)")
 
@@ -43,6 +45,7 @@ class BlockParser:
         self._blank = False  # there was a blank line since the last leaf began
         self._header = False  # the last line may be the header of a table
         self._formula = ""  # what closes the formula that the open paragraph is in
+        self._inner = ""  # the fence of the code block inside the open one
         self._line = -1
         self.mark()
 
@@ -53,11 +56,13 @@ class BlockParser:
         if last:
             last.settled = lines
         self._marked = len(self.leaves), last, lines
-        self._state = self._containers, self._open, self._blank, self._header, self._line, self._formula
+        self._state = self._containers, self._open, self._blank, self._header, self._line
+        self._inside = self._formula, self._inner
 
     def rewind(self) -> None:
         """Return to the state of the last `mark`."""
-        self._containers, self._open, self._blank, self._header, self._line, self._formula = self._state
+        self._containers, self._open, self._blank, self._header, self._line = self._state
+        self._formula, self._inner = self._inside
         count, last, lines = self._marked
         del self.leaves[count:]
         if last:
@@ -154,11 +159,16 @@ class BlockParser:
             self._blank = self._blank or _blank(text)
             code.lines.append(dedent(text, column, 4)[0])
             return True
-        bare = text.strip(" \t")
-        if indent < 4 and len(bare) >= len(code.fence) and bare == code.fence[0] * len(bare):
+        bare = text.strip(" \t") if indent < 4 else ""
+        if not self._inner and _closes(bare, code.fence):
             self._open = None
-        else:
-            code.lines.append(dedent(text, column, min(indent, code.indent))[0])
+            return True
+        if self._inner:
+            self._inner = "" if _closes(bare, self._inner) else self._inner
+        elif code.language.lower() in _MARKDOWN and (found := _FENCE.match(bare)):
+            fence, language = found[1] or found[3], found[2] or found[4]
+            self._inner = fence if language and _closes(fence, code.fence) else ""
+        code.lines.append(dedent(text, column, min(indent, code.indent))[0])
         return True
 
     def _underline(self, body: str) -> bool:
@@ -223,6 +233,7 @@ class BlockParser:
             heading.lines = [bare if bare[-1:] in ("", " ", "\t") else text]
             return heading
         if found := _FENCE.match(body):
+            self._inner = ""
             return Code(self._line, found[1] or found[3], found[2] or found[4] or "", indent)
         if _RULE.match(body):
             return Rule(self._line)
@@ -273,6 +284,11 @@ class LineParser:
     def feed(self, line: str) -> None:
         """Take in the next line."""
         self._leaf.lines.append(line)
+
+
+def _closes(bare: str, fence: str) -> bool:
+    """Whether a line ends the code block that began with a fence."""
+    return len(bare) >= len(fence) and bare == fence[0] * len(bare)
 
 
 def _blank(text: str) -> bool:

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from .emphasis import EmphasisState
 from .formula import formula
 from .links import addresses, link_word
 from .strips import Fragment
@@ -60,9 +61,11 @@ _PARSER.inline.ruler.before("autolink", "line_break", _line_break)
 
 
 def _tokens(text: str) -> list[Token]:
-    tokens: list[Token] = []
-    _PARSER.inline.parse(text, _PARSER, {}, tokens)
-    return tokens
+    state = EmphasisState(text, _PARSER, {}, [])
+    _PARSER.inline.tokenize(state)
+    for rule in _PARSER.inline.ruler2.getRules(""):
+        rule(state)
+    return state.tokens
 
 
 def _growing_tokens(text: str) -> list[Token]:

@@ -1,5 +1,6 @@
 """Full-text search: every word must occur, in any script and as any part of a word.
 
+A word is looked for with its accents in the letters and behind them, as both are stored.
 Words of three characters and more are looked up in the trigram index. The index knows nothing shorter,
 which would leave out most Chinese, Japanese and Korean words: those are searched for by reading the texts.
 (SQLite reads a text for both only up to a NUL character.)
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 
 from ..messages import Role
 from ..sanitize import without_controls
+from ..words import spellings
 from .conversations import ConversationTable
 from .values import clean
 
 _BEFORE, _LENGTH = 40, 160
+_INDEXED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,16 @@ def search(store: ConversationTable, query: str, limit: int = 50) -> list[Hit]:
     if not words:
         return []
     conditions, values = [], []
-    long = [word for word in words if len(word) >= 3]
+    forms = {word: spellings(word) for word in words}
+    long = [word for word in words if len(forms[word][0]) >= _INDEXED]
     if long:
         conditions.append("message.id IN (SELECT rowid FROM message_fts WHERE message_fts MATCH ?)")
-        values.append(" AND ".join('"' + word.replace('"', '""') + '"' for word in long))
+        values.append(" AND ".join(f"({' OR '.join(map(_quoted, forms[word]))})" for word in long))
     for word in words:
-        if len(word) < 3:
-            cases = {word, word.lower(), word.upper(), word.title()}  # LIKE itself folds ASCII only
+        if word not in long:
+            cases = {  # LIKE itself folds ASCII only
+                case for form in forms[word] for case in (form, form.lower(), form.upper(), form.title())
+            }
             conditions.append("(" + " OR ".join(["message.text LIKE ? ESCAPE '!'"] * len(cases)) + ")")
             values.extend("%" + re.sub(r"([!%_])", r"!\1", case) + "%" for case in cases)
     rows = store.database.query(
@@ -58,13 +64,17 @@ def search(store: ConversationTable, query: str, limit: int = 50) -> list[Hit]:
     )
     hits = []
     for row in rows:
-        snippet, matches = _snippet(str(row["text"]), words)
+        snippet, matches = _snippet(str(row["text"]), [form for word in words for form in forms[word]])
         hits.append(
             Hit(
                 row["conversation_id"], row["title"], row["id"], row["role"], row["created"], snippet, matches
             )
         )
     return hits
+
+
+def _quoted(word: str) -> str:
+    return '"' + word.replace('"', '""') + '"'
 
 
 def _snippet(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], ...]]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from ..files import expanded
+from ..slash import is_command
+from ..words import folded
 from .background import in_background
 from .command import Command
 from .conversations.attachments import begins
 from .offer import Completion, Unfinished
-from .typed_text import is_command
 from .ui import Ui
 
 LOOKED_AT = 5000
@@ -91,7 +92,7 @@ def _listed(above: str, folder: Path) -> list[Entry]:
             found = [(entry.name, os.path.isdir(entry.path)) for entry in islice(entries, LOOKED_AT)]
     except (OSError, ValueError, RuntimeError):  # no folder, or no name that one could have
         return []
-    return sorted(found, key=lambda each: each[0].lower())
+    return sorted(found, key=lambda each: folded(each[0]))
 
 
 def _files(unfinished: Unfinished, entries: Sequence[Entry]) -> list[Completion]:
@@ -99,7 +100,7 @@ def _files(unfinished: Unfinished, entries: Sequence[Entry]) -> list[Completion]
     above, begun = unfinished.above, unfinished.path[len(unfinished.above) :]
     found = []
     for name, is_folder in entries:
-        if not name.lower().startswith(begun.lower()) or not name.isprintable():
+        if not folded(name).startswith(folded(begun)) or not name.isprintable():
             continue
         if name.startswith(".") and not begun.startswith("."):
             continue

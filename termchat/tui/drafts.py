@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..messages import StoredMessage
+from ..slash import as_typed
 from .conversations.conversation import Conversation
 from .conversations.origin import all_from
 from .conversations.outgoing import Outgoing
-from .typed_text import as_typed
 from .widgets.conversation_view import ConversationView
 from .widgets.prompt import Prompt
 

@@ -11,6 +11,7 @@ from textual.keys import _character_to_key, key_to_character
 
 from ..errors import did_you_mean
 from .command import Command
+from .terminal.reports import CONTROLS, typed
 from .terminal.reports import keys as keys_of
 
 NAMES = {
@@ -85,7 +86,7 @@ class Keys:
                 self.warnings.append(f"[keys] {id}: there is no key {key[:40]!r}")
             elif "+" not in name and _types(name) and not on_message(id):
                 self.warnings.append(
-                    f"[keys] {id}: {key} is needed for typing; add ctrl+ or alt+, or take F1 to F12"
+                    f"[keys] {id}: {key} is needed for typing; take another with ctrl+ or alt+, or F1 to F12"
                 )
             else:
                 names.append(name)
@@ -144,6 +145,8 @@ def _named(key: str) -> str | None:
             return None
     if any(modifier not in MODIFIERS for modifier in modifiers):
         return None
+    if modifiers == ["ctrl"] and (control := CONTROLS.get(key_to_character(name) or "")):
+        return next(each.key for each in typed(control))
     return "+".join([*modifiers, name])
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
+from ..slash import as_typed
 from .conversations.conversation import Conversation
-from .typed_text import as_typed
 from .ui import Ui
 
 

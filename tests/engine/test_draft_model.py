@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from array import array
 from collections.abc import Mapping
@@ -377,6 +378,7 @@ async def test_where_only_the_draft_model_has_no_memory_the_models_steps_stay_as
     )
     expected, _, _ = await replies(plain, requests)
     failed = {"copy": 0, "pass": 0}
+    fails = itertools.cycle((True, False))
     run, copy = ModelDrafter._compute, ModelDrafter._copy
 
     def compute(drafter: ModelDrafter, runs: list[Run]) -> Any:
@@ -387,7 +389,7 @@ async def test_where_only_the_draft_model_has_no_memory_the_models_steps_stay_as
 
     def copied(drafter: ModelDrafter, plan: StepPlan) -> None:
         with monkeypatch.context() as patch:
-            if rng.random() < 0.5:
+            if plan.copies and next(fails):
                 failed["copy"] += 1
                 patch.setattr(drafter, "_runner", NoCopies())
             copy(drafter, plan)

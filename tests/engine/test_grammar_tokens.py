@@ -216,6 +216,10 @@ def test_a_grammar_is_compiled_once(tiny_tokenizer: Path, monkeypatch: pytest.Mo
         constraint_of(grammars, regex="abc")
 
 
+CHAIN = {f"a{i}": {"items": {"$ref": f"#/x/a{i + 1}"}} for i in range(1400)} | {"a1400": {}}
+"""Deeper than the library can recurse."""
+
+
 @pytest.mark.parametrize(
     ("what", "says"),
     [
@@ -233,6 +237,16 @@ def test_a_grammar_is_compiled_once(tiny_tokenizer: Path, monkeypatch: pytest.Mo
         ({"grammar": "start: " + "(" * 5000 + '"a"'}, "too deeply nested"),
         ({"grammar": "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(3000))}, "3001 rules"),
         ({"grammar": "start: %import common.WORD"}, "line 1, column 8"),
+        (
+            {"grammar": 'start: %json {"const": -9223372036854775808}'},
+            "at /: -9223372036854775808 is too large",
+        ),
+        ({"grammar": 'start: "a" %json\n{"items": {"$dynamicRef": "#a"}}'}, "does not support $dynamicRef"),
+        ({"grammar": 'start: %json {"const": 1'}, "the grammar can't be kept to"),
+        (
+            {"grammar": "start: %json " + json.dumps({"$ref": "#/x/a0", "x": CHAIN})},
+            "levels deep, through references too",
+        ),
         ({"grammar": "start: <|no_such_token|>"}, "the grammar can't be kept to"),
     ],
     ids=lambda value: str(value)[:30],

@@ -73,6 +73,26 @@ def test_what_the_user_set_is_taken_and_shown_with_its_source(file: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("sentence", "blamed"),
+    [
+        ("device cuda:7 is not there; this machine has no GPU", ["device"]),
+        ("there is no device cuda:7", ["device"]),
+        ("the device has no memory left", []),
+        ("model.gguf: the chat template fails", []),
+        ("the chat template x.jinja: line 3", ["template"]),
+        ("the KV cache of 10 bytes (kv_memory) holds no block", ["kv_memory"]),
+        ("there is no device cuda:71", []),
+    ],
+)
+def test_an_error_is_blamed_only_on_a_setting_that_it_is_about(tmp_path: Path, sentence, blamed) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[engine]\ndevice = "cuda:7"\ntemplate = "x.jinja"\nkv_memory = 10\n')
+    config = Config.load(file)
+    assert config.blamed(sentence) == config.said_by([f"engine.{name}" for name in blamed])
+    assert not config.blamed(sentence, {"device", "template", "kv_memory"})
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("modle = 'x'", "unknown setting 'modle' is ignored; did you mean 'model'"),

@@ -53,6 +53,8 @@ async def test_enter_sends_and_three_keys_begin_a_line() -> None:
         await pilot.press("enter")
         assert sent == ["a\nb\nc\nd"]
         assert prompt.text == "a\nb\nc\nd", "the owner decides when it is cleared"
+        await pilot.press("ctrl+enter")
+        assert len(sent) == 2
 
 
 async def test_a_new_line_replaces_the_selection() -> None:

@@ -80,6 +80,41 @@ def test_inline_styles() -> None:
     assert styles_of("i", text) == {"strong", "em"}
 
 
+def test_a_code_block_of_markdown_holds_those_inside_it() -> None:
+    """As models write a README; another language, a longer fence and a bare one are as in CommonMark."""
+    inside = "# Title\n```bash\nls\n```\nmore\n```` py\n```\n````\nend"
+    for fence, language, text in [
+        ("```", "markdown", inside),
+        ("```", "md", inside),
+        ("````", "markdown", "```\n````py\n````\n```"),
+    ]:
+        document = Document(f"{fence}{language}\n{text}\n{fence}\n\nafter", complete=True)
+        assert document.code_blocks() == [text], language
+    for language, text in [("text", "```bash\nls"), ("markdown", "a\n~~~\nb"), ("markdown", "``` bash ```")]:
+        document = Document(f"```{language}\n{text}\n```\n\nafter", complete=True)
+        assert document.code_blocks() == [text], text
+
+
+@pytest.mark.parametrize(
+    ("text", "style", "marked", "drawn"),
+    [
+        ("**注意：**这是", "strong", "注意：", "注意：这是"),
+        ("说**“重点”**是", "strong", "“重点”", "说“重点”是"),
+        ("これは**「太字」**です", "strong", "「太字」", "これは「太字」です"),
+        ("**한국어(Korean)**는", "strong", "한국어(Korean)", "한국어(Korean)는"),
+        ("*（强调）*文字", "em", "（强调）", "（强调）文字"),
+        ("~~（删除）~~文字", "strike", "（删除）", "（删除）文字"),
+        ("文 * 字 * 文", "em", "", "文 * 字 * 文"),
+        ("_（强调）_文字", "em", "", "_（强调）_文字"),
+        ('a**"b"**c', "strong", "", 'a**"b"**c'),
+    ],
+)
+def test_emphasis_in_scripts_without_spaces(text: str, style: str, marked: str, drawn: str) -> None:
+    assert shown(text) == drawn
+    fragments = [fragment for line in parse_inline(text) for fragment in line]
+    assert "".join(part for part, styles in fragments if style in styles.split()) == marked
+
+
 def test_a_link_shows_its_address() -> None:
     assert shown("[docs](https://a.b/c)") == "docs (https://a.b/c)"
     assert shown("<https://a.b/c>") == "https://a.b/c"

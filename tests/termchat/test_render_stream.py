@@ -20,7 +20,7 @@ WORDS = [
 LINES = [
     "# Heading", "## Two ##", "Setext", "====", "----", "- item", "  - nested", "    - deeper", "* star",
     "1. one", "2. two", "10) ten", "> quote", "> > nested", "> - item in quote", "lazy line", "```",
-    "```python", "  ```js", "~~~", "def f(x): return {'a': 1}  # comment", '"""docstring', 'end"""',
+    "```python", "```md", "  ```js", "~~~", "def f(x): return {'a': 1}  # comment", '"""docstring', 'end"""',
     "\tindented with a tab", "    code", "| a | b | c |", "|---|:-:|--:|", "| 1 | 2 | 3 |",
     "| long cell with words | `x` | **y** |", "|", "---", "***", "[ref]: http://example.com 'title'",
     "one<br>two<br /> three <BR", "| 1<br>2 | <br/> | x |",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -328,3 +329,9 @@ async def test_an_app_takes_them_all() -> None:
             await pilot.pause()
             ink = app.query_one(Static).styles.color
             assert ink == Color.parse(app.theme_variables["chat-user"])
+
+
+def test_no_text_of_the_16_colours_is_dark_blue_or_black() -> None:
+    """Neither can be read on black in the palettes of PuTTY, xterm and the Linux console."""
+    text = (FOLDER / "terminal.toml").read_text(encoding="utf-8")
+    assert not re.findall(r'"ansi_(?:blue|black)"', text)

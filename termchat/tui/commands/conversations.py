@@ -7,6 +7,7 @@ from functools import partial
 from textual.content import Content
 
 from ...store import search
+from ...words import holds
 from ..command import Command, CommandError
 from ..conversations.context_full import drop_oldest, summarise
 from ..screens.dialogs import AskLine, AskText, Choose
@@ -100,11 +101,10 @@ async def find(ui: Ui, argument: str) -> None:
                 for start, end in hit.matches:
                     detail = detail.stylize("bold underline $accent", start + 2, end + 2)
                 found.append(Item(Content(hit.title), (conversation, hit.message_id), detail))
-        words = query.lower().split()
         titles = [
             Item(Content(each.title), (each, None))
             for each in conversations.all
-            if each.id and all(word in each.title.lower() for word in words)
+            if each.id and holds(each.title, query)
         ]
         return [*titles, *found]
 

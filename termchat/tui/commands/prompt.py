@@ -14,14 +14,15 @@ from textual.content import Content
 
 from ...files import expanded
 from ...sanitize import sanitize
+from ...slash import as_typed
 from ...units import size
+from ...words import holds
 from ..background import in_background
 from ..command import Command, CommandError
 from ..conversations import attachments
 from ..screens.dialogs import AskLine
 from ..screens.picker import Item, Picker
 from ..terminal.found import unharmed
-from ..typed_text import as_typed
 from ..ui import Ui
 
 LARGEST_EDITED = 64 << 20
@@ -58,7 +59,8 @@ async def editor(ui: Ui, argument: str) -> None:
             ) from error
         if len(data) > LARGEST_EDITED:
             raise CommandError(f"the text is larger than {size(LARGEST_EDITED)}; the prompt stays as it was")
-        ui.prompt.load(data.decode("utf-8", "replace").removeprefix("\ufeff").removesuffix("\n"))
+        text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+        ui.prompt.load(text.removesuffix("\n"))
 
 
 async def _run_editor(command: list[str]) -> int | OSError:
@@ -103,8 +105,7 @@ async def earlier(ui: Ui, argument: str) -> None:
     prompts = await ui.app.store.call(lambda store: store.prompts())
 
     async def search(query: str) -> list[Item]:
-        words = query.lower().split()
-        found = [text for text in prompts if all(word in text.lower() for word in words)][:200]
+        found = [text for text in prompts if holds(text, query)][:200]
         return [Item(Content(sanitize(text).replace("\n", " / ")[:160]), text) for text in found]
 
     chosen = await ui.app.push_screen_wait(Picker("Earlier prompts", search, query=argument))

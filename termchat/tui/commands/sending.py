@@ -5,13 +5,13 @@ from __future__ import annotations
 from ...errors import UserError
 from ...messages import prompt_of
 from ...sanitize import is_blank
+from ...slash import is_command
 from ...units import size
 from ..background import in_background
 from ..conversations.attachments import Files, gather
 from ..conversations.conversation import Conversation
 from ..conversations.outgoing import Outgoing
 from ..engines.model_slot import ModelSlot
-from ..typed_text import is_command
 from ..ui import Ui
 from .loading import model_answers
 

@@ -17,8 +17,8 @@ from ...messages import (
     ending_of,
     newest_leaf,
 )
+from ...slash import as_typed
 from ...store import NotFoundError
-from ..typed_text import as_typed
 from .doubts import Doubts
 from .live_reply import PHASES, LiveReply
 from .origin import all_from

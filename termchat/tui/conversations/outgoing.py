@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...messages import StoredMessage
-from ..typed_text import message_of
+from ...slash import message_of
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from ...words import holds
 from .dialogs import Dialog
 
 PAUSE_SECONDS = 0.1
@@ -37,13 +38,12 @@ class Item:
     def searched(self) -> str:
         """What a query is looked for in."""
         more = f"\n{self.value}" if isinstance(self.value, str) else ""
-        return f"{self.content().plain}{more}".lower()
+        return f"{self.content().plain}{more}"
 
 
 def matching(items: Sequence[Item], query: str) -> list[Item]:
     """The items that hold every word of the query."""
-    words = query.lower().split()
-    return [item for item in items if all(word in item.searched() for word in words)]
+    return [item for item in items if holds(item.searched(), query)]
 
 
 class Picker(Dialog[Any]):

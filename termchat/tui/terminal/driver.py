@@ -25,11 +25,15 @@ from ...charset import charset
 from ...terminals import TMUX_NUMBER, is_bare, may_be_screen
 from .clipboard import request
 from .found import (
+    ANSWER_SECONDS,
     CLEAR,
     GIVE_WHEEL_BACK,
     KEEP_WHEEL,
     NOTE_WHEEL,
+    SILENT_SECONDS,
+    WHAT_ARE_YOU,
     drawn_on,
+    hear_out,
     modes_of,
     restore,
     set_modes,
@@ -80,6 +84,7 @@ class TerminalDriver(LinuxDriver):
         self._bare = is_bare(os.environ)
         self._wheel_kept = not self._mouse and not self._bare
         self._active = False
+        self._asked = 0.0  # when it was asked what it is
         self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
         self._more.register(self.fileno, select.POLLIN)
@@ -100,6 +105,8 @@ class TerminalDriver(LinuxDriver):
             self.write("\x1b[?2004$p")  # whether it marks pastes
             if may_be_screen(os.environ):
                 self.write("\x1b[>c")  # which terminal it is
+            self.write(WHAT_ARE_YOU)
+            self._asked, self._reports.answered = time.monotonic(), False
 
     def write(self, data: str) -> None:
         """Draw; the kitty protocol is asked for with the keys' places, too."""
@@ -144,10 +151,24 @@ class TerminalDriver(LinuxDriver):
     def stop_application_mode(self) -> None:
         """Give the terminal back."""
         if self._active:
+            self._hear_out()
             self.write(CLEAR + GIVE_WHEEL_BACK * self._wheel_kept)
         self._active = False
         super().stop_application_mode()
         self._speak()
+
+    def _hear_out(self) -> None:
+        """Take in what the terminal still sends: answers on their way, keys and a mouse in our forms.
+
+        Over a slow connection they would come when the shell reads, which takes them for typed text.
+        """
+        self.disable_input()
+        answered = self._reports.answered
+        seconds = ANSWER_SECONDS if answered else self._asked + SILENT_SECONDS - time.monotonic()
+        if seconds > 0 and not (self._paper.full or self._paper.gone):
+            for words in ("\x1b[?1004l", "\x1b[=0;1u", WHAT_ARE_YOU):
+                self.write(words)
+            hear_out(self.fileno, 1 if answered else 2, seconds)
 
     def close(self) -> None:
         """End; what could not be drawn in order is drawn at last."""

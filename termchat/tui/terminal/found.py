@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import select
 import signal
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,6 +25,12 @@ NOTE_WHEEL, KEEP_WHEEL, GIVE_WHEEL_BACK = "\x1b[?1007s", "\x1b[?1007l", "\x1b[?1
 """Where the mouse is the terminal's, its wheel sends no arrows: they would go through earlier prompts."""
 CLEAR = "\x1b[0m\x1b[H\x1b[2J"
 """Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
+
+WHAT_ARE_YOU = "\x1b[c"
+"""Primary device attributes: what every terminal answers, behind all that it has sent before."""
+_ANSWER = re.compile(rb"\x1b\[\?[\d;]*c")
+ANSWER_SECONDS, SILENT_SECONDS = 2.0, 1.0
+"""So long one that answers is waited for; one that has not answered its first question by then never does."""
 
 
 @contextmanager
@@ -79,6 +88,20 @@ def set_modes(fileno: int, modes: list[Any] | None) -> None:
     if modes is not None:
         with suppress(termios.error, OSError):
             termios.tcsetattr(fileno, termios.TCSANOW, modes)
+
+
+def hear_out(fileno: int, answers: int, seconds: float) -> None:
+    """Take in what a terminal sends up to its last answer to `WHAT_ARE_YOU`, of so many, within a time."""
+    heard, deadline = b"", time.monotonic() + seconds
+    poll = select.poll()
+    poll.register(fileno, select.POLLIN)
+    with suppress(OSError):
+        while len(_ANSWER.findall(heard)) < answers and (left := deadline - time.monotonic()) > 0:
+            if poll.poll(left * 1000):
+                data = os.read(fileno, 65_536)
+                if not data:
+                    return
+                heard += data
 
 
 def restore(read: int, drawn: int, modes: list[Any] | None, first: str) -> None:

@@ -23,7 +23,7 @@ from .input import Token
 
 log = logging.getLogger(__name__)
 
-_SHIFT, _ALT, _CAPS, _NUM = 1, 2, 64, 128
+_SHIFT, _ALT, _CTRL, _CAPS, _NUM = 1, 2, 4, 64, 128
 _HELD = (("alt", 2), ("ctrl", 4), ("super", 8), ("hyper", 16), ("meta", 32))
 _RELEASED = "3"
 _OTHER_KEYS = "27"  # xterm's modifyOtherKeys: CSI 27 ; modifiers ; code ~
@@ -32,18 +32,25 @@ _KEY = re.compile(
     r"\x1b\[(?P<code>\d{0,7})(?::(?P<shifted>\d{0,7}))?(?::(?P<base>\d{0,7}))?"
     r"(?:;(?P<held>\d{0,4})(?::(?P<event>\d?))?)?(?:;(?P<text>[\d:]{0,200}))?(?P<final>[u~A-HP-SZ])"
 )
+_MOVES = re.compile(r"\x1b(?:\[[\d;]*[A-HPQS~]|O[A-Za-z])")  # a key that moves or edits, in its old form
 _PLACE = re.compile(r"\x1b\[(\d{1,5});(\d{1,5})R")
 _NUMBER = re.compile(r"\x1b\[>(\d{1,5})(?:;[\d;]*)?c")  # secondary device attributes
+_ATTRIBUTES = re.compile(r"\x1b\[\?[\d;]*c")  # primary device attributes
 _FOCUS = ("\x1b[I", "\x1b[O")
 _MODE = re.compile(r"\x1b\[\?(\d+);([0-4])\$y")
 _SIZE = re.compile(r"\x1b\[48;(\d{1,4})(?::\d*)*;(\d{1,4})(?::\d*)*;(\d{1,5})(?::\d*)*;(\d{1,5})(?::\d*)*t")
 _MOUSE = re.compile(r"\x1b\[<(\d{1,3});(-?\d{1,5});(-?\d{1,5})([Mm])")
 _DECIMAL_MOUSE = re.compile(r"\x1b\[(\d{1,3});(\d{1,5});(\d{1,5})M")  # mode 1015
+_MODIFIERS_OF_MOUSE = 4 | 8 | 16
+_OTHER_BUTTONS = (1, 2, *range(128, 132))
 _MOST_ROWS, _MOST_COLUMNS = 500, 1000
 _IGNORED_KEYS = MODIFIER_FUNCTIONAL_KEYS | {"caps_lock", "num_lock", "scroll_lock"}
 
 _ALSO_WITH_SHIFT = ("backspace", "escape")
 """Keys that do the same with shift, which is still held after a capital letter."""
+
+CONTROLS = {"h": "\b", "i": "\t", "m": "\r", "[": "\x1b", "/": "\x1f"}
+"""What most terminals send for ctrl and these: other keys, too, which they are then on every terminal."""
 
 _TYPED = {"enter": "\r", "tab": "\t", "backspace": "\x7f", "divide": "/", "multiply": "*", "add": "+"}
 _TYPED |= {"subtract": "-", "decimal": ".", "equal": "=", "separator": ","}
@@ -62,11 +69,12 @@ _LATIN = dict(
 class Reports:
     """Turns what `Input` has cut out into events. It knows the terminal's size, for the mouse in pixels.
 
-    number: of the terminal, if it was asked for that and has answered.
+    number: of the terminal, if it was asked for that and has answered. answered: what all terminals answer.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.answered = False
         self._parser = XTermParser()
         self._button = 0  # that an old mouse report said is down: their releases do not name it
         self._sizes = False  # whether the terminal has said that it reports its size
@@ -77,13 +85,17 @@ class Reports:
         Of several reports of the focus the last one says it all; each costs a drawing of the whole screen.
         """
         tokens = list(tokens)
-        focus = {number for number, token in enumerate(tokens) if token.text in _FOCUS}
-        focus -= {max(focus, default=0)}
+        done = {number for number, token in enumerate(tokens) if token.text in _FOCUS}
+        done -= {max(done, default=0)}
         for number, token in enumerate(tokens):
-            if number in focus:
+            if number in done:
                 continue
             try:
-                yield from list(self._messages(token))
+                if token.text == "\x1b" and (key := _with_alt(tokens[number + 1 : number + 2])):
+                    done.add(number + 1)
+                    yield key
+                else:
+                    yield from list(self._messages(token))
             except Exception:
                 log.exception("a report of the terminal cannot be understood: %r", token.text[:100])
 
@@ -109,6 +121,8 @@ class Reports:
             yield events.CursorPosition(int(found[2]) - 1, int(found[1]) - 1)
         elif (found := _NUMBER.fullmatch(text)) is not None:
             self.number = int(found[1])
+        elif _ATTRIBUTES.fullmatch(text):
+            self.answered = True
         elif _MOUSE.fullmatch(text):
             yield from self._mouse(text)
         elif (found := _DECIMAL_MOUSE.fullmatch(text)) is not None:
@@ -121,6 +135,11 @@ class Reports:
             yield from keys(text)
 
     def _mouse(self, text: str) -> Iterator[Message]:
+        """A click of another button than the left one is none: it is meant for the terminal, to paste, say,
+        and as if it was a left one it would end a selection or open what is under it.
+        """
+        if int(text[3 : text.index(";")]) & ~_MODIFIERS_OF_MOUSE in _OTHER_BUTTONS:
+            return
         event = self._parser.parse_mouse_code(text)
         if event is not None:
             yield event
@@ -183,6 +202,15 @@ def keys(sequence: str) -> Iterator[events.Key]:
             yield events.Key(f"alt+{name}", key.character)
 
 
+def _with_alt(following: list[Token]) -> events.Key | None:
+    """The key whose sequence came right behind an ESC, with alt: Option and an arrow in macOS' terminal."""
+    named = [key for token in following if _MOVES.fullmatch(token.text) for key in keys(token.text)]
+    if not named:
+        return None
+    *modifiers, name = named[0].key.split("+")
+    return events.Key("+".join([*sorted({*modifiers, "alt"}), name]), None)
+
+
 def _reported(found: re.Match[str]) -> Iterator[events.Key]:
     """The key of a report with numbers: code:shifted:base ; modifiers:event ; text."""
     code, shifted, base, held, event, text, final = found.groups(default="")
@@ -195,7 +223,8 @@ def _reported(found: re.Match[str]) -> Iterator[events.Key]:
     characters = _characters(text)
     if bits & _ALT and "".join(characters) in (_character(code), _character(shifted)):
         characters = []  # the text of the key itself: a shortcut, not what a layout composes with alt
-    if characters and not bits & ~(_SHIFT | _ALT | _CAPS | _NUM):
+    composing = _ALT | _CTRL if bits & _ALT else 0  # AltGr is both of them on Windows
+    if characters and not bits & ~(_SHIFT | _CAPS | _NUM | composing):
         for character in characters:
             yield events.Key(_character_to_key(character), character)
         return
@@ -213,10 +242,11 @@ def _reported(found: re.Match[str]) -> Iterator[events.Key]:
             return
         if bits & _SHIFT and not upper.isalpha() and upper != character:
             character, bits = upper, bits & ~_SHIFT  # ctrl+_ rather than ctrl+shift+-
-        if modifiers == ["ctrl"] and character == "[":
-            yield events.Key("escape", "\x1b")
+        character = character.lower()
+        if modifiers == ["ctrl"] and not bits & _SHIFT and character in CONTROLS:
+            yield from typed(CONTROLS[character])
             return
-        name = _character_to_key(character.lower())
+        name = _character_to_key(character)
     if bits & _SHIFT and (modifiers or name not in _ALSO_WITH_SHIFT):
         modifiers.append("shift")
     yield events.Key(

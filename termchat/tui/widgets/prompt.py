@@ -157,7 +157,7 @@ class Prompt(AsWritten, Kept, Completing):
 
     async def on_key(self, event: events.Key) -> None:
         """Send, with what is offered; other keys are the text area's."""
-        if event.key == "enter":
+        if event.key in ("enter", "ctrl+enter"):  # most terminals send the same for both
             if self.offer.at is None or self.take(self.offer.at):
                 self.post_message(self.Submitted(self.value, self.origins))
             event.stop()

@@ -21,7 +21,9 @@ class TextBox(TextArea):
     """
 
     BINDINGS = [
-        Binding("alt+d,ctrl+delete", "delete_word_right", "delete the word to the right", show=False),
+        Binding(
+            "alt+d,ctrl+delete,alt+delete", "delete_word_right", "delete the word to the right", show=False
+        ),
         Binding("ctrl+y", "redo_or_yank", "redo, or put back what was deleted", show=False),
     ]
     _killed = ""

@@ -159,6 +159,11 @@ def test_what_is_not_given_is_not_set(termchat, requests):
         (["--kv-memory", "much", "Hi"], "is no size"),
         (["models", "nonsense"], "models has no command 'nonsense'; known are 'list', 'pull', "),
         (["models", "lst"], "models has no command 'lst'; did you mean 'list'? (termchat models --help"),
+        (["models", "remove", "x"], "models has no command 'remove'; did you mean 'rm'? (termchat models"),
+        (["history", "ls"], "history has no command 'ls'; did you mean 'list'?"),
+        (["config", "remove", "x"], "config has no command 'remove'; known are 'path', "),
+        (["pull", "llama3"], "extra argument (llama3); did you mean termchat models pull? (termchat --help"),
+        (["run", "llama3"], "did you mean termchat -m NAME?"),
         (["model", "list"], "extra argument (list); did you mean termchat models? (termchat --help"),
         (["--max", "5", "Hi"], "No such option '--max' (did you mean --max-tokens?); a text that begins"),
         (["batch", "x", "--conc", "5"], "No such option '--conc' (did you mean --concurrency?) (termchat"),
@@ -182,6 +187,13 @@ def test_wrong_usage_is_one_line_and_exit_2(termchat, requests, arguments, said)
     assert outcome.err.startswith("termchat: ")
     assert len(outcome.err) < 600
     assert requests == []
+
+
+def test_a_message_that_is_a_command_elsewhere_is_sent_with_a_note(termchat, requests):
+    outcome = termchat("ls")
+    assert requests == [Request("ls")]
+    assert outcome.err == "termchat: 'ls' is the message to the model; did you mean termchat models list?\n"
+    assert termchat("ls", stdin=b"a\n").err == ""  # a text comes with it
 
 
 @pytest.mark.parametrize(

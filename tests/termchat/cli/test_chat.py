@@ -113,7 +113,7 @@ def prompts(monkeypatch):
 
 
 def test_turns_have_memory_and_commands_work(scripted, home, monkeypatch, prompts):
-    scripted("Hello.", "Fine.", "New.")
+    scripted("Hello.", "Fine.", "New.", "Hosts.", "Why.")
     terminal = Terminal(
         ("Ctrl-D leaves", b"Hi\n"),
         ("Hello.", b"/system Be brief.\n"),
@@ -122,16 +122,19 @@ def test_turns_have_memory_and_commands_work(scripted, home, monkeypatch, prompt
         ("no command /nonsense", b"/help\n"),
         ("/quit  ", b"/new\n"),
         ("a new conversation", b"Anew\n"),
-        ("New.", b"/quit\n"),
+        ("New.", b"/etc/hosts says what?\n"),
+        ("Hosts.", b"// why\n"),
+        ("Why.", b"/quit\n"),
     )
     assert terminal.run(monkeypatch) == 0
-    assert prompts == [
+    assert [said for *_, (_, said) in prompts[-2:]] == ["/etc/hosts says what?", "// why"]
+    assert prompts[:-2] == [
         [("user", "Hi")],
         [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello."), ("user", "/slash")],
         [("system", "Be brief."), ("user", "Anew")],
     ]
     assert [[text for _, text, _ in messages] for messages in stored(home)] == [
-        ["Anew", "New."],
+        ["Anew", "New.", "/etc/hosts says what?", "Hosts.", "// why", "Why."],
         ["Hi", "Hello.", "/slash", "Fine."],
     ]
     assert "Traceback" not in terminal.shown

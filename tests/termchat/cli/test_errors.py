@@ -890,6 +890,10 @@ NOTE_PRODUCERS = {
         s.scripted('{"name": "Rex'),
         s.termchat("-n", "5", "-t", "0", "--schema", "name str", "Hi"),
     )[1],
+    "the reply may lack a part of what its {kind} asks for: it ended {where}": lambda s: (
+        s.scripted("aaaaaaaaaa"),
+        s.termchat("-n", "2", "-t", "0", "--regex", "a*b", "Hi"),
+    )[1],
     "replies that ended inside their thinking: {n}; -n allows more": lambda s: only_thoughts(
         s, stdin=b'{"prompt": "Hi"}\n', batch=True
     ),

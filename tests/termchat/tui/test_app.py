@@ -543,7 +543,9 @@ async def test_a_message_of_nothing_to_see_is_not_sent(open_app: Any, script: An
         assert (d.conversation.messages, d.main.prompt.text) == ([], text)
 
 
-@pytest.mark.parametrize("text", ["/etc/passwd: what is it?", "/* why */", "/home/a b", "//stop"])
+@pytest.mark.parametrize(
+    "text", ["/etc/passwd: what is it?", "/* why */", "/home/a b", "//stop", "// stop", "//stop\nx = 1"]
+)
 async def test_a_path_at_the_beginning_is_no_command(open_app: Any, script: Any, text: str) -> None:
     async with open_app(script("One.")) as d:
         await d.say(text)

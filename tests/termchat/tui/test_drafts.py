@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from termchat.slash import as_typed, is_command, message_of
 from termchat.tui.commands import sending
-from termchat.tui.typed_text import as_typed, is_command, message_of
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_a_message_whose_files_are_read_is_taken_back(
         assert not d.conversation.messages
         await d.press("enter")  # that it was typed is known still: nothing is asked
         await d.settle()
-        assert d.conversation.messages[0].text.startswith("/see @notes.txt\n\nthen")
+        assert d.conversation.messages[0].text.startswith("//see @notes.txt\n\nthen")
         assert "xyzzy" in d.conversation.messages[0].text
 
 
@@ -96,7 +96,7 @@ async def test_an_edit_that_is_stopped_before_it_begins_is_no_fault(stage: Any, 
         assert [each.text for each in chat.messages] == ["first", "One."]
 
 
-@pytest.mark.parametrize("message", ["/quit", "/", "//x", "a", "/etc/hosts", "/* x */"])
+@pytest.mark.parametrize("message", ["/quit", "/quit now", "a", "/etc/hosts", "/* x */", "// why"])
 def test_a_message_that_is_typed_again_is_the_same_message(message: str) -> None:
     typed = as_typed(message)
     assert message_of(typed) == message

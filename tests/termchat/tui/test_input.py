@@ -4,7 +4,7 @@ import os
 import random
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -21,19 +21,22 @@ N001 = b"one\x1b[31mred\rtwo\rthree four five six seven eight nine\rten"
 N001_TEXT = "one␛[31mred\ntwo\nthree four five six seven eight nine\nten"
 
 
-def came(*reads: bytes, gap: float = 1e-4, marks: bool = False, end: float = LATER) -> list[Token]:
-    """The tokens of reads that come one after another; then nothing more."""
+def each(*reads: bytes, gap: float = 1e-4, marks: bool = False, end: float = LATER) -> Iterator[list[Token]]:
+    """The tokens of each of the reads that come one after another; then nothing more."""
     given = Input()
     given.marks_pastes = marks
-    tokens: list[Token] = []
     now = 0.0
     for read in reads:
-        tokens += given.tick(now)
-        tokens += given.feed(read, now)
+        yield given.tick(now)
+        yield given.feed(read, now)
         now += gap
     while (deadline := given.deadline) is not None and deadline <= now + end:
-        tokens += given.tick(deadline)
-    return tokens
+        yield given.tick(deadline)
+
+
+def came(*reads: bytes, gap: float = 1e-4, marks: bool = False, end: float = LATER) -> list[Token]:
+    """The tokens of all of these."""
+    return [token for tokens in each(*reads, gap=gap, marks=marks, end=end) for token in tokens]
 
 
 def pasted(tokens: Iterable[Token]) -> str:
@@ -45,7 +48,8 @@ def pasted(tokens: Iterable[Token]) -> str:
 
 def seen(*reads: bytes, gap: float = 1e-4, marks: bool = False) -> list[str]:
     """What the application is told: names of keys, and other events by their classes."""
-    messages = Reports().messages(came(*reads, gap=gap, marks=marks))
+    reports = Reports()
+    messages = [event for tokens in each(*reads, gap=gap, marks=marks) for event in reports.messages(tokens)]
     return [event.key if isinstance(event, events.Key) else type(event).__name__ for event in messages]
 
 
@@ -256,6 +260,14 @@ def test_text_after_an_unfinished_sequence_is_typed() -> None:
     [
         (b"\x1b", ["escape"]),
         (b"\x1b\x1b", ["escape", "escape"]),
+        (b"\x1b\x1b[A", ["alt+up"]),  # Option in macOS' terminal
+        (b"\x1b\x1bOD", ["alt+left"]),
+        (b"\x1b\x1b[3~", ["alt+delete"]),
+        (b"\x1b\x1b[1;5A", ["alt+ctrl+up"]),
+        (b"\x1b\x1b\x1b[5~", ["escape", "alt+pageup"]),
+        (b"\x1b\x1b[I", ["escape", "AppFocus"]),
+        (b"\x1b\x1b[?2026;2$y", ["escape", "TerminalSupportsSynchronizedOutput"]),
+        (b"\x1b\x1b[<0;1;1M", ["escape", "MouseDown"]),
         (b"\x1b[A", ["up"]),
         (b"\x1bOA", ["up"]),
         (b"\x1b[1;5A", ["ctrl+up"]),
@@ -319,6 +331,13 @@ def test_escape_and_a_key_that_comes_at_once_are_two_only_if_time_is_between() -
         (b"\x1b[27;2u", ["escape"]),
         (b"\x1b[9;2u", ["shift+tab"]),
         (b"\x1b[91;5u", ["escape"]),
+        (b"\x1b[104;5u", ["backspace"]),  # as every other terminal says it
+        (b"\x1b[105;5u", ["tab"]),
+        (b"\x1b[109;5u", ["enter"]),
+        (b"\x1b[27;5;109~", ["enter"]),
+        (b"\x1b[47;5u", ["ctrl+underscore"]),
+        (b"\x1b[106;5u", ["ctrl+j"]),
+        (b"\x1b[104:72;6u", ["ctrl+shift+h"]),
         (b"\x1b[45:95;6u", ["ctrl+underscore"]),
         (b"\x1b[57441;2u", []),
         (b"\x1b[57442;5:1u", []),
@@ -351,6 +370,7 @@ def test_N008_key_reports(report: bytes, keys: list[str]) -> None:
         (b"\x1b[57400;129u", "1"),
         (b"\x1b[0;;128104:8205:128105u", "\U0001f468\u200d\U0001f469"),
         (b"\x1b[97;3;229u", "å"),
+        (b"\x1b[113;7;64u", "@"),  # AltGr is alt and ctrl on Windows
         (b"\x1b[32;2u", " "),
         (b"\x1b[97;;7:97u", "a"),
     ],
@@ -370,6 +390,19 @@ def test_mouse_reports_of_all_forms_are_one() -> None:
     assert today == [("MouseDown", 99, 4, 1), ("MouseUp", 99, 4, 1)]
     assert mouse(b"\x1b[M \x84%\x1b[M#\x84%") == today
     assert mouse(b"\x1b[32;100;5M\x1b[35;100;5M") == today
+
+
+def test_only_clicks_of_the_left_button_are_clicks() -> None:
+    """The others are the terminal's, to paste or for a menu, and those at the side are for a browser."""
+    for button in (1, 2, 1 + 16, 2 + 8, 128, 129):
+        assert seen(f"\x1b[<{button};5;5M\x1b[<{button};5;5m".encode()) == [], button
+    assert seen(b"\x1b[M! %\x1b[M# %") == []
+    assert seen(b"\x1b[<16;5;5M\x1b[<64;5;5M\x1b[<35;6;5M\x1b[<34;7;5M") == [
+        "MouseDown",
+        "MouseScrollUp",
+        "MouseMove",
+        "MouseMove",
+    ]
 
 
 def test_of_many_reports_of_the_focus_the_last_one_counts() -> None:

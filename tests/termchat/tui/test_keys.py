@@ -37,6 +37,9 @@ def test_every_command_can_have_a_key() -> None:
         ({"chat.delete": "f1"}, ("help", "alt+h"), "F1 is the key of chat.delete; help has alt+h"),
         ({"chat.delete": "x"}, ("chat.delete", ""), "x is needed for typing"),
         ({"chat.delete": "enter"}, ("chat.delete", ""), "enter is needed for typing"),
+        ({"chat.delete": "ctrl+m"}, ("chat.delete", ""), "ctrl+m is needed for typing"),
+        ({"chat.delete": "ctrl+h"}, ("chat.delete", ""), "ctrl+h is needed for typing"),
+        ({"chat.delete": "ctrl+/"}, ("chat.delete", "^/"), None),  # what terminals send for it
         ({"chat.delete": "ctrl+nothing"}, ("chat.delete", ""), "there is no key 'ctrl+nothing'"),
         ({"chat.delete": "cmd+x"}, ("chat.delete", ""), "there is no key 'cmd+x'"),
         ({"chat.remove": "ctrl+x"}, ("chat.delete", ""), "did you mean chat.rename"),

@@ -285,6 +285,20 @@ def test_ctrl_z_gives_the_terminal_to_the_shell(shell: Any, tmp_path: Path) -> N
     screen.shows(b"CODE 0", after=at)
 
 
+def test_what_a_far_terminal_still_sends_is_not_for_the_shell(shell: Any) -> None:
+    """Answers and keys on their way when the program is left come before the answer to its last question."""
+    command = f"{sys.executable} -m termchat --no-save; echo; echo over; exec cat -v"
+    screen = shell("/bin/sh", "-c", command)
+    screen.shows(b"Type a message")
+    screen.child.send("\x1b[?62;22c\x11")
+    screen.until(lambda: screen.written.count(b"\x1b[c") == 2, "it does not wait for what is on its way")
+    screen.child.send("\x1b[?2026;2$y\x1b[115;;115u\x1b[<35;5;5M\x1b[?62;22c")
+    screen.shows(b"over")
+    screen.child.send("typed\r\x04")
+    assert screen.end() == 0
+    assert screen.written.rpartition(b"over")[2].split() == [b"typed", b"typed"]
+
+
 @pytest.mark.parametrize("term", ["dumb", None])
 def test_a_terminal_that_shows_lines_gets_the_line_chat(shell: Any, term: str | None) -> None:
     command = f"{sys.executable} -m termchat --no-save"

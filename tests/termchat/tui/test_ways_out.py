@@ -49,6 +49,15 @@ async def test_the_prompt_is_written_in_the_editor_while_a_reply_goes_on(
         await d.shows("first[/b]", "more", LONG[-8:])
 
 
+async def test_an_editor_that_ends_lines_as_windows_does(open_app: Any, script: Any, edit_with: Any) -> None:
+    edit_with(r"""printf 'one\r\ntwo\r\n' > "$2" """)
+    async with open_app(script("One.")) as d:
+        d.main.prompt.load("zero")
+        await d.press("f4")
+        await d.until(lambda: d.main.prompt.text != "zero")
+        assert d.main.prompt.text == "one\ntwo"
+
+
 @pytest.mark.parametrize(
     ("editor", "said"),
     [
