@@ -21,3 +21,13 @@ def is_marked(text: str) -> bool:
     A comment of code, `// why`, or lines that begin with one, need no such mark and keep both.
     """
     return _MARKED.fullmatch(text) is not None
+
+
+def message_of(text: str) -> str:
+    """The message that a typed text is."""
+    return text[1:] if is_marked(text) else text
+
+
+def as_typed(message: str) -> str:
+    """How a message is typed: put back into the prompt it must not be a command."""
+    return f"/{message}" if is_command(message) or is_marked(message) else message

@@ -9,6 +9,7 @@ from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 from pygments.token import Token, _TokenType  # type: ignore[import-untyped]
 from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
+from ..cells import fit
 from .leaf import Leaf
 from .strips import Fragment, line_text
 from .wrap import TAB_SIZE, cell_breaks
@@ -17,6 +18,7 @@ from .wrap import TAB_SIZE, cell_breaks
 # cost of a line stays the same; of a complete block the beginning is one large piece, which most blocks fit.
 _SMALL = (16, 2_000)
 _LARGE = (500, 40_000)
+_BAR = "▏ "
 _LONGEST_LINE = 2000  # characters; a longer line is shown plain
 
 # Token types of Pygments and the style words for them; a type not listed takes its parent's.
@@ -80,10 +82,10 @@ class Code(Leaf):
 
     def _place(self, width: int) -> None:
         super()._place(width)
-        bar = ("▏ ", "block bar")
-        self._first_prefix = [*self._first_prefix, bar]
-        self._prefix = [*self._prefix, bar]
-        self._room = max(1, self._room - 2)
+        if self._room > len(_BAR):
+            self._first_prefix = [*self._first_prefix, (_BAR, "block bar")]
+            self._prefix = [*self._prefix, (_BAR, "block bar")]
+            self._room -= len(_BAR)
 
     def _revise(self, final: bool) -> None:
         if final and not self._final:  # in one go the colours may come out differently
@@ -92,7 +94,8 @@ class Code(Leaf):
 
     def _grow(self, final: bool) -> None:
         if len(self.plain) == self.gap:
-            self._add_line([(self.language or "code", "block label")], [0], fill="block")
+            label = fit(self.language or "code", self._room).rstrip()
+            self._add_line([(label, "block label")], [0], fill="block")
             self.plain[-1] = ""
             self._keep()
         lines = [line.expandtabs(TAB_SIZE) for line in self._code_lines()[self._done :]]

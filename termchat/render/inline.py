@@ -16,6 +16,7 @@ from markdown_it.token import Token
 
 from .emphasis import EmphasisState
 from .formula import formula
+from .links import addresses, link_word
 from .strips import Fragment
 from .wrap import WIDE
 
@@ -85,9 +86,18 @@ def parse_inline(text: str, style: str = "", *, growing: bool = False) -> list[l
     styles = [style]
     targets: list[tuple[str, list[Fragment], int]] = []
 
-    def emit(content: str, extra: str = "") -> None:
+    def emit(content: str, extra: str = "", address: str = "") -> None:
+        words = f"{styles[-1]} {extra} {link_word(address)}"
         if content := content.replace("\n", " ").replace("\t", " "):
-            lines[-1].append((content, f"{styles[-1]} {extra}".strip()))
+            lines[-1].append((content, " ".join(words.split())))
+
+    def emit_text(content: str) -> None:
+        done = 0
+        for start, end in addresses(content):
+            emit(content[done:start])
+            emit(content[start:end], "link", content[start:end])
+            done = end
+        emit(content[done:])
 
     for token in _growing_tokens(text) if growing else _tokens(text):
         kind = token.type
@@ -101,21 +111,27 @@ def parse_inline(text: str, style: str = "", *, growing: bool = False) -> list[l
         elif kind == "code_inline":
             emit(token.content, "code")
         elif kind == "image":
-            emit(token.content or "image", "link")
-            emit(f" ({token.attrGet('src')})", "url")
+            address = str(token.attrGet("src") or "")
+            emit(token.content or "image", "link", address)
+            emit(f" ({address})", "url", address)
         elif kind in _OPENING:
-            styles.append(f"{styles[-1]} {_OPENING[kind]}".strip())
+            added = _OPENING[kind]
             if kind == "link_open":
-                targets.append((str(token.attrGet("href") or ""), lines[-1], len(lines[-1])))
+                target = str(token.attrGet("href") or "")
+                targets.append((target, lines[-1], len(lines[-1])))
+                added = f"{added} {link_word(target)}"
+            styles.append(f"{styles[-1]} {added}".strip())
         elif kind in _CLOSING:
             styles.pop()
             if kind == "link_close":
                 target, line, start = targets.pop()
                 shown = "".join(content for content, _ in line[start:])
                 if target and shown not in (target, target.removeprefix("mailto:")):
-                    emit(f" ({target})", "url")
-        else:
+                    emit(f" ({target})", "url", target)
+        elif targets:
             emit(token.content)
+        else:
+            emit_text(token.content)
     return lines
 
 

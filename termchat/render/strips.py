@@ -16,6 +16,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from ..cells import cell_len, split_graphemes
+from .links import linked, split_link
 
 _SYNTAX = (
     *("keyword", "string", "number", "comment", "function", "type", "constant", "builtin", "decorator"),
@@ -45,6 +46,7 @@ class Palette:
     def __init__(self, styles: Mapping[str, Style], base: Style, *, ascii: bool = False) -> None:
         self.base = base
         self._ascii = ascii
+        self.links = not ascii  # a terminal that lacks signs may show the control sequence as text
         self._styles = styles
         self._cache: dict[str, Style] = {"": base}
         self._under: dict[str, Palette] = {}
@@ -138,7 +140,10 @@ class Row:
             if self.line < 0:
                 segments.append(Segment(text, palette.style(style)))
                 continue
-            at = palette.style(style) + Style.from_meta({"offset": (offset, self.line)})
+            name, address = split_link(style)
+            at = palette.style(name) + Style.from_meta({"offset": (offset, self.line)})
+            if address and palette.links:
+                at = linked(at, address)
             if index < self.lead:
                 # A segment a character, all with one offset: pointing at decoration selects from the content.
                 segments += [Segment(character, at) for character in text]

@@ -129,7 +129,7 @@ class Table(Leaf):
         self.plain.append(self.lines[index].strip())
 
     def _add_whole(self, fragments: list[Fragment]) -> None:
-        if len(self._widths) < len(self.aligns):
+        if len(self._widths) < len(self.aligns) and self._room > len(_MORE):
             fragments.append((_MORE, "rule"))
         self._add_row(fragments)
         self.rows[-1].whole = True
@@ -151,7 +151,7 @@ def _column_widths(natural: list[int], room: int) -> list[int]:
     """Return the cells of each column that is shown; the widest give way first."""
     least = [min(width, _NARROWEST) for width in natural]
     if sum(least) + len(_GAP) * (len(least) - 1) > room:
-        room = max(1, room - len(_MORE))
+        room = room - len(_MORE) if room > len(_MORE) else room
         while len(least) > 1 and sum(least) + len(_GAP) * (len(least) - 1) > room:
             least.pop()
     natural = natural[: len(least)]

@@ -26,6 +26,7 @@ from ..peaks import Peaks
 from .background import in_background
 from .command import CommandError
 from .commands import COMMANDS
+from .commands.stopping import stop_one
 from .conversations.collection import Conversations
 from .conversations.store_thread import StoreThread
 from .conversations.streaming import Streaming
@@ -188,8 +189,8 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
         """Put queued texts and the prompt's where they are kept. After a fault the screen may be broken."""
         try:
             for conversation in self.conversations.all:
-                self._main.give_back(conversation, self.turns.stop(conversation))
-            self._main.keep_draft()
+                stop_one(self._main, conversation)
+            self._main.drafts.keep()
         except Exception:
             if self.fault is None:
                 raise

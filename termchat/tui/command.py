@@ -12,6 +12,9 @@ from typing import Literal
 from ..errors import UserError, did_you_mean
 from .ui import Ui
 
+MEANT = 3
+"""Commands that are named to whoever typed only how they begin."""
+
 Group = Literal["Conversations", "Replies", "Messages", "Typing", "Model", "View"]
 
 
@@ -67,6 +70,9 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
         if argument and not command.argument:
             raise CommandError(f"/{name.lower()} takes nothing behind it, not {argument[:40]!r}")
         return command, argument
-    meant = did_you_mean(name.lower(), known, "/{}", like=0.5)
+    begun = [f"/{slash}" for slash in known if name and slash.startswith(name.lower())][:MEANT]
+    meant = (
+        f"did you mean {' or '.join(begun)}?" if begun else did_you_mean(name.lower(), known, "/{}", like=0.5)
+    )
     said = f"there is no command /{name[:40]} (// begins a message with a slash)"
     raise CommandError(said + (f"; {meant}" if meant else ""))

@@ -55,7 +55,7 @@ class CommandRunner:
             self._ui.notify_user(f"{error}{stop} {self._ui.hint('help')} lists them all", error=True)
             return
         self._ui.prompt.load("")
-        self._ui.keep_draft()
+        self._ui.drafts.keep()
         self.run(command, argument)
 
     def asks(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
+from ..slash import as_typed
 from .conversations.conversation import Conversation
 from .ui import Ui
 
@@ -54,7 +55,7 @@ async def _conversation(ui: Ui, options: Options) -> Conversation | None:
     await conversations.load()
     await _take_draft(ui)
     earlier = await ui.app.store.call(lambda store: store.prompts())
-    ui.prompt.earlier = earlier[::-1]
+    ui.prompt.earlier = [as_typed(text) for text in earlier[::-1]]
     conversation = None
     if options.newest:
         conversation = next((each for each in conversations.all if each.id is not None), None)

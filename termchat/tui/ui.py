@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -12,13 +12,13 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ..config import Config
-from ..messages import StoredMessage
 from .conversations.collection import Conversations
 from .conversations.conversation import Conversation
 from .conversations.listener import Listener
 from .conversations.store_thread import StoreThread
 from .conversations.streaming import Streaming
 from .conversations.turns import Turns
+from .drafts import Drafts
 from .engines.loader import Loader
 from .engines.model_slot import ModelSlot
 from .engines.monitor import Monitor
@@ -101,6 +101,7 @@ class Ui(Listener, Protocol):
     wanted: Wanted
     sending: asyncio.Lock
     escaped_at: float
+    drafts: Drafts
     focused: Widget | None
 
     @property
@@ -145,18 +146,6 @@ class Ui(Listener, Protocol):
 
     async def switch_to(self, conversation: Conversation) -> None:
         """Put a conversation on screen, with what was typed there."""
-
-    def keep_draft(self) -> None:
-        """Note what is typed as the draft of the conversation on screen."""
-
-    def give_back(self, conversation: Conversation, texts: Sequence[str], origins: bytes = b"") -> None:
-        """Put texts that are not sent where they can be edited. origins: of a single one's characters."""
-
-    def edit_message(self, message: StoredMessage) -> None:
-        """Put a message of the user into the prompt; sent, it becomes a new version."""
-
-    def leave_edit(self) -> None:
-        """Leave the message that was being edited as it is."""
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""

@@ -101,7 +101,7 @@ async def test_the_cursor_can_move_before_anything_is_laid_out() -> None:
         assert "◆ model" in everything(transcript)
 
 
-SEQUENCES = re.compile(r"\x1b\[[\d;]*m")
+SEQUENCES = re.compile(r"\x1b\[[\d;]*m|\x1b\]8;(?:id=[0-9a-f]+;https?://[!-~]+)?;?\x1b\\")
 
 
 async def test_only_colours_reach_the_terminal() -> None:

@@ -13,6 +13,7 @@ from textual.selection import Selection
 from termchat.render import Document, Palette, Row
 from termchat.render.blocks import MAX_DEPTH
 from termchat.render.inline import parse_inline
+from termchat.render.links import split_link
 from termchat.render.wrap import cell_breaks, split_at, word_breaks
 from termchat.sanitize import Sanitizer, sanitize, visible
 
@@ -31,7 +32,7 @@ def shown(text: str, width: int = 60, *, markdown: bool = True, complete: bool =
 def styles_of(word: str, text: str) -> set[str]:
     found = {style for row in rows(text) for content, style in row.fragments if content.strip() == word}
     assert found, f"{word!r} is not a fragment of its own in {text!r}"
-    return {name for style in found for name in style.split()}
+    return {name for style in found for name in split_link(style)[0].split()}
 
 
 def test_blocks() -> None:
@@ -443,3 +444,20 @@ def test_a_finished_document_takes_no_text() -> None:
     document = Document("x", complete=True)
     with pytest.raises(ValueError, match="finished"):
         document.append("y")
+
+
+@pytest.mark.parametrize("width", range(1, 40))
+def test_no_row_is_wider_than_the_pane(width: int) -> None:
+    cells = ("a", "ab c", "long cell", "日本語", "supercalifragilistic", "\U0001f600", "**x**", "", "a<br>b")
+    for _ in range(20):
+        columns = random.randint(1, 7)
+        table = ["|".join(["", *random.choices(cells, k=columns), ""]) for _ in range(3)]
+        table.insert(1, "|" + "|".join(random.choices(("---", ":-:", "--:"), k=columns)) + "|")
+        other = random.choice(("```python\nx = 'long line of code'\n```", "# A heading", "---", "1000. item"))
+        inside = random.choice(("", "> ", "- ", "> > "))
+        lines = "\n".join([*table, "", other]).split("\n")
+        text = "\n".join(
+            (inside.replace("-", " ") if number else inside) + line for number, line in enumerate(lines)
+        )
+        for row in rows(text, width):
+            assert cell_len(row.text.rstrip()) <= width, (text, row.text)

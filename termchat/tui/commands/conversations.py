@@ -15,11 +15,12 @@ from ..screens.picker import Item, Picker
 from ..ui import Ui
 from .loading import model_answers
 from .sending import submit
+from .stopping import stop_one
 
 
 async def new(ui: Ui, argument: str) -> None:
     """Begin a conversation; the argument is its first message."""
-    ui.keep_draft()
+    ui.drafts.keep()
     await ui.switch_to(ui.app.conversations.new())
     if argument:
         submit(ui, argument)
@@ -57,8 +58,8 @@ async def delete(ui: Ui, argument: str) -> None:
     """Delete the conversation; it can be brought back."""
     conversations, conversation = ui.app.conversations, ui.conversation
     at = conversations.all.index(conversation)
-    ui.keep_draft()
-    ui.give_back(conversation, ui.app.turns.stop(conversation))
+    ui.drafts.keep()
+    stop_one(ui, conversation)
     await conversations.delete(conversation)
     await ui.switch_to(
         conversations.all[min(at, len(conversations.all) - 1)] if conversations.all else conversations.new()

@@ -45,13 +45,13 @@ async def edit(ui: Ui, argument: str) -> None:
     if not asked:
         raise CommandError("there is no message of yours to edit")
     if argument:
-        ui.edit_message(asked[number("edit", argument, 1, len(asked)) - 1])
+        ui.drafts.edit(asked[number("edit", argument, 1, len(asked)) - 1])
         return
     chosen: StoredMessage | None = ui.view.focused
     if chosen is not None and chosen.role != "user":
         parent = chosen.parent_id
         chosen = next((each for each in asked if each.id == parent), None)
-    ui.edit_message(chosen or asked[-1])
+    ui.drafts.edit(chosen or asked[-1])
 
 
 async def version(step: int, ui: Ui, argument: str) -> None:

@@ -14,6 +14,7 @@ from textual.content import Content
 
 from ...files import expanded
 from ...sanitize import sanitize
+from ...slash import as_typed
 from ...units import size
 from ...words import holds
 from ..background import in_background
@@ -109,7 +110,7 @@ async def earlier(ui: Ui, argument: str) -> None:
 
     chosen = await ui.app.push_screen_wait(Picker("Earlier prompts", search, query=argument))
     if chosen is not None:
-        ui.prompt.load(chosen)
+        ui.prompt.load(as_typed(chosen))
         ui.prompt.focus()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ...errors import UserError
 from ...messages import prompt_of
 from ...sanitize import is_blank
-from ...slash import is_command, is_marked
+from ...slash import is_command
 from ...units import size
 from ..background import in_background
 from ..conversations.attachments import Files, gather
 from ..conversations.conversation import Conversation
-from ..conversations.origin import all_from
+from ..conversations.outgoing import Outgoing
 from ..engines.model_slot import ModelSlot
 from ..ui import Ui
 from .loading import model_answers
@@ -32,52 +32,53 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
     if conversation.editing is not None and conversation.busy:
         ui.notify_user("a reply is being made: esc stops it, then enter sends the new version")
         return
-    ui.prompt.load("")
-    ui.keep_draft()
-    ui.prompt.recall_later(text)
-    if len(origins) != len(text):
-        origins = all_from("back", len(text))
-    if is_marked(text):
-        text, origins = text[1:], origins[1:]
+    message = ui.drafts.take(text, origins)
     if "@" in text or slot.state in UNSURE or ui.sending.locked() or _may_be_too_long(text, slot):
-        conversation.preparing.append(text)
-        ui.run_worker(_prepare(ui, conversation, text, origins))
+        conversation.preparing.append(message)
+        ui.run_worker(_prepare(ui, conversation, message))
     else:  # at once, so that no key that follows can come before
-        _send(ui, conversation, text)
+        _send(ui, conversation, message, message.said)
 
 
-async def _prepare(ui: Ui, conversation: Conversation, text: str, origins: bytes) -> None:
+async def _prepare(ui: Ui, conversation: Conversation, message: Outgoing) -> None:
     """Send a text that needs files, a question about the model, or a look at its length.
 
-    One after another, as they were typed.
+    One after another, as they were typed. One that is taken back meanwhile is not sent.
     """
+
+    def goes() -> bool:
+        return message in conversation.preparing
+
+    refused = ""
     try:
         async with ui.sending:
-            files = await in_background(lambda: gather(text, origins, ui.app.folder))
-            refused = "" if text == conversation.refused else await _refusal(ui, conversation, text, files)
-            conversation.refused = text if refused else ""
-            if not refused and await model_answers(ui, conversation):
-                conversation.preparing.remove(text)
-                _send(ui, conversation, files.added(text))
+            files = await in_background(lambda: gather(message.said, message.said_origins, ui.app.folder))
+            if goes() and message.text != conversation.refused:
+                refused = await _refusal(ui, conversation, message, files)
+            if goes() and not refused and await model_answers(ui, conversation) and goes():
+                conversation.preparing.remove(message)
+                conversation.refused = ""
+                _send(ui, conversation, message, files.added(message.said))
                 for note in files.notes:
                     ui.notify_user(note)
-                return
     except UserError as error:
         refused = str(error)
-    conversation.preparing.remove(text)
-    ui.give_back(conversation, [text], origins)
-    if refused:
-        ui.notify_user(refused, error=True)
+    if goes():
+        conversation.preparing.remove(message)
+        conversation.refused = message.text if refused else ""
+        ui.drafts.put_back(conversation, message)
+        if refused:
+            ui.notify_user(refused, error=True)
 
 
-async def _refusal(ui: Ui, conversation: Conversation, text: str, files: Files) -> str:
+async def _refusal(ui: Ui, conversation: Conversation, message: Outgoing, files: Files) -> str:
     """Why a text is not sent, for its files or its length, if the user does not insist; "" if it can be."""
     if files.problems:
         return f"{'; '.join(files.problems)}: nothing is sent; enter again sends the text without it"
     if files.asked:
         names = ", ".join(files.asked)
         return f"{names} would go along; enter again sends it so, without its @ the file stays here"
-    slot = ui.app.engines.of(conversation.model)
+    slot, text = ui.app.engines.of(conversation.model), message.said
     engine = slot.engine
     if engine is None or not (files.going or _may_be_too_long(text, slot)):
         return ""
@@ -85,10 +86,10 @@ async def _refusal(ui: Ui, conversation: Conversation, text: str, files: Files) 
 
     if not files.going:  # one that only has no room below the others goes along to a new conversation
         above = []
-    elif conversation.editing is None:
+    elif message.editing is None:
         above = conversation.messages
     else:
-        above = conversation.branch(conversation.editing.parent_id)
+        above = conversation.branch(message.editing.parent_id)
     prompt = [*prompt_of(above, conversation.system), Message("user", files.added(text))]
     most = engine.info.context_length
     try:
@@ -117,16 +118,11 @@ def _may_be_too_long(text: str, slot: ModelSlot) -> bool:
     return most is not None and 4 * len(text) >= most
 
 
-def _send(ui: Ui, conversation: Conversation, text: str) -> None:
-    editing, conversation.editing = conversation.editing, None
-    if editing is None:
+def _send(ui: Ui, conversation: Conversation, message: Outgoing, text: str) -> None:
+    if message.editing is None:
         ui.app.turns.submit(conversation, text)
-    elif not ui.app.turns.edit(conversation, editing, text):
-        conversation.editing = editing
-        ui.give_back(conversation, [text])
+    elif not ui.app.turns.edit(conversation, message.editing, text):
+        ui.drafts.put_back(conversation, message)
         return
-    else:
-        (before, origins), conversation.aside = conversation.aside, ("", b"")
-        ui.give_back(conversation, [before] if before.strip() else [], origins)
     if conversation is ui.conversation:  # what was said is to be seen, wherever the user had scrolled to
         ui.view.follow()

@@ -30,8 +30,10 @@ async def escape(ui: Ui, argument: str) -> None:
         ui.want(swapped=False)
     elif ui.prompt.offer.items:
         ui.prompt.refuse()
+    elif conversation.preparing:
+        stop_one(ui, conversation)
     elif conversation.editing is not None:
-        ui.leave_edit()
+        ui.drafts.leave_edit()
     elif conversation.busy:
         stop_one(ui, conversation)
     elif ui.slot.state == "downloading":
@@ -46,7 +48,7 @@ async def escape(ui: Ui, argument: str) -> None:
     else:
         asked = [message for message in conversation.messages if message.role == "user"]
         if asked:
-            ui.edit_message(asked[-1])
+            ui.drafts.edit(asked[-1])
     ui.conversation_changed(conversation)
 
 
@@ -62,7 +64,7 @@ async def interrupt(ui: Ui, argument: str) -> None:
         ui.clear_selection()  # the next one stops a reply again
         ui.prompt.selection = Selection.cursor(ui.prompt.selection.end)
         ui.notify_user("copied")
-    elif ui.conversation.busy:
+    elif ui.conversation.busy or ui.conversation.preparing:
         stop_one(ui, ui.conversation)
     elif ui.prompt.text.strip():
         text = " ".join(ui.prompt.text.split())
@@ -75,8 +77,11 @@ async def interrupt(ui: Ui, argument: str) -> None:
 
 
 def stop_one(ui: Ui, conversation: Conversation) -> None:
-    """Stop a conversation; its queued texts go to where they can be edited."""
-    ui.give_back(conversation, ui.app.turns.stop(conversation))
+    """Stop a conversation; what is queued or on its way goes to where it can be edited."""
+    taken, conversation.preparing = conversation.preparing, []
+    for each in reversed(taken):
+        ui.drafts.put_back(conversation, each)
+    ui.drafts.give_back(conversation, ui.app.turns.stop(conversation))
 
 
 async def stop(ui: Ui, argument: str) -> None:
@@ -96,7 +101,7 @@ async def queue(ui: Ui, argument: str) -> None:
     texts = ui.app.turns.take_back(ui.conversation)
     if not texts:
         raise CommandError("nothing is queued")
-    ui.give_back(ui.conversation, texts)
+    ui.drafts.give_back(ui.conversation, texts)
 
 
 STOPPING = (

@@ -41,7 +41,7 @@ async def confidence(ui: Ui, argument: str) -> None:
     if argument not in ("", "on", "off"):
         raise CommandError(f"/confidence takes on or off, not {argument[:40]!r}")
     on = not ui.view.confidence if not argument else argument == "on"
-    ui.app.turns.confidence = on
+    ui.app.turns.answering.confidence = on
     ui.view.show_confidence(on)
     ui.notify_user(
         f"replies from now on: tokens below {DOUBTFUL:.0%} are underlined, below {UNLIKELY:.0%} bold as well"

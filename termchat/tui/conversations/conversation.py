@@ -17,10 +17,12 @@ from ...messages import (
     ending_of,
     newest_leaf,
 )
+from ...slash import as_typed
 from ...store import NotFoundError
 from .doubts import Doubts
 from .live_reply import PHASES, LiveReply
 from .origin import all_from
+from .outgoing import Outgoing
 
 ConversationState = Literal["idle", "queued", "prefill", "decode", "interrupted", "error"]
 
@@ -76,7 +78,7 @@ class Conversation:
     tree: dict[int, StoredMessage] | None = None
     queue: list[str] = field(default_factory=list)
     live: dict[int, LiveReply] = field(default_factory=dict)
-    preparing: list[str] = field(default_factory=list)
+    preparing: list[Outgoing] = field(default_factory=list)
     sending: bool = False
     stopping: bool = False
     waiting: asyncio.Future[Any] | None = None
@@ -153,16 +155,32 @@ class Conversation:
     def unsent(self) -> str:
         """All that was typed here and not sent, as one text."""
         typed = (text for text in (self.aside[0], self.draft) if text.strip())
-        return "\n\n".join([*self.preparing, *self.queue, *typed])
+        taken = (each.text for each in self.preparing)
+        return "\n\n".join([*taken, *map(as_typed, self.queue), *typed])
+
+    def put_back(self, taken: Outgoing) -> None:
+        """A text that is not sent after all: an edit is one again, if no other has begun."""
+        if taken.editing is None or self.editing is not None:
+            self.take_back(taken.text, taken.origins)
+        else:
+            self.aside, self.editing = (self.draft, self.origins), taken.editing
+            self.draft, self.origins = taken.text, taken.origins
 
     def take_back(self, text: str, origins: bytes = b"") -> None:
-        """A text that is not sent after all, before what is typed. origins: of its characters, if known."""
+        """A text that is not sent after all, before what is typed, but never as a part of an edit.
+
+        origins: of its characters, if known.
+        """
+        below, below_origins = self.aside if self.editing is not None else (self.draft, self.origins)
         known = origins if len(origins) == len(text) else all_from("back", len(text))
-        if self.draft.strip():
-            whole = len(self.origins) == len(self.draft)
-            known = known + all_from("typed", 2) + self.origins if whole else b""
-            text = f"{text}\n\n{self.draft}"
-        self.draft, self.origins = text, known
+        if below.strip():
+            whole = len(below_origins) == len(below)
+            known = known + all_from("typed", 2) + below_origins if whole else b""
+            text = f"{text}\n\n{below}"
+        if self.editing is not None:
+            self.aside = text, known
+        else:
+            self.draft, self.origins = text, known
 
     @property
     def held(self) -> list[StoredMessage]:

@@ -23,6 +23,7 @@ from ...store.values import title_of
 from .conversation import HELD, Conversation
 from .listener import Listener
 from .live_reply import LiveReply
+from .outgoing import Outgoing
 from .store_thread import StoreThread
 
 if TYPE_CHECKING:
@@ -172,8 +173,10 @@ class Saving:
         for id in unfinished:
             conversation.unfinished.pop(id, None)
         self._ids.update(ids)
-        if conversation.editing is not None:
-            conversation.editing = replace(conversation.editing, id=self.now(conversation.editing.id))
+        edits: list[Conversation | Outgoing] = [conversation, *conversation.preparing]
+        for each in edits:
+            if each.editing is not None:
+                each.editing = replace(each.editing, id=self.now(each.editing.id))
         leaf = ids.get(conversation.leaf_id or 0, conversation.leaf_id)
         conversation.row = replace(row, leaf_id=leaf)
         conversation.tree = {message.id: message for message in tree}

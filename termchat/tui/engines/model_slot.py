@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UserError
 from ...resolved_model import model_title
 from ...thinking import ThinkingStyle
 from ..background import in_background
+from .fetching import Fetching
 from .loader import Loader
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ State = Literal[
     "starting", "absent", "downloading", "unloaded", "waiting", "loading", "ready", "failed", "closed"
 ]
 
-T = TypeVar("T")
-
 CHOOSE = "choose another model"
 AGAIN = "enter goes on with it"
 
@@ -42,17 +40,13 @@ class EngineUnavailableError(UserError):
     """There is no engine to answer; says why and what to do."""
 
 
-class _DownloadStoppedError(Exception):
-    """Raised inside a download to end it."""
-
-
 class ModelSlot:
     """One model and its engine.
 
     state: starting (nothing is known yet), absent (the model is not on this machine), downloading, unloaded,
     waiting (for memory that another model has), loading, ready, failed or closed. error, remedy: why it is
     absent or failed, and what can be done; details: all that is known of why. entry: the registered model
-    that is absent or downloading. progress: the download's latest event. unchecked: nothing said what the
+    that is absent or downloading. fetching: the latest download. unchecked: nothing said what the
     download had to be. loading: an engine is being loaded, which cannot be stopped half-way.
     """
 
@@ -65,7 +59,7 @@ class ModelSlot:
         self.details = ""
         self.model: ResolvedModel | None = None
         self.entry: ModelEntry | None = None
-        self.progress: Progress | None = None
+        self.fetching: Fetching | None = None
         self.unchecked = False
         self.engine: Engine | None = None
         self.thinking = ThinkingStyle()
@@ -76,7 +70,6 @@ class ModelSlot:
         self._changed = changed
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._stop = threading.Event()  # of the latest download
 
     @property
     def reference(self) -> str:
@@ -94,6 +87,11 @@ class ModelSlot:
     def context_length(self) -> int | None:
         """Most tokens of a conversation; None while the model is not loaded."""
         return self.engine.info.context_length if self.engine is not None else None
+
+    @property
+    def progress(self) -> Progress | None:
+        """The latest event of the download."""
+        return self.fetching.progress if self.fetching is not None else None
 
     @property
     def downloaded_share(self) -> float | None:
@@ -150,17 +148,17 @@ class ModelSlot:
         licence are shown, and the next call fetches it. unseen: fetch it whatever it turns out to be.
         """
         if self.state == "absent" and self.entry is not None:
-            self._stop = threading.Event()
-            self.progress = None
+            assert self.loader.registry is not None, "an entry is known"
+            self.fetching = Fetching(self.loader.registry, self.entry)
             self._become("downloading")
             looks = self.entry.is_open and not unseen
-            job = (self._look_up if looks else self._download)(self.entry, self._stop)
+            job = (self._look_up if looks else self._fetch)(self.fetching)
             self._task = asyncio.create_task(self._run(job))
 
     def stop_download(self) -> None:
-        """End a download at once; what has come is kept. Its thread ends by itself, a moment later."""
-        if self.state == "downloading":
-            self._stop.set()
+        """End a download at once; what has come is kept."""
+        if self.state == "downloading" and self.fetching is not None:
+            self.fetching.stop()
             self._become("absent", "the download was stopped; what has come is kept", AGAIN)
 
     async def ready(self) -> Engine:
@@ -183,7 +181,8 @@ class ModelSlot:
 
     async def close(self) -> None:
         """End the engine for good; live replies end as aborted."""
-        self._stop.set()
+        if self.fetching is not None:
+            self.fetching.stop()
         self._become("closed", "the engine is closed")
         await self._leave()
 
@@ -256,59 +255,36 @@ class ModelSlot:
         self.engine = engine
         self._become("ready")
 
-    async def _look_up(self, entry: ModelEntry, stop: threading.Event) -> None:
-        """Ask the Hub what the model is: its files, their size, its licence."""
-        from ...download import Meter, look_up
-
-        registry = self.loader.registry
-        assert registry is not None, "an entry is known"
-        meter = Meter(self._noting(stop))
-        found = await self._fetched(lambda: look_up(registry, entry.name, meter), stop)
-        if found is not None and not stop.is_set():
+    async def _look_up(self, fetching: Fetching) -> None:
+        found = await fetching.look_up()
+        if fetching.failure is not None:
+            self._not_fetched(fetching.failure)
+        elif found is not None and not fetching.stopped:
             self.entry = found
             self._become("absent")
 
-    def _noting(self, stop: threading.Event) -> Callable[[Progress], None]:
-        def note(progress: Progress) -> None:
-            if stop.is_set():
-                raise _DownloadStoppedError
-            self.progress = progress
+    async def _fetch(self, fetching: Fetching) -> None:
+        from ...download import origin_of
 
-        return note
-
-    async def _fetched(self, job: Callable[[], T], stop: threading.Event) -> T | None:
-        """What a job that asks the network gives; None: it was stopped, or failed, which is said."""
-        from ...download import DownloadError
-
-        try:
-            return await in_background(job)
-        except _DownloadStoppedError:
-            return None
-        except UserError as error:
-            log.warning("%s", error)
-            if not stop.is_set():
-                summary = error.summary if isinstance(error, DownloadError) else str(error)
-                self._become("absent", summary, AGAIN)
-                self.details = str(error)
-            return None
-
-    async def _download(self, entry: ModelEntry, stop: threading.Event) -> None:
-        from ...download import ensure, origin_of
-
-        registry, note = self.loader.registry, self._noting(stop)
-        assert registry is not None, "an entry is known"
-        wanted = entry if entry.files else entry.name
-        path = await self._fetched(lambda: ensure(registry, wanted, note), stop)
-        if path is None or (stop.is_set() and self.state != "absent"):  # closed, or downloaded anew by now
+        path = await fetching.fetch()
+        if fetching.failure is not None:
+            self._not_fetched(fetching.failure)
+        if path is None or (fetching.stopped and self.state != "absent"):  # closed, or downloaded anew by now
             return
         self.model = self.loader.resolve(self.name)
-        if stop.is_set():  # it had all come already
+        if fetching.stopped:  # it had all come already
             self._become("unloaded")
             return
         origin = origin_of(path)
         self.unchecked = origin is not None and not origin.checked
         self._become("loading")
         await self._load(self.model)
+
+    def _not_fetched(self, error: UserError) -> None:
+        from ...download import DownloadError
+
+        self._become("absent", error.summary if isinstance(error, DownloadError) else str(error), AGAIN)
+        self.details = str(error)
 
     def _become(self, state: State, error: str = "", remedy: str = "") -> None:
         if self.state == "closed":

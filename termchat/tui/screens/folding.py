@@ -9,6 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 
+from ..conversations.conversation import Conversation
 from ..keymap import Keys
 from ..ui import Program
 from ..widgets.conversation_list import ConversationList
@@ -39,6 +40,8 @@ class FoldingScreen(Kept, Screen[None]):
     FoldingScreen #side-title { height: 2; padding: 1 2 0 2; color: $primary; text-style: bold; }
     FoldingScreen ConversationList { width: 1fr; height: 1fr; margin-top: 1; }
     FoldingScreen ConversationView, FoldingScreen Welcome { height: 1fr; }
+    FoldingScreen #said { height: auto; }
+    FoldingScreen #foot { height: auto; dock: bottom; }
     FoldingScreen EngineLine { display: none; }
     """
 
@@ -46,6 +49,11 @@ class FoldingScreen(Kept, Screen[None]):
         super().__init__()
         self.keys = keys
         self.wanted = Wanted()
+
+    @property
+    def shown(self) -> Conversation | None:
+        """The conversation on screen; None before the first one."""
+        return self.app.conversations.shown
 
     @property
     def view(self) -> ConversationView:
@@ -56,6 +64,13 @@ class FoldingScreen(Kept, Screen[None]):
     def prompt(self) -> Prompt:
         """Where the user types."""
         return self.query_one(Prompt)
+
+    @property
+    def room_to_offer(self) -> int:
+        """Rows in which the prompt can offer something."""
+        notices = self.query_one(Notices)
+        above = layout(self.size.width, self.size.height, self.wanted).above
+        return above - (notices.size.height if notices.display else 0)
 
     @property
     def in_list(self) -> bool:
@@ -73,11 +88,13 @@ class FoldingScreen(Kept, Screen[None]):
                 yield TitleLine(glyphs)
                 yield ConversationView(glyphs, hint)
                 yield Welcome(glyphs, hint)
-                yield Notices(glyphs)
-                yield Suggestions(glyphs)
-                yield Prompt()
-                yield EngineLine(glyphs)
-                yield StatusLine(hint)
+                with Stack(id="said"):
+                    yield Notices(glyphs)
+                    yield Suggestions(glyphs)
+                with Stack(id="foot"):
+                    yield Prompt()
+                    yield EngineLine(glyphs)
+                    yield StatusLine(hint)
             yield EnginePanel(glyphs)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -108,6 +125,8 @@ class FoldingScreen(Kept, Screen[None]):
         side.display = shown.list
         side.styles.width = "1fr" if shown.narrow else shown.side
         self.query_one("#middle").display = shown.conversation
+        self.query_one("#said").styles.max_height = shown.above
+        self.prompt.styles.max_height = shown.prompt
         self.query_one(TitleLine).display = shown.frame
         self.query_one(StatusLine).display = shown.frame
         self.call_after_refresh(self.poll)

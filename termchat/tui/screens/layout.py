@@ -14,6 +14,9 @@ LOW_ROWS = 10
 SIDE_COLUMNS = 22, 36
 """The list is that wide at least and at most; in between it grows with the screen."""
 
+PROMPT_ROWS = 3, 12
+"""The prompt has that many at least and at most, its border included."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -27,7 +30,8 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The parts that are shown. line: the panel in one line; frame: title and status line; side: the width of
-    the list, in cells, where it is beside the conversation.
+    the list, in cells, where it is beside the conversation. prompt: most rows of the prompt; above: of
+    what is said and offered above it.
     """
 
     panel: bool
@@ -37,6 +41,8 @@ class Layout:
     frame: bool
     narrow: bool
     side: int
+    prompt: int
+    above: int
 
 
 def layout(width: int, height: int, wanted: Wanted) -> Layout:
@@ -51,4 +57,6 @@ def layout(width: int, height: int, wanted: Wanted) -> Layout:
         frame=not low,
         narrow=narrow,
         side=min(max(width // 5 + 2, SIDE_COLUMNS[0]), SIDE_COLUMNS[1]),
+        prompt=min(max(height // 2 - 1, PROMPT_ROWS[0]), PROMPT_ROWS[1]),
+        above=max(height * 2 // 5, 1),
     )

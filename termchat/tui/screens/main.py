@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from textual import events
 from textual.binding import BindingsMap
 
-from ...messages import StoredMessage
 from ..command_runner import CommandRunner
 from ..commands import COMMANDS
 from ..commands.sending import submit
@@ -16,6 +14,8 @@ from ..completion import CommandCompleter
 from ..conversations.context_full import summary_in, warning
 from ..conversations.conversation import Conversation
 from ..conversations.live_reply import LiveReply
+from ..conversations.outgoing import Outgoing
+from ..drafts import Drafts
 from ..engines.model_slot import ModelSlot
 from ..keymap import Keys, on_message, shown
 from ..terminal.typeahead import is_text
@@ -42,10 +42,9 @@ class MainScreen(FoldingScreen):
         super().__init__(keys)
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
         self.commands = CommandRunner(self, COMMANDS)
+        self.drafts = Drafts(self)
         self.escaped_at = 0.0
         self.sending = asyncio.Lock()
-        self._looking = False
-        self._seen: tuple[Conversation, int] | None = None  # whose prompt, and how it was
         self._stale = False
         self._list_stale = False
         self._streams = False
@@ -53,9 +52,8 @@ class MainScreen(FoldingScreen):
     @property
     def conversation(self) -> Conversation:
         """The conversation on screen."""
-        shown = self.app.conversations.shown
-        assert shown is not None, "there always is one"
-        return shown
+        assert self.shown is not None, "there always is one"
+        return self.shown
 
     @property
     def slot(self) -> ModelSlot:
@@ -79,20 +77,20 @@ class MainScreen(FoldingScreen):
     def conversation_changed(self, conversation: Conversation) -> None:
         """The conversation is drawn again, once for all changes of this moment."""
         self._list_stale = True
-        if conversation is self.app.conversations.shown and not self._stale:
+        if conversation is self.shown and not self._stale:
             self._stale = True
             self.call_next(self._redraw)
 
     def reply_grew(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Text for the conversation on screen; others keep it as text."""
-        if self.app.fault is None and conversation is self.app.conversations.shown:
+        if self.app.fault is None and conversation is self.shown:
             self.view.grow(conversation, reply, answer, thinking)
 
     def reply_ended(self, conversation: Conversation) -> None:
         """Ring for a conversation that is not on screen."""
         if self.app.fault is not None or conversation.gone:
             return
-        if conversation is not self.app.conversations.shown or not self.app.app_focus:
+        if conversation is not self.shown or not self.app.app_focus:
             self.app.bell()
         self._warn(conversation)
 
@@ -119,7 +117,7 @@ class MainScreen(FoldingScreen):
 
     async def _redraw(self) -> None:
         self._stale = False
-        conversation = self.app.conversations.shown
+        conversation = self.shown
         if conversation is None:
             return
         self.app.turns.focus()
@@ -201,19 +199,9 @@ class MainScreen(FoldingScreen):
 
     def _look(self) -> None:
         """Once a second: what was typed goes to the store, what others have stored comes from there."""
-        if (seen := (self.conversation, self.prompt.revision)) != self._seen:
-            self._seen = seen
-            self.keep_draft()
+        self.drafts.look()
         self.app.conversations.unsent.keep(self.app.conversations.all)
-        if not self._looking:
-            self._looking = True
-            self.run_worker(self._refresh())
-
-    async def _refresh(self) -> None:
-        try:
-            await self.app.conversations.windows.refresh()
-        finally:
-            self._looking = False
+        self.run_worker(self.app.conversations.windows.refresh())
 
     # Doing
 
@@ -259,56 +247,16 @@ class MainScreen(FoldingScreen):
             return not typing and not self.in_list
         return True
 
-    def keep_draft(self) -> None:
-        """Note what is typed as the draft of the conversation on screen."""
-        if self.app.conversations.shown is not None:
-            self.app.conversations.shown.draft = self.prompt.value
-            self.app.conversations.shown.origins = self.prompt.origins
-
     async def switch_to(self, conversation: Conversation) -> None:
         """Put a conversation on screen, with what was typed there."""
-        self.keep_draft()
-        self.prompt.load(conversation.draft, conversation.origins)
+        self.drafts.keep()
+        self.drafts.load(conversation)
         if self.wanted.swapped:
             self.want(swapped=False)
         left = await self.app.conversations.show(conversation)
-        self.give_back(conversation, [left] if left else [])
+        if left:
+            self.drafts.put_back(conversation, Outgoing(left, b""))
         self.prompt.focus()
-
-    def edit_message(self, message: StoredMessage) -> None:
-        """Put a message of the user into the prompt; sent, it becomes a new version."""
-        if self.conversation.editing is not None:
-            self.leave_edit()
-        self.conversation.aside = self.prompt.value, self.prompt.origins
-        self.conversation.editing = message
-        self.prompt.load(message.text)
-        self.prompt.focus()
-        self.view.mark(message.id)
-        self._draw_frame()
-
-    def leave_edit(self) -> None:
-        """The message stays as it is; what was typed before it was edited is in the prompt again."""
-        conversation, text = self.conversation, self.prompt.value
-        if conversation.editing is not None and text.strip() and text != conversation.editing.text:
-            self.prompt.recall_later(text)
-            self.notify_user(f"the message stays as it was; {shown('up')} brings back what you wrote")
-        conversation.editing = None
-        self.view.mark(None)
-        self.prompt.load(*conversation.aside)
-        conversation.aside = "", b""
-
-    def give_back(self, conversation: Conversation, texts: Sequence[str], origins: bytes = b"") -> None:
-        """Put texts that are not sent where they can be edited: before what is typed there.
-
-        origins: of the characters of a single one.
-        """
-        if not texts:
-            return
-        if conversation is self.conversation:
-            self.keep_draft()
-        conversation.take_back("\n\n".join(texts), origins)
-        if conversation is self.conversation:
-            self.prompt.load(conversation.draft, conversation.origins)
 
     def go_to_message(self, message_id: int) -> None:
         """Put the keys at a message, once it is drawn."""
@@ -320,7 +268,7 @@ class MainScreen(FoldingScreen):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys in the status line depend on the focus; the mark of a message goes with it."""
-        if self.app.conversations.shown is not None:
+        if self.shown is not None:
             if event.widget is self.prompt and self.conversation.editing is None:
                 self.view.mark(None)
             self._draw_frame()
@@ -333,7 +281,7 @@ class MainScreen(FoldingScreen):
 
     def on_completing_offered(self) -> None:
         """Show what can be completed."""
-        self.query_one(Suggestions).show(self.prompt.offer, self.size.height * 2 // 5)
+        self.query_one(Suggestions).show(self.prompt.offer, self.room_to_offer)
         self._draw_frame()
 
     def on_suggestions_taken(self, event: Suggestions.Taken) -> None:

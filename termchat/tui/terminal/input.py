@@ -7,9 +7,8 @@ sequence at once and a person cannot:
 - ESC with nothing behind it within `ESCAPE_DELAY` is the key. What would have followed and comes late, as one
   read that is the rest of a sequence to its last byte, is that rest and not typed text.
 - An unfinished sequence waits `REST_SECONDS`, then it is dropped; what came in later reads is looked at anew.
-- A paste ends with its end mark. Another end mark right behind it shows that the first one was part of the
-  pasted text. Without one for `PASTE_SECONDS` the paste is given away as far as it came, and what comes then
-  in one read with a line end among other characters still belongs to it.
+- What comes in one read with a line end among other characters, while the end of a paste is overdue, still
+  belongs to it.
 - Lines that come in one read, more than one of them, were not typed: a terminal that does not mark pastes
   sends them so. They are a paste, unless the terminal has said that it marks its pastes. A line end that is
   the last of its read is the key Enter, as is one before a control character.
@@ -25,18 +24,13 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.constants import ESCAPE_DELAY
 
 from ...charset import UTF_8
-from ...sanitize import show_controls
+from .paste import PASTE_BEGIN, PASTE_END, Paste, lines
 
 REST_SECONDS = 0.5
 LATE_SECONDS = 2.0
-PASTE_SECONDS = 1.0
-END_SECONDS, LONGEST_END_SECONDS = 0.03, 0.3
-OVERDUE_SECONDS = 10.0
 LONGEST_SEQUENCE = 65_536
 LONGEST_TYPED = 256
 """More printable characters in one read are handed on as one text: as keys they would take long."""
-
-PASTE_BEGIN, PASTE_END = b"\x1b[200~", b"\x1b[201~"
 
 _CSI = re.compile(rb"\x1b\[(?:\[[A-E]|<\d+;-?\d+;-?\d+[Mm]|[0-9]+\$(?![a-z])|[0-?]*[ -/]*[@-~])")
 _CSI_BEGUN = re.compile(rb"\x1b\[(?:<[0-9;]*-[0-9;-]*|[0-?]*[ -/]*)")
@@ -80,20 +74,14 @@ class Input:
         self._came = 0.0  # when the last read was
         self._begun = 0  # so many bytes of the buffer came in the read in which its sequence began
         self._late: tuple[bytes, float] = b"", 0.0  # a beginning that was given up, and until when it counts
-        self._paste: bytearray | None = None
-        self._searched = 0  # in the paste, for marks
-        self._end: int | None = None  # of the paste, if no other end mark follows
-        self._end_came = 0.0
-        self._overdue: float | None = None  # the paste's end mark has not come: until when it is waited for
+        self._paste: Paste | None = None
         self.marks_pastes = False
 
     @property
     def deadline(self) -> float | None:
         """When `tick` is to be called if nothing comes before."""
         if self._paste is not None:
-            if self._end is not None:
-                return min(self._came + END_SECONDS, self._end_came + LONGEST_END_SECONDS)
-            return None if self._overdue is not None else self._came + PASTE_SECONDS
+            return self._paste.deadline(self._came)
         if not self._buffer:
             return None
         return self._came + (ESCAPE_DELAY if self._buffer == b"\x1b" else REST_SECONDS)
@@ -103,7 +91,7 @@ class Input:
         tokens = self.tick(now)
         self._came = now
         if self._paste is not None:
-            paste, typed = self._paste, self._overdue is not None and self._typed(data)
+            paste, typed = self._paste, self._paste.overdue is not None and self._typed(self._paste, data)
             if typed:
                 self._paste = None
             self._buffer += data
@@ -123,17 +111,17 @@ class Input:
     def tick(self, now: float) -> list[Token]:
         """Give up waiting for what is overdue; what is complete with that."""
         tokens: list[Token] = []
-        if self._overdue is not None and now >= self._overdue:
-            self._overdue, self._paste = None, None
+        paste = self._paste
+        if paste is not None and paste.overdue is not None and now >= paste.overdue:
+            self._paste = None
         if (deadline := self.deadline) is None or now < deadline:
             return tokens
         if self._paste is not None:
-            if self._end is None:
-                self._give_away(tokens)
-                self._overdue = now + OVERDUE_SECONDS
-                return tokens
-            self._end_paste(tokens)
-            self._cut(tokens, 0)
+            if self._paste.ended:
+                self._end_paste(self._paste, tokens)
+                self._cut(tokens, 0)
+            else:
+                _take_paste(self._paste.part(now), tokens)
             return tokens
         dropped, rest = bytes(self._buffer[: self._begun]), bytes(self._buffer[self._begun :])
         self._buffer.clear()
@@ -151,11 +139,14 @@ class Input:
         """Take what is complete. fresh: where the last read begins in the buffer."""
         moved = False
         while True:
-            if self._paste is not None:
-                self._paste += self._buffer
+            if (paste := self._paste) is not None:
+                over = paste.add(bytes(self._buffer), self._came)
                 self._buffer.clear()
-                if not self._take_paste(tokens):
+                if not over:
+                    if paste.overdue is not None and not paste.ended:
+                        _take_paste(paste.part(self._came), tokens)
                     break
+                self._end_paste(paste, tokens)
             length = self._next(fresh, tokens)
             if length == 0:
                 break
@@ -194,8 +185,7 @@ class Input:
                 if 0 < fresh < found.end() and not _KNOWN.fullmatch(text):
                     return fresh  # its beginning was never finished; the rest is something else
                 if text == PASTE_BEGIN:
-                    self._paste, self._searched = bytearray(), 0
-                    self._end = self._overdue = None
+                    self._paste = Paste(self._codec)
                     self.marks_pastes = True
                 elif text != PASTE_END:
                     self.marks_pastes = self.marks_pastes or _MARKS_PASTES.fullmatch(text) is not None
@@ -258,50 +248,16 @@ class Input:
 
     # Pastes
 
-    def _take_paste(self, tokens: list[Token]) -> bool:
-        """Look for the end of the paste; whether it is over."""
-        assert self._paste is not None, "there is one"
-        while True:
-            end = self._paste.find(PASTE_END, self._searched)
-            begin = -1 if self._end is None else self._paste.find(PASTE_BEGIN, self._searched)
-            if self._end is not None and begin >= 0 and (end < 0 or begin < end):
-                self._end_paste(tokens)
-                return True
-            if end < 0:
-                break
-            if self._end is None:
-                self._end_came = self._came
-            self._end, self._searched = end, end + len(PASTE_END)
-        self._searched = max(self._searched, len(self._paste) - len(PASTE_END) + 1)
-        if self._overdue is not None and self._end is None:
-            self._give_away(tokens)
-            self._overdue = self._came + OVERDUE_SECONDS
-        return False
-
-    def _end_paste(self, tokens: list[Token]) -> None:
+    def _end_paste(self, paste: Paste, tokens: list[Token]) -> None:
         """The paste is over: give it away; what came behind it is to be looked at."""
-        assert self._paste is not None, "there is one"
-        assert self._end is not None, "its end was seen"
-        pasted, self._buffer = bytes(self._paste[: self._end]), self._paste[self._end + len(PASTE_END) :]
-        self._paste = self._end = self._overdue = None
+        text, behind = paste.close()
+        self._paste, self._buffer = None, bytearray(behind)
         self._begun = 0
-        if pasted:
-            tokens.append(Token("paste", lines(pasted.decode(self._codec, "replace"))))
+        _take_paste(text, tokens)
 
-    def _give_away(self, tokens: list[Token]) -> None:
-        """Give the paste away as far as it came; what may be the beginning of its end mark stays."""
-        assert self._paste is not None, "there is one"
-        kept = next(n for n in range(len(PASTE_END) - 1, -1, -1) if self._paste.endswith(PASTE_END[:n]))
-        pasted = bytes(self._paste[: len(self._paste) - kept])
-        if pasted:
-            tokens.append(Token("paste", lines(pasted.decode(self._codec, "replace"))))
-        del self._paste[: len(pasted)]
-        self._searched = 0
-
-    def _typed(self, data: bytes) -> bool:
+    def _typed(self, paste: Paste, data: bytes) -> bool:
         """Whether a read after the paste should have ended was typed: one key, or no control character."""
-        assert self._paste is not None, "its end is overdue"
-        if self._paste or PASTE_END in data:
+        if paste.pending or PASTE_END in data:
             return False
         return (
             len(data) == 1
@@ -311,9 +267,9 @@ class Input:
         )
 
 
-def lines(text: str) -> str:
-    """A pasted text with newlines as line ends, other control characters as visible signs, and no NUL."""
-    return show_controls(text.replace("\0", ""))
+def _take_paste(text: str, tokens: list[Token]) -> None:
+    if text:
+        tokens.append(Token("paste", text))
 
 
 def _is_rest(prefix: bytes, data: bytes) -> bool:

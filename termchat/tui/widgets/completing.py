@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from textual import events
 from textual.message import Message
@@ -19,13 +20,16 @@ class Completing(TextBox):
     """completer: what looks at the text; without one nothing is offered.
 
     What is offered depends on the text, the cursor and the files alone, however fast keys come: Tab waits for
-    a folder to be listed, and Enter takes nothing that had to be waited for.
+    a folder to be listed, and Enter takes only what Up and Down have chosen, as it may be carried out then.
     """
 
     completer: Completer | None = None
     offer = Offer()
-    _listing: asyncio.Task[None] | None = None
     _refused: tuple[int, int] | None = None  # row and column of what nothing is to be offered for
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._listings: dict[str, asyncio.Task[None]] = {}  # by folder, one each: some never answer
 
     class Offered(Message):
         """What is offered is another."""
@@ -38,8 +42,9 @@ class Completing(TextBox):
 
     async def _complete(self) -> bool:
         """Take the chosen one of what is offered, or the first; whether there is anything to complete."""
-        if self._listing is not None:
-            await asyncio.wait([self._listing], timeout=LISTING_SECONDS)
+        unfinished = self.offer.unfinished
+        if unfinished is not None and (listing := self._listings.get(unfinished.above)) is not None:
+            await asyncio.wait([listing], timeout=LISTING_SECONDS)
         if not self.offer.items:
             return self.offer.unfinished is not None
         self.take(self.offer.at or 0)
@@ -82,16 +87,16 @@ class Completing(TextBox):
             return
         self._refused = None
         items = self.completer.completions(unfinished)
-        if items is None:
-            self._listing = asyncio.create_task(self._list(self.completer, unfinished))
-        sure = False
-        if unfinished.kind == "command" and unfinished.typed and items:
-            # One that only holds what is typed, as /unload does /load, is not what Enter means.
-            sure = items[0].text.startswith(unfinished.typed.lower())
-        self._offer(Offer(unfinished, row, items or (), 0 if sure else None))
+        if items is None and unfinished.above not in self._listings:
+            listing = asyncio.create_task(self._list(self.completer, unfinished))
+            self._listings[unfinished.above] = listing
+        self._offer(Offer(unfinished, row, items or ()))
 
     async def _list(self, completer: Completer, unfinished: Unfinished) -> None:
-        await completer.list_folder(unfinished)
+        try:
+            await completer.list_folder(unfinished)
+        finally:
+            del self._listings[unfinished.above]
         if self.offer.unfinished is not None and self.offer.unfinished.above == unfinished.above:
             self.look()
 

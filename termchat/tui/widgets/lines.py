@@ -16,7 +16,7 @@ from .kept_rows import KeptRows
 
 
 class Lines(KeptRows, Widget):
-    """Lines; of one that is too long the words that fit are shown.
+    """Lines; one that is too long ends in an ellipsis.
 
     grow: as high as it has lines; otherwise as the style sheet says.
     """
@@ -50,7 +50,7 @@ class Lines(KeptRows, Widget):
         width, style = self.size.width, self.visual_style
         line = self._lines[y] if y < len(self._lines) else Content("")
         if line.cell_length > width:
-            line = line.wrap(width)[0] if width else Content("")
+            line = line.truncate(width, ellipsis=True)
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(y)) is not None:
             start, end = span

@@ -19,7 +19,7 @@ class Notices(Kept, Static):
     """The newest sentences, one below the other."""
 
     DEFAULT_CSS = """
-    Notices { height: auto; max-height: 40%; padding: 0 3; display: none; color: $foreground; }
+    Notices { height: auto; padding: 0 3; display: none; color: $foreground; }
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:

@@ -40,7 +40,7 @@ class Prompt(AsWritten, Kept, Completing):
     BINDINGS = [Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False)]
     DEFAULT_CSS = """
     Prompt {
-        height: auto; max-height: 12; margin: 0 1; padding: 0 1;
+        height: auto; margin: 0 1; padding: 0 1;
         border: round $primary 40%; background: $background;
         & .text-area--placeholder { color: $chat-muted; }
     }

@@ -18,7 +18,7 @@ MOST = 8
 class Suggestions(Lines):
     """The rows of an offer. It never gets lower while the same is offered, so that nothing above it jumps."""
 
-    DEFAULT_CSS = "Suggestions { max-height: 40%; padding: 0 3; }"
+    DEFAULT_CSS = "Suggestions { padding: 0 3; }"
 
     class Taken(Message):
         """A row was clicked. offer: what was shown; index: of its item."""

@@ -20,6 +20,7 @@ class StandIn:
         self.view = SimpleNamespace(focused=None)
         self.notices: list[str] = []
         self.back: list[str] = []
+        self.drafts = self
         self.app = SimpleNamespace(
             conversations=stage.conversations,
             engines=stage.engines,
@@ -41,7 +42,7 @@ class StandIn:
     def want(self, **wanted: Any) -> None:
         self.wanted = SimpleNamespace(**wanted)
 
-    def give_back(self, conversation: Any, texts: list[str], origins: bytes = b"") -> None:
+    def give_back(self, conversation: Any, texts: list[str]) -> None:
         self.back += texts
 
     async def type(self, line: str) -> None:

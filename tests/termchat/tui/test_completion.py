@@ -1,10 +1,12 @@
 """What is typed can be completed: commands, what may follow them, and files; nothing depends on how fast."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from termchat.tui import completion
 from termchat.tui.commands import COMMANDS
 from termchat.tui.completion import LOOKED_AT, CommandCompleter
 from termchat.tui.widgets.suggestions import MOST, Suggestions
@@ -101,7 +103,7 @@ async def test_a_huge_folder_is_not_read_to_its_end(files: Path, monkeypatch: py
 async def test_tab_takes_and_enter_carries_out(open_app: Any, script: Any, files: Path) -> None:
     async with open_app(script("One.")) as d:
         await d.press(*"/the")
-        await d.shows("› /theme [NAME]   choose a theme", "tab take")
+        await d.shows("  /theme [NAME]   choose a theme", "tab take")
         await d.press("tab")
         assert d.main.prompt.text == "/theme "
         await d.shows("paper")
@@ -111,10 +113,27 @@ async def test_tab_takes_and_enter_carries_out(open_app: Any, script: Any, files
         await d.until(lambda: d.app.theme == last)
         assert d.main.prompt.text == ""
         assert d.main.query_one(Suggestions).line_count == 0
-        await d.press(*"/conf", "enter")  # what is shown at the top is meant
+        await d.press(*"/conf", "down", "enter")
         await d.until(lambda: d.main.view.confidence)
-        await d.press(*"/load", "enter")  # but for one that does not begin so
-        await d.shows("there is no command /load")
+
+
+async def test_enter_carries_out_no_command_that_is_only_begun(
+    open_app: Any, script: Any, files: Path
+) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("hello")
+        await d.press(*"/d")
+        assert d.main.prompt.offer.at is None
+        await d.press("enter")
+        await d.shows("there is no command /d", "did you mean /delete?")
+        assert d.main.prompt.text == "/d"
+        assert d.conversation.messages
+        d.type_ahead(*"ele", "enter")
+        await d.typed()
+        await d.shows("did you mean /delete?")
+        assert d.conversation.messages
+        d.type_ahead(*"te", "enter")
+        await d.until(lambda: not d.conversation.messages)
 
 
 async def test_keys_in_a_burst_complete_as_slow_ones_do(open_app: Any, script: Any, files: Path) -> None:
@@ -210,3 +229,28 @@ async def test_the_rows_stay_while_there_are_fewer(open_app: Any, script: Any) -
         assert d.main.query_one(Suggestions).size.height == MOST
         await d.press("backspace", "backspace")
         await d.until(lambda: d.main.query_one(Suggestions).size.height == 0)
+
+
+async def test_a_folder_that_does_not_answer_is_asked_once(
+    open_app: Any, script: Any, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = threading.Event(), []
+    real = completion._listed
+
+    def slow(above: str, folder: Path) -> Any:
+        asked.append(above)
+        if above == "sub dir/":
+            answers.wait()
+        return real(above, folder)
+
+    monkeypatch.setattr(completion, "_listed", slow)
+    async with open_app(script("One.")) as d:
+        await d.press(*"@sub\\ dir/in")
+        await d.until(lambda: "sub dir/" in asked)
+        await d.press(*"\\ i", "backspace", "i")
+        assert asked == ["", "sub dir/"]
+        await d.press(*" @no")  # others answer meanwhile
+        await d.shows("Novel.md")
+        await d.press(*["backspace"] * 4)
+        answers.set()
+        await d.shows("sub dir/in it.txt")

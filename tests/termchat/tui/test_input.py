@@ -11,7 +11,8 @@ import pytest
 from textual import events
 
 from termchat.tui.terminal.driver import TerminalDriver
-from termchat.tui.terminal.input import PASTE_SECONDS, REST_SECONDS, Input, Token, lines
+from termchat.tui.terminal.input import REST_SECONDS, Input, Token
+from termchat.tui.terminal.paste import PASTE_SECONDS, lines
 from termchat.tui.terminal.reports import Reports
 
 BEGIN, END = b"\x1b[200~", b"\x1b[201~"

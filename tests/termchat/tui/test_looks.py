@@ -17,6 +17,7 @@ from termchat.model_entry import HuggingFaceSource, ModelEntry
 from termchat.registry import Registry
 from termchat.render.wrap import rows_of
 from termchat.tui.commands import COMMANDS
+from termchat.tui.engines.fetching import Fetching
 from termchat.tui.engines.stats import Timeline
 from termchat.tui.screens.layout import Wanted, layout
 from termchat.tui.screens.picker import Picker
@@ -138,7 +139,8 @@ async def test_a_download_says_the_same_everywhere_in_whole_parts(open_app: Any,
     async with open_app(None, size=(100, 30), registry=absent) as d:
         slot = d.app.engines.default
         slot.state = "downloading"
-        slot.progress = Progress("download", done=41_000_000, total=98_362_432, rate=3_200_000.0)
+        slot.fetching = Fetching(d.app.loader.registry, slot.entry)
+        slot.fetching.progress = Progress("download", done=41_000_000, total=98_362_432, rate=3_200_000.0)
         d.main.poll()
         await d.shows("41.0 MB of 98.4 MB", "3.2 MB/s", "18 s left")
         await d.until(lambda: d.screen.count("41 %") == 2)
@@ -321,3 +323,16 @@ async def test_a_theme_of_the_settings_that_is_not_there_names_its_place(open_ap
         assert "config.toml: ui.theme:" in text
         assert "dusk is used; did you mean 'paper'?" in text
         assert d.app.theme == "dusk"
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (40, 9), (200, 60)])
+async def test_the_prompt_is_seen_whatever_is_said_above_it(
+    open_app: Any, script: Any, size: tuple[int, int]
+) -> None:
+    async with open_app(script(), size=size) as d:
+        await d.press(*"/d", "enter")
+        await d.shows("there is no command /d", "│ /d ")
+        await d.press("ctrl+c", *("x", "ctrl+j") * 12, *"last")
+        await d.shows("│ last ", *(["new line"] if size[1] > 10 else []))
+        await d.press("ctrl+j", "@")
+        await d.shows("│ @ ")

@@ -118,7 +118,7 @@ async def test_an_edited_message_is_not_lost_while_a_reply_is_made(open_app: Any
         await d.say("first")
         await d.say("second", wait=False)
         await d.until(lambda: d.conversation.live)
-        d.main.edit_message(d.conversation.messages[0])
+        d.main.drafts.edit(d.conversation.messages[0])
         d.main.prompt.load("first, edited")
         await d.press("enter")
         await d.shows("a reply is being made: esc stops it")

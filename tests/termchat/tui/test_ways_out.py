@@ -46,7 +46,7 @@ async def test_the_prompt_is_written_in_the_editor_while_a_reply_goes_on(
         assert (tmp_path / "seen").read_text(encoding="utf-8") == "日本語 [b]first[/b]\n"
         go.touch()
         await d.until(lambda: d.main.prompt.text == "日本語 [b]first[/b]\nmore")
-        await d.shows("first[/b]", "more", LONG[-14:])
+        await d.shows("first[/b]", "more", LONG[-8:])
 
 
 async def test_an_editor_that_ends_lines_as_windows_does(open_app: Any, script: Any, edit_with: Any) -> None:
