@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from ..errors import UserError, did_you_mean, fault, shown
+from ..habits import of_program
 from .commands import COMMANDS, PROMPT_COMMAND, command_of
 from .console import Console, to_json
 from .errors import OK, READER_CLOSED, CliError, Failure, failure_of
-from .habits import of_program
 from .options import COMPLETION, CommandGroup
 from .output import Output, ReaderClosed, guard_descriptors
 from .signals import Interrupted

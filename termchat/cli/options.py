@@ -10,9 +10,9 @@ import click
 
 from ..constraints import CONSTRAINTS
 from ..errors import did_you_mean, shown
+from ..habits import of_group
 from ..settings import ENGINE, SAMPLING
 from .completions import complete_constraint, complete_draft, complete_engine, complete_model
-from .habits import of_group
 from .help import Helped, summary
 from .option_types import ByteSize, DraftTokens, TemplateName, Text
 

@@ -9,13 +9,13 @@ import click
 
 from ..charset import charset
 from ..constraints import constraint_of
+from ..habits import of_program
 from ..terminals import obeys_sequences
 from . import stdin
 from .commands import PROMPT_COMMAND, described
 from .completions import complete_conversation
 from .console import Console
 from .errors import CliError
-from .habits import of_program
 from .option_types import Text
 from .options import (
     DRAFT_OPTIONS,

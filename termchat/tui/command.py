@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import UserError, did_you_mean
+from ..habits import of_chat
 from .ui import Ui
 
 MEANT = 3
@@ -70,9 +71,17 @@ def find(commands: Iterable[Command], line: str) -> tuple[Command, str]:
         if argument and not command.argument:
             raise CommandError(f"/{name.lower()} takes nothing behind it, not {argument[:40]!r}")
         return command, argument
-    begun = [f"/{slash}" for slash in known if name and slash.startswith(name.lower())][:MEANT]
-    meant = (
-        f"did you mean {' or '.join(begun)}?" if begun else did_you_mean(name.lower(), known, "/{}", like=0.5)
-    )
+    meant = _meant(name.lower(), known)
     said = f"there is no command /{name[:40]} (// begins a message with a slash)"
     raise CommandError(said + (f"; {meant}" if meant else ""))
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Which command a name nobody knows may stand for: another program's, an abbreviation, a slip."""
+    if (habit := of_chat(name)) is not None:
+        begun = [habit]
+    else:
+        begun = [slash for slash in known if name and slash.startswith(name)][:MEANT]
+    if begun:
+        return f"did you mean {' or '.join(f'/{slash}' for slash in begun)}?"
+    return did_you_mean(name, known, "/{}", like=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...errors import UserError
+from ...habits import leaves
 from ...messages import prompt_of
 from ...sanitize import is_blank
 from ...slash import is_command
@@ -32,6 +33,8 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
     if conversation.editing is not None and conversation.busy:
         ui.notify_user("a reply is being made: esc stops it, then enter sends the new version")
         return
+    if leaves(text):
+        ui.notify_user(f"{text.strip()} is sent to the model; {ui.hint('quit')} leaves")
     message = ui.drafts.take(text, origins)
     if "@" in text or slot.state in UNSURE or ui.sending.locked() or _may_be_too_long(text, slot):
         conversation.preparing.append(message)

@@ -234,7 +234,8 @@ class MainScreen(FoldingScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that are letters belong to messages: elsewhere they are typed. Those that scroll are the
-        prompt's where it has more rows than it shows, unless Ctrl or Alt is held.
+        prompt's where it has more rows than it shows, unless Ctrl or Alt is held; so are alt+left and
+        alt+right where it has a text.
         """
         id, key = map(str, parameters) if action == "command" and len(parameters) == 2 else ("", "")
         if on_message(id):
@@ -242,6 +243,8 @@ class MainScreen(FoldingScreen):
         if id in ("scroll.page_up", "scroll.page_down"):
             typing = self.prompt.has_focus and self.prompt.max_scroll_y > 0 and "+" not in key
             return not typing and not self.in_list
+        if key in ("alt+left", "alt+right"):  # in a text they go by a word, as in every other program
+            return not (self.prompt.has_focus and self.prompt.text)
         if id == "scroll.end":
             typing = self.prompt.has_focus and bool(self.prompt.text) and "+" not in key
             return not typing and not self.in_list

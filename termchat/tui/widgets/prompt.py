@@ -37,7 +37,11 @@ class Prompt(AsWritten, Kept, Completing):
     choose.
     """
 
-    BINDINGS = [Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False)]
+    BINDINGS = [
+        Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False),
+        Binding("alt+left", "cursor_word_left", "word left", show=False),
+        Binding("alt+right", "cursor_word_right", "word right", show=False),
+    ]
     DEFAULT_CSS = """
     Prompt {
         height: auto; margin: 0 1; padding: 0 1;

@@ -122,6 +122,44 @@ async def test_several_versions_and_going_through_them(open_app: Any, script: An
         await d.shows("‹1/3›", "One.")
 
 
+async def test_alt_and_an_arrow_go_by_a_word_in_a_text(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.", "Two.")) as d:
+        await d.say("say")
+        await d.say("/regen 2")
+        await d.shows("‹3/3›")
+        d.main.prompt.load("two words")
+        await d.press("alt+left")
+        assert d.main.prompt.cursor_location == (0, 4)
+        await d.press("alt+right")
+        assert d.main.prompt.cursor_location == (0, 9)
+        await d.shows("‹3/3›")
+        d.main.prompt.load("")
+        await d.press("alt+left")
+        await d.shows("‹2/3›")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("bye", "quit"), ("exit", "quit"), ("clear", "new"), ("?", "help")]
+)
+async def test_commands_of_other_programs_are_told_ours(
+    open_app: Any, script: Any, typed: str, meant: str
+) -> None:
+    async with open_app(script("One.")) as d:
+        d.main.prompt.load(f"/{typed}")
+        await d.press("enter")
+        await d.shows(f"there is no command /{typed}", f"did you mean /{meant}?")
+        assert d.conversation.messages == []
+
+
+async def test_a_word_that_leaves_other_programs_is_sent_and_the_key_is_told(
+    open_app: Any, script: Any
+) -> None:
+    async with open_app(script("One.")) as d:
+        await d.say("exit")
+        await d.shows("exit is sent to the model; ^Q leaves")
+        assert d.conversation.messages[0].text == "exit"
+
+
 async def test_the_cursor_rests_while_text_streams(open_app: Any, script: Any) -> None:
     model = script("word " * 400, step=0.02)
     async with open_app(model, config="reduced_motion = false\n") as driver:
