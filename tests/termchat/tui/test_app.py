@@ -126,16 +126,16 @@ async def test_alt_and_an_arrow_go_by_a_word_in_a_text(open_app: Any, script: An
     async with open_app(script("One.", "Two.")) as d:
         await d.say("say")
         await d.say("/regen 2")
-        await d.shows("‹3/3›")
+        await d.shows("‹2/3›")
         d.main.prompt.load("two words")
         await d.press("alt+left")
         assert d.main.prompt.cursor_location == (0, 4)
         await d.press("alt+right")
         assert d.main.prompt.cursor_location == (0, 9)
-        await d.shows("‹3/3›")
+        await d.shows("‹2/3›")
         d.main.prompt.load("")
         await d.press("alt+left")
-        await d.shows("‹2/3›")
+        await d.shows("‹1/3›")
 
 
 @pytest.mark.parametrize(
