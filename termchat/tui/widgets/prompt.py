@@ -27,7 +27,8 @@ _TOKEN = re.compile(r"\[Pasted #(\d+) \+\d+ (?:lines|characters)\]")
 
 
 class Prompt(AsWritten, Kept, Completing):
-    """Grows with its text up to ten rows. Enter sends, ctrl+j, shift+enter and alt+enter begin a line.
+    """Grows with its text, as far as its owner lets it. Enter sends; ctrl+j, shift+enter and alt+enter begin
+    a line.
 
     A large paste shows as a token such as `[Pasted #1 +120 lines]`: its text is in `value` and in what is
     sent, as long as the token is there. Up in the first row and down in the last go through `earlier`, the

@@ -207,11 +207,12 @@ def test_B20_our_screen_is_cleared_before_it_is_left_and_no_other(monkeypatch: p
     driver = TerminalDriver.__new__(TerminalDriver)
     monkeypatch.setattr(LinuxDriver, "stop_application_mode", lambda self: written.append("left"))
     monkeypatch.setattr(driver, "write", written.append, raising=False)
+    monkeypatch.setattr(driver, "_hear_out", lambda: written.append("heard"), raising=False)
     driver._active, driver._errors, driver._wheel_kept = True, None, False
     driver.stop_application_mode()
-    assert written == [CLEAR, "left"]
+    assert written == ["heard", CLEAR, "left"]
     driver.stop_application_mode()  # the shell's screen is shown
-    assert written == [CLEAR, "left", "left"]
+    assert written == ["heard", CLEAR, "left", "left"]
 
 
 def test_the_size_is_the_terminals_own_whatever_columns_and_lines_say(
