@@ -260,7 +260,7 @@ async def test_a_message_that_no_context_holds_stays_in_the_prompt(open_app: Any
         assert not d.conversation.error
         await d.press("enter")  # who insists is told by the engine
         await d.until(lambda: d.conversation.full)
-        assert d.conversation.messages[-1].text == long
+        assert [message.text for message in d.conversation.messages][:3] == ["fox", "One.", long]
 
 
 async def test_N018_pasted_text_attaches_nothing_and_text_put_back_is_asked_for(
