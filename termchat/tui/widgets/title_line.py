@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from ...cells import cell_len
 from ...constraints import CONSTRAINTS, described
 from ...units import count
 from ..conversations.context_full import NEARLY_FULL
@@ -31,13 +32,15 @@ class TitleLine(Lines):
         width = self.size.width
         if width < 1:
             return
-        right = Content.assemble(*self._right(conversation, model, context, width))
-        room = max(0, width - right.cell_length - 1)
+        right, room = self._right(conversation, model, context, width)
+        if room < min(cell_len(conversation.title), width // 3):  # each reply says its model
+            right, room = self._right(conversation, "", context, width)
         self.show_lines([Content.assemble((cut(conversation.title, room), "bold"), " ", right)])
 
     def _right(
         self, conversation: Conversation, model: str, context: int | None, width: int
-    ) -> list[Content]:
+    ) -> tuple[Content, int]:
+        """What stands on the right, and the cells that it leaves."""
         parts: list[Content] = []
         used = conversation.tokens_used
         form = described(conversation.sampling)
@@ -55,7 +58,8 @@ class TitleLine(Lines):
                 if given
             ]
             words = [word for word in (cut(model, min(len(model), 28, width // 4)), *own) if word]
-            parts.append(Content.styled(f"{self._glyphs.between.join(words)}  ", MUTED))
+            if words:
+                parts.append(Content.styled(f"{self._glyphs.between.join(words)}  ", MUTED))
         if context and used is not None:
             share = used / context
             style = "$warning" if share >= NEARLY_FULL else "$primary"
@@ -65,4 +69,5 @@ class TitleLine(Lines):
             parts.append(
                 Content.styled(f"{sign}{count(used)}/{count(context)}", style if sign == "!" else MUTED)
             )
-        return parts
+        right = Content.assemble(*parts)
+        return right, max(0, width - right.cell_length - 1)

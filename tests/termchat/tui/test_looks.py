@@ -56,6 +56,21 @@ def test_plain_signs_take_the_same_room() -> None:
     assert cell_len(segment.text) == cell_len(text)
 
 
+async def test_a_title_with_no_room_goes_before_the_models_name(open_app: Any, script: Any) -> None:
+    async with open_app(script("One."), size=(110, 24)) as d:
+        await d.say("What a long question about bread")
+        await d.until(lambda: "What a long" in title_row(d) and "SmolLM2" in title_row(d))
+        await d.say("/set temperature 0.5")
+        await d.until(lambda: "own settings" in title_row(d))
+        assert "What a long question" in title_row(d)
+        assert "SmolLM2" not in title_row(d)
+
+
+def title_row(d: Any) -> str:
+    """The row above the conversation."""
+    return str(d.screen.splitlines()[1])
+
+
 async def test_ascii_is_all_there_is_on_any_screen(open_app: Any, script: Any) -> None:
     async with open_app(script("One – two…"), size=(120, 60), config="ascii = true\n") as d:
         await d.say("said – so…")
