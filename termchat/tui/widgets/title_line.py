@@ -29,13 +29,15 @@ class TitleLine(Lines):
 
     def show(self, conversation: Conversation, model: str, context: int | None) -> None:
         """context: the model's most tokens. None is not known."""
-        width = self.size.width
-        if width < 1:
-            return
+        if (width := self.size.width) > 0:
+            self.show_lines([self.line(conversation, model, context, width)])
+
+    def line(self, conversation: Conversation, model: str, context: int | None, width: int) -> Content:
+        """The line in so many cells."""
         right, room = self._right(conversation, model, context, width)
         if room < min(cell_len(conversation.title), width // 3):  # each reply says its model
             right, room = self._right(conversation, "", context, width)
-        self.show_lines([Content.assemble((cut(conversation.title, room), "bold"), " ", right)])
+        return Content.assemble((cut(conversation.title, room), "bold"), " ", right)
 
     def _right(
         self, conversation: Conversation, model: str, context: int | None, width: int

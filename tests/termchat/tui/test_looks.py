@@ -26,6 +26,7 @@ from termchat.tui.terminal.ascii import Ascii
 from termchat.tui.widgets import notices
 from termchat.tui.widgets.engine_panel import EnginePanel
 from termchat.tui.widgets.notices import Notices
+from termchat.tui.widgets.title_line import TitleLine
 from termchat.units import milliseconds_each, percent
 
 LONG = " ".join(map(str, range(300)))
@@ -56,19 +57,18 @@ def test_plain_signs_take_the_same_room() -> None:
     assert cell_len(segment.text) == cell_len(text)
 
 
-async def test_a_title_with_no_room_goes_before_the_models_name(open_app: Any, script: Any) -> None:
-    async with open_app(script("One."), size=(110, 24)) as d:
-        await d.say("What a long question about bread")
-        await d.until(lambda: "What a long" in title_row(d) and "SmolLM2" in title_row(d))
-        await d.say("/set temperature 0.5")
-        await d.until(lambda: "own settings" in title_row(d))
-        assert "What a long question" in title_row(d)
-        assert "SmolLM2" not in title_row(d)
+def test_a_title_with_no_room_goes_before_the_models_name() -> None:
+    chat: Any = SimpleNamespace(title="What a long question", sampling={}, system="", tokens_used=39)
 
+    def line(width: int) -> str:
+        return TitleLine().line(chat, "SmolLM2-135M-Instruct", 2048, width).plain
 
-def title_row(d: Any) -> str:
-    """The row above the conversation."""
-    return str(d.screen.splitlines()[1])
+    assert line(55) == "What a long question    SmolLM2-135M…  ━━━━━━━━ 39/2.0k"
+    chat.sampling = {"temperature": 0.5}
+    assert line(55) == "What a long question     own settings  ━━━━━━━━ 39/2.0k"
+    assert line(
+        90
+    ) == "What a long question" + "SmolLM2-135M-Instruct · own settings  ━━━━━━━━ 39/2.0k".rjust(70)
 
 
 async def test_ascii_is_all_there_is_on_any_screen(open_app: Any, script: Any) -> None:
