@@ -23,7 +23,7 @@ def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) 
         known += [found.name for found in everywhere() if not found.problem]
     # Files of other programs can be named anyhow; a shell takes one line a name, in valid UTF-8.
     names = [name for name in dict.fromkeys(known) if name.startswith(incomplete) and name.isprintable()]
-    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in names] or complete_file(ctx, param, incomplete)
 
 
 def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -37,7 +37,7 @@ def complete_engine(ctx: click.Context, param: click.Parameter, incomplete: str)
     template = param.name == "template"
     values = template_names() if template else get_args(get_type_hints(EngineConfig)[param.name])
     found = [CompletionItem(value) for value in values if value.startswith(incomplete)]
-    return found or ([CompletionItem(incomplete, type="file")] if template else [])
+    return found or (complete_file(ctx, param, incomplete) if template else [])
 
 
 def complete_draft(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -172,9 +172,8 @@ class _Exchange:
         text = getattr(inner, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             inner, text = TimeoutError(text), "no answer came in time"
-        if (
-            getattr(inner, "reason", None) == "WRONG_VERSION_NUMBER"
-        ):  # OpenSSL's word for an answer without TLS
+        # OpenSSL's word for an answer without TLS.
+        if getattr(inner, "reason", None) == "WRONG_VERSION_NUMBER":
             text = "the answer is not TLS; http:// instead of https:// may be meant"
         proxy = None
         by_socks = type(error).__module__.partition(".")[0] == "socksio"  # it does not speak SOCKS
