@@ -61,7 +61,8 @@ class Message:
 def shown(value: object) -> str:
     """A value for a message, not at full length."""
     try:
-        return f"{value!r:.40}"
+        text = repr(value)
+        return text if len(text) <= 40 else f"{text[:37]}..."
     except ValueError:  # Python writes no integer of thousands of digits
         return "a number of too many digits"
 

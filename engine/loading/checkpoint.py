@@ -122,7 +122,8 @@ def _bound(
     quantization: Quantization,
 ) -> Checkpoint:
     tensors = CheckpointTensors(source.path, quantization, bind(source.path, declared, stored, naming))
-    return Checkpoint(source, declared.spec, tensors, read_generation(source), tensors.notes())
+    generation = read_generation(source)
+    return Checkpoint(source, declared.spec, tensors, generation, (*tensors.notes(), *generation.notes))
 
 
 def only_gguf(folder: Folder, others: str) -> Path:

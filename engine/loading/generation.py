@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..sampling_params import SamplingParams
-from .fields import Fields
+from .fields import Fields, printable
 from .folder import Folder
 from .gguf import GGUFFile
 
@@ -24,21 +24,25 @@ _SETTINGS = {
 
 _GGUF_TEMPLATE = "tokenizer.chat_template"
 
+_Defaults = dict[str, float | int]
+
 
 class Generation(NamedTuple):
     """defaults: fields of SamplingParams with the values declared.
 
     bos_ids, eos_ids, turn_ids: start tokens, end tokens, and others that end a turn, in the order they are
     declared, whether or not the vocabulary has them. chat_template: the model's own, if any. templates: the
-    names of several, of which none is the default: then there is no chat_template.
+    names of several, of which none is the default: then there is no chat_template. notes: a sentence about
+    settings that no reply can have, if there are any; they count as not declared.
     """
 
-    defaults: dict[str, float | int]
+    defaults: _Defaults
     bos_ids: tuple[int, ...]
     eos_ids: tuple[int, ...]
     turn_ids: tuple[int, ...]
     chat_template: str | None
     templates: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -52,28 +56,42 @@ class Generation(NamedTuple):
         return self._replace(bos_ids=bos, eos_ids=eos, turn_ids=turn)
 
 
-def _checked(fields: Fields, declared: dict[str, Any]) -> dict[str, float | int]:
-    settings = {name: value for name, value in declared.items() if value is not None}
-    top_k = settings.get("top_k")
-    if isinstance(top_k, float) and top_k.is_integer():  # written by programs that know one kind of number
-        settings["top_k"] = top_k = int(top_k)
-    if top_k == -1:  # vLLM's word for off
-        settings["top_k"] = 0
-    try:
-        SamplingParams(**settings)
-    except ValueError as error:
-        fields.refuse(str(error))
-    return settings
+def _settings(fields: Fields, declared: Mapping[str, tuple[str, Any]]) -> tuple[_Defaults, tuple[str, ...]]:
+    """What of the declared (by name, with the key in the file) can be used, and a note on what can't."""
+    settings: _Defaults = {}
+    problems = []
+    for name, (key, value) in declared.items():
+        if name == "top_k":
+            value = _count(value)
+        try:
+            if value is not None:
+                SamplingParams(**{name: value})
+                settings[name] = value
+        except ValueError as error:
+            problems.append(f"{key}{str(error).removeprefix(name)}")
+    if not problems:
+        return settings, ()
+    return settings, (f"{printable(str(fields.path))}: {', and '.join(problems)}; this is ignored",)
+
+
+def _count(value: Any) -> Any:
+    """A top_k in the forms that others write: vLLM has -1 for off, and some know one kind of number."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return 0 if type(value) is int and value == -1 else value
 
 
 def _short(value: Any) -> Any:
     """A float32 of a GGUF file as the shortest decimal that means it: 0.6 instead of 0.6000000238418579."""
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(str(np.float32(value)))
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _of_gguf(file: GGUFFile) -> Generation:
     fields, tokenizer = file.fields(), file.fields("tokenizer.ggml.")
-    declared = {name: _short(fields.get(key)) for name, (_, key) in _SETTINGS.items()}
+    declared = {name: (key, _short(fields.get(key))) for name, (_, key) in _SETTINGS.items()}
+    defaults, notes = _settings(fields, declared)
     template, templates = _chosen(_gguf_templates(fields))
     return Generation(
         eos_ids=tokenizer.token_ids("eos_token_id") + tokenizer.token_ids("eos_token_ids"),  # Ollama's
@@ -81,7 +99,8 @@ def _of_gguf(file: GGUFFile) -> Generation:
         bos_ids=tokenizer.token_ids("bos_token_id"),
         chat_template=template,
         templates=templates,
-        defaults=_checked(fields, declared),
+        defaults=defaults,
+        notes=notes,
     )
 
 
@@ -95,17 +114,19 @@ def _gguf_templates(fields: Fields) -> dict[str, str]:
 
 def _of_folder(folder: Folder) -> Generation:
     generation, config = folder.fields("generation_config.json"), folder.fields("config.json")
-    declared = {name: generation.get(key) for name, (key, _) in _SETTINGS.items()}
-    if generation.boolean("do_sample", default=True) is False:
-        declared["temperature"] = 0.0
+    declared = {name: (key, generation.get(key)) for name, (key, _) in _SETTINGS.items()}
+    if not generation.get("do_sample", True):
+        declared["temperature"] = ("do_sample", 0.0)
+    defaults, notes = _settings(generation, declared)
     template, templates = _templates(folder)
     return Generation(
         eos_ids=generation.token_ids("eos_token_id") + _of_config(config, "eos_token_id"),
         turn_ids=(),
         bos_ids=generation.token_ids("bos_token_id") + _of_config(config, "bos_token_id"),
-        defaults=_checked(generation, declared),
+        defaults=defaults,
         chat_template=template,
         templates=templates,
+        notes=notes,
     )
 
 

@@ -1,6 +1,7 @@
 """Opening a model: kinds of paths, quantization on load, what the files say about generating."""
 
 import json
+import math
 import os
 import random
 import resource
@@ -359,7 +360,7 @@ def test_tensors_can_be_read_from_two_threads(tmp_path: Path) -> None:
 def test_generation_config(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", eos_token_id=5, bos_token_id=1)
     plain = open_checkpoint(folder)
-    assert plain.generation == ({}, (1,), (5,), (), None, ())
+    assert plain.generation == ({}, (1,), (5,), (), None, (), ())
 
     def declare(**generation: Any) -> Checkpoint:
         (folder / "generation_config.json").write_text(json.dumps(generation))
@@ -383,16 +384,12 @@ def test_generation_config(tmp_path: Path) -> None:
     }
     assert declare(do_sample=False).generation.defaults == {"temperature": 0.0}
     assert declare(temperature=None, do_sample=True).generation.defaults == {}
+    assert declare(do_sample=1).generation.defaults == {}
     assert declare(top_k=40.0).generation.defaults == {"top_k": 40}
     assert [declare(top_k=off).generation.defaults for off in (-1, -1.0)] == [{"top_k": 0}] * 2
     for broken, reason in (
-        ({"temperature": -1}, "temperature must be in"),
-        ({"temperature": 10**400}, "temperature must be in"),
-        ({"top_k": 2.5}, "top_k must be an integer"),
-        ({"top_p": "high"}, "top_p must be a number"),
         ({"eos_token_id": "</s>"}, "eos_token_id must hold token ids"),
         ({"eos_token_id": [1, None]}, "eos_token_id must hold token ids"),
-        ({"do_sample": 1}, "do_sample must be true or false"),
     ):
         (folder / "generation_config.json").write_text(json.dumps(broken))
         message = refuse(folder)
@@ -435,6 +432,48 @@ def test_chat_templates(tmp_path: Path) -> None:
     assert "chat_template.jinja is not valid UTF-8" in refuse(folder)
 
 
+def test_a_sampling_value_that_cannot_be_is_ignored_with_a_note(tmp_path: Path) -> None:
+    """Of a folder and of a GGUF file: the model loads, other values hold, and one note has file and value."""
+    folder = write_folder(tmp_path / "m")
+    path = folder / "generation_config.json"
+    for name, value, said in (
+        ("temperature", -1, "must be in [0, inf), not -1"),
+        ("temperature", 10**400, f"must be in [0, inf), not 1{'0' * 36}..."),
+        ("temperature", math.nan, "must be in [0, inf), not nan"),
+        ("temperature", math.inf, "must be in [0, inf), not inf"),
+        ("top_k", 2.5, "must be an integer, not 2.5"),
+        ("top_k", True, "must be an integer, not True"),
+        ("top_k", -2, f"must be in [0, {2**63 - 1}], not -2"),
+        ("top_p", "high", "must be a number, not 'high'"),
+        ("top_p", 1.5, "must be in [0, 1], not 1.5"),
+        ("min_p", [0.1], "must be a number, not [0.1]"),
+        ("repetition_penalty", 0, "must be in [1e-06, 100], not 0"),
+    ):
+        path.write_text(json.dumps({name: value}))
+        checkpoint = open_checkpoint(folder)
+        assert checkpoint.generation.defaults == {}
+        assert checkpoint.notes == (f"{path}: {name} {said}; this is ignored",)
+    path.write_text(json.dumps({"temperature": 0.6, "top_p": 1.5, "top_k": "x", "min_p": 0.1}))
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.generation.defaults == {"temperature": 0.6, "min_p": 0.1}
+    (note,) = checkpoint.notes
+    assert note.endswith(
+        "top_k must be an integer, not 'x', and top_p must be in [0, 1], not 1.5; this is ignored"
+    )
+    prefix = "general.sampling."
+    for name, value, said in (
+        ("temp", math.nan, "must be in [0, inf), not nan"),
+        ("temp", "hot", "must be a number, not 'hot'"),
+        ("top_p", 7.0, "must be in [0, 1], not 7.0"),
+        ("top_k", [1, 2], "must be an integer, not [1, 2]"),
+        ("penalty_repeat", -1.0, "must be in [1e-06, 100], not -1.0"),
+    ):
+        file = write_gguf(tmp_path / "m.gguf", **{prefix + name: value, f"{prefix}min_p": 0.25})
+        checkpoint = open_checkpoint(file)
+        assert checkpoint.generation.defaults == {"min_p": 0.25}
+        assert checkpoint.notes == (f"{file}: {prefix}{name} {said}; this is ignored",)
+
+
 def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
     declared = {
         "general.sampling.temp": 0.6,
@@ -463,8 +502,6 @@ def test_gguf_metadata_about_generating(tmp_path: Path) -> None:
     several = {**only, "tokenizer.chat_template.tool_use": "U"}
     generation = open_checkpoint(write_gguf(tmp_path / "m.gguf", **several)).generation
     assert (generation.chat_template, generation.templates) == (None, ("rag", "tool_use"))
-    bad = {"general.sampling.top_p": 7.0}
-    assert "top_p must be in [0, 1]" in refuse(write_gguf(tmp_path / "m.gguf", **bad))
     out = {"tokenizer.ggml.eos_token_id": 50, "tokenizer.ggml.bos_token_id": 2**32 - 1}
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", **out))
     inside = checkpoint.generation.within(checkpoint.spec.vocabulary)
