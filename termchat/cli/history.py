@@ -66,6 +66,8 @@ def list_history(console: Console, limit: int | None, as_json: bool) -> None:
         for item in found
     ]
     console.print_table(rows)
+    if not found:
+        console.messages.note("there are no conversations")
 
 
 @history.command("show")
@@ -103,6 +105,8 @@ def search_history(console: Console, words: tuple[str, ...], limit: int, as_json
     rows = [["ID", "WRITTEN", "BY", "TEXT"]]
     rows += [[hit.conversation_id, date(hit.created), hit.role, hit.snippet] for hit in hits]
     console.print_table(rows)
+    if not hits:
+        console.messages.note("no message holds all these words")
 
 
 @history.command("export")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..errors import UserError
 from ..files import private_folder
 from . import locks
-from .database_file import guard, identity, writable
+from .database_file import guard, identity, is_missing, writable
 from .errors import (
     StoreBusyError,
     StoreError,
@@ -35,15 +36,29 @@ class Database:
     """One connection, usable from any thread. `notice` says why it is read-only, None if it is not."""
 
     def __init__(self, path: Path, migrations: Migrations = MIGRATIONS, busy_timeout: float = 15.0) -> None:
-        """Open the file, creating or migrating it. StoreError, PathError: it cannot be used at all."""
+        """Open the file, creating or migrating it; one that is not there and can't be made reads as empty.
+
+        StoreError, PathError: it cannot be used at all.
+        """
         self.notice: str | None = None
+        self.path = Path(os.path.realpath(path))
         self._busy_timeout = busy_timeout
         self._lock = threading.RLock()
-        private_folder(path.parent)
-        self.path = Path(os.path.realpath(path))
-        guard(self.path)
         self._vfs = ""
         self._restored: int | None = None
+        self._for_writing = False
+        self._identity: tuple[int, int] | None = None
+        try:
+            private_folder(path.parent)
+            guard(self.path)
+        except UserError as error:
+            if not is_missing(path):
+                raise
+            self.notice = f"{error}, so nothing is saved"
+            with self._plain_errors():
+                self._db = self._connect("memory")
+                migrate(self._db, migrations)
+            return
         if not locks.offered(self.path.parent):
             locks.remove_stale(self.path)
             self._vfs = f"&vfs={locks.DOTFILE}"
@@ -52,8 +67,6 @@ class Database:
             if self.notice is None and not writable(self.path):
                 self.notice = f"{self.path} cannot be written, so nothing is saved"
             self._db = self._connect_readable()
-        self._for_writing = False
-        self._identity: tuple[int, int] | None = None
         if self.notice is None:
             try:
                 self._open_for_writing(migrations)

@@ -33,6 +33,17 @@ def guard(path: Path) -> None:
                 os.chmod(name, 0o600)
 
 
+def is_missing(path: Path) -> bool:
+    """Whether nothing has this name; what may not be looked at may be there, as may what a link leads to."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def identity(path: Path) -> tuple[int, int] | None:
     """Which file has this name: device and number; None: there is none."""
     try:

@@ -192,6 +192,32 @@ def test_a_place_that_may_not_be_looked_at_is_a_sentence(termchat, chats, home, 
         assert outcome.err.endswith(f": {reason}\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "out", "err"),
+    [
+        (["history", "list"], "ID  LAST USED  MESSAGES  MODEL  TITLE\n", "there are no conversations"),
+        (["history", "list", "--json"], "[]\n", ""),
+        (["history", "search", "x"], "ID  WRITTEN  BY  TEXT\n", "no message holds all these words"),
+        (["history", "search", "x", "--json"], "[]\n", ""),
+        (["history", "export", "-f", "text"], "", ""),
+        (["history", "show", "x"], "", "there is no conversation 'x'"),
+        (["models", "list"], None, ""),
+        (["models", "verify"], None, ""),
+        (["config", "show"], None, ""),
+        (["themes", "list"], None, ""),
+        (["doctor"], None, ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_only_reads_needs_no_home_that_can_be_written(termchat, monkeypatch, command, out, err):
+    for kind in ("CONFIG", "DATA", "CACHE", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", "/proc/termchat")  # where nobody makes a folder
+    outcome = termchat(*command)
+    assert outcome.code == (1 if "show" in command and "history" in command else 0)
+    assert out is None or outcome.out == out
+    assert outcome.err == (f"termchat: {err}\n" if err else "")
+
+
 def test_the_model_in_a_folder_that_was_removed_is_a_sentence(termchat, home, monkeypatch):
     (home / "gone").mkdir()
     monkeypatch.chdir(home / "gone")

@@ -913,6 +913,8 @@ NOTE_PRODUCERS = {
         s.termchat(stdin="abc".encode("utf-16-le")),
     )[1],
     "the conversation is not saved: {reason}": unsaved,
+    "there are no conversations": lambda s: s.termchat("history", "list"),
+    "no message holds all these words": lambda s: s.termchat("history", "search", "x"),
     "there is no conversation to continue; this one is new": lambda s: (
         s.scripted("x"),
         s.termchat("-c", "Hi"),
