@@ -39,6 +39,11 @@ class Console:
         return kind_of(self.stdin, self.closed)
 
     @property
+    def has_input(self) -> bool:
+        """Whether something other than a person is on standard input."""
+        return self.stdin_kind not in ("terminal", "closed")
+
+    @property
     def interactive(self) -> bool:
         """A person is there: input and output are a terminal."""
         return self.stdin_kind == "terminal" and self.output.is_terminal

@@ -171,6 +171,8 @@ def _exported(console: Console, name: str) -> Mapping[str, Any]:
     from ..store import StoreError, parse_export
     from ..store.export import LARGEST_IMPORT
 
+    if name == "-" and not console.has_input:
+        raise CliError("usage", "there is nothing on standard input; pipe the document in, or name a file")
     path, file = (f"/dev/fd/{console.stdin}", "standard input") if name == "-" else (name, name)
     try:
         return parse_export(read_given(path, LARGEST_IMPORT).text)

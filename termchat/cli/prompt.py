@@ -182,11 +182,11 @@ def _prompt_text(console: Console, values: dict[str, Any]) -> str | None:
     """The text to answer, None for a chat on the terminal. CliError: there is nothing to answer."""
     argument: str | None = values["prompt"]
     kind, messages = console.stdin_kind, console.messages
-    named = argument == STANDARD_INPUT and kind != "closed"
+    named = argument == STANDARD_INPUT
     if named:
         argument = None
     data = None
-    if named or kind == "data" or (kind == "device" and argument is None):
+    if kind != "closed" and (named or kind == "data" or (kind == "device" and argument is None)):
         waiting = (lambda: messages.note("reading standard input")) if argument else None
         read = stdin.read_all(console.stdin, waiting)
         data = stdin.decode(read, "standard input", messages.note, charset())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import fcntl
 import io
 import os
 import select
@@ -26,8 +27,11 @@ Kind = Literal["terminal", "data", "device", "closed"]
 
 
 def kind_of(fd: int, closed: frozenset[int] = frozenset()) -> Kind:
-    """What a file descriptor is: a terminal, data (a file, pipe or socket), another device, or closed."""
-    if fd in closed:
+    """What a file descriptor is: a terminal, data (a file, pipe or socket), another device, or closed.
+
+    One that can only be written is as good as closed: `nohup` puts such a one in place of a terminal.
+    """
+    if fd in closed or fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
         return "closed"
     if os.isatty(fd):
         return "terminal"

@@ -57,6 +57,8 @@ def export_file(path: Path, document: str) -> None:
 
 def parse_export(document: str) -> Mapping[str, Any]:
     """The content of an exported JSON document. StoreError: it is none."""
+    if not document.strip():
+        raise StoreError("it is empty")
     try:
         content = load_json(document)
     except (ValueError, RecursionError) as error:

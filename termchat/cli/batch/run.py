@@ -54,6 +54,11 @@ class BatchRequest:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     engine: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """Where the lines come from, for people."""
+        return self.source if self.source != "-" else "standard input"
+
 
 @dataclass(slots=True)
 class Tally:
@@ -126,11 +131,11 @@ def _open(console: Console, request: BatchRequest, output: int | str) -> Iterato
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CliError("usage", f"cannot read {request.source}: {reason}") from error
-    elif console.stdin_kind in ("terminal", "closed"):
+    elif not console.has_input:
         raise CliError("usage", "there is nothing on standard input; pipe the lines in, or name a file")
     if _same_file(fd, output):  # each result would be a line to answer, without end
-        name = request.source if request.source != "-" else "the file on standard input"
-        raise CliError("usage", f"{name} is both input and output; name another output")
+        name = "" if request.source != "-" else "the file on "
+        raise CliError("usage", f"{name}{request.place} is both input and output; name another output")
     yield io.BufferedReader(Input(fd), PIECE)  # stays open: a thread that is not waited for may read it
 
 
@@ -189,7 +194,7 @@ class _Batch:
             if line is None or isinstance(line, OSError):
                 self._queue.put_nowait(line)  # for the other workers
                 if line is not None:
-                    raise CliError("input", f"cannot read {self._request.source}: {line.strerror}")
+                    raise CliError("input", f"cannot read {self._request.place}: {line.strerror}")
                 return
             record = self._bad(line) if isinstance(line, BadLine) else await self._answer(line)
             await self._write(to_json(record))

@@ -517,7 +517,7 @@ PRODUCERS = {
     ("usage", "{file} is both input and output; name another output"): lambda s: s.termchat(
         "batch", s.file("x"), "-o", s.file("x")
     ),
-    ("usage", "there is nothing on standard input; pipe the lines in, or name a file"): no_stdin,
+    ("usage", "there is nothing on standard input; pipe {what} in, or name a file"): no_stdin,
     ("usage", "standard input is no text but {kind}"): lambda s: s.termchat(stdin=b"%PDF-1.7\n"),
     ("usage", "{folder} is a folder; name a file"): lambda s: s.termchat(
         "history", "export", "-o", str(s.home)

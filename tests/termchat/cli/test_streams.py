@@ -342,6 +342,34 @@ def test_read_all_reads_a_closed_socket_to_its_end():
     assert read_all(ours.fileno()) == b"abc"
 
 
+def test_an_input_that_can_only_be_written_is_as_good_as_closed(streams, scripted, tmp_path):
+    """So nohup begins a program on a terminal. What is there is never read, and nobody is waited for."""
+    scripted("x", "x")
+    for kind in ("file", "pipe", "device"):
+        place = tmp_path / kind
+        place.write_bytes(b"old")
+        ends = os.pipe() if kind == "pipe" else ()
+        fd = ends[1] if ends else os.open(place if kind == "file" else os.devnull, os.O_WRONLY)
+        assert streams("Hi", "--no-save", stdin=fd) == (0, "x\n", "")
+        for arguments in ((), ("-",), ("batch", "-"), ("history", "import", "-")):
+            code, out, err = streams(*arguments, stdin=fd)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert "there is no prompt" in err or "there is nothing on standard input" in err
+        for each in ends or (fd,):
+            os.close(each)
+
+
+def test_a_batch_calls_standard_input_by_its_name(streams, scripted, tmp_path):
+    scripted("x")
+    ours = socket.socket()  # connected to nothing
+    code, _, err = streams("batch", "-", stdin=ours.fileno())
+    assert (code, err) == (1, "termchat: cannot read standard input: Transport endpoint is not connected\n")
+    with open(tmp_path / "lines", "w+b") as file:
+        code, _, err = streams("batch", "-", stdin=file.fileno(), stdout=file.fileno())
+    assert code == 2
+    assert "the file on standard input is both input and output" in err
+
+
 def test_closed_output_is_known_at_once():
     with pytest.raises(ReaderClosed):
         Output(1, closed=True).write("x")
