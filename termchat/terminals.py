@@ -1,8 +1,13 @@
-"""What a terminal can do, as far as its name in TERM says."""
+"""What a terminal can do, as far as its name in TERM says, and whether anybody is there."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
+import select
+import termios
+from array import array
 from collections.abc import Mapping
 
 _BARE = re.compile(r"(?:vt\d+|linux|ansi|pcansi|scoansi|cons25\w*|wsvt25|mach|hurd|sun)(?:[-+].*)?")
@@ -38,3 +43,15 @@ def may_be_screen(environ: Mapping[str, str]) -> bool:
     TMUX and STY tell them apart.
     """
     return "TMUX" not in environ and ("STY" in environ or environ.get("TERM", "").startswith("screen"))
+
+
+def ends_at_once(fd: int) -> bool:
+    """Whether a Ctrl-D is the first thing that came to a terminal that makes lines: `script` sends one where
+    its own input is at its end. It is taken then; what else was typed stays.
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    waiting = array("i", [0])
+    if not poll.poll(0) or fcntl.ioctl(fd, termios.FIONREAD, waiting) or waiting[0]:
+        return False
+    return not os.read(fd, 1)

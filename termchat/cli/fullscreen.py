@@ -13,13 +13,14 @@ from ..logs import start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
 from ..store import checked_id
+from ..terminals import ends_at_once
 from .console import Console
 from .errors import OK
 from .request import Request
 
 
 def screen(console: Console, request: Request) -> int:
-    """Run the interface until the user leaves; the exit code.
+    """Run the interface until the user leaves, which may be before it is drawn; the exit code.
 
     click.UsageError, ConversationIdError: before anything is drawn.
     """
@@ -37,6 +38,8 @@ def screen(console: Console, request: Request) -> int:
                 raise click.UsageError(str(error)) from error
     if request.conversation is not None:
         checked_id(request.conversation)
+    if ends_at_once(console.stdin):
+        return OK
     paths = Paths.default()
     config = Config.load(paths.config_file)
     with suppress(PathError):  # the interface says it when a conversation cannot be saved

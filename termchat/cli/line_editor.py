@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
-import os
-import select
 import sys
 import termios
-from array import array
 from collections.abc import Iterator
 
 from ..charset import charset
+from ..terminals import ends_at_once
 from .signals import Signals
 
 
@@ -56,7 +53,7 @@ class LineEditor:
 
         try:
             with self._signals.calling(None, last=as_found):
-                self._left = _ends_at_once()
+                self._left = ends_at_once(0)
                 termios.tcsetattr(0, termios.TCSANOW, kept)
                 self._keeping = True
                 yield
@@ -82,15 +79,3 @@ class LineEditor:
             yield
         finally:
             echo(0)
-
-
-def _ends_at_once() -> bool:
-    """Whether a Ctrl-D is the first thing that came to a terminal that makes lines: `script` sends one where
-    its own input is at its end.
-    """
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    waiting = array("i", [0])
-    if not poll.poll(0) or fcntl.ioctl(0, termios.FIONREAD, waiting) or waiting[0]:
-        return False
-    return not os.read(0, 1)

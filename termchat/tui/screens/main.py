@@ -293,6 +293,10 @@ class MainScreen(FoldingScreen):
             self.prompt.take(event.index)
         self.prompt.focus()
 
+    async def on_prompt_left(self) -> None:
+        """Ctrl-D in an empty prompt."""
+        await self.app.action_quit()
+
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Enter. What is sent is seen."""
         self.view.transcript.follow()

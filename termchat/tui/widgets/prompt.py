@@ -40,6 +40,7 @@ class Prompt(AsWritten, Kept, Completing):
 
     BINDINGS = [
         Binding("ctrl+j,shift+enter,alt+enter", "new_line", "new line", show=False),
+        Binding("ctrl+d", "delete_right_or_leave", "delete the next character, or leave", show=False),
         Binding("alt+left", "cursor_word_left", "word left", show=False),
         Binding("alt+right", "cursor_word_right", "word right", show=False),
     ]
@@ -61,6 +62,9 @@ class Prompt(AsWritten, Kept, Completing):
             super().__init__()
             self.text = text
             self.origins = origins
+
+    class Left(Message):
+        """Ctrl-D was pressed, and there is no text: the end of the input, as shells have it."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -171,6 +175,13 @@ class Prompt(AsWritten, Kept, Completing):
     def action_new_line(self) -> None:
         """Begin a line."""
         self.replace("\n", *self.selection, maintain_selection_offset=False)
+
+    def action_delete_right_or_leave(self) -> None:
+        """Delete to the right; leave if there is no text at all."""
+        if self.text:
+            self.action_delete_right()
+        else:
+            self.post_message(self.Left())
 
     def on_paste(self, event: events.Paste) -> None:
         """Take in a bracketed paste."""

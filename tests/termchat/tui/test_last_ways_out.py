@@ -181,6 +181,14 @@ def test_a_task_that_nobody_waits_for_is_a_fault_too(shell: Any) -> None:
     assert b"termchat has a fault: RuntimeError: broken on purpose" in screen.written
 
 
+def test_a_terminal_whose_input_ends_at_once_is_left_at_once(shell: Any) -> None:
+    """As `script -c termchat /dev/null </dev/null` sends it before the program has begun."""
+    screen = shell(sys.executable, "-m", "termchat", "--no-save")
+    screen.child.send("\x04")
+    assert screen.end() == 0
+    assert b"\x1b[" not in screen.written
+
+
 def test_what_a_library_says_on_standard_error_is_not_drawn_over(shell: Any) -> None:
     screen = shell(sys.executable, "-c", BROKEN, "words", "--no-save")
     screen.shows(b"Type a message")

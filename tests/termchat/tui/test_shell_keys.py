@@ -36,6 +36,18 @@ async def test_shell_keys_delete_and_put_back(open_app: Any, script: Any, keys: 
         assert d.main.prompt.text == text
 
 
+async def test_ctrl_d_deletes_and_leaves_where_there_is_nothing(open_app: Any, script: Any) -> None:
+    """A terminal whose input ends later, that of `script` say, sends it."""
+    async with open_app(script("r")) as d:
+        d.main.prompt.insert("ab")
+        await d.press("ctrl+a", "ctrl+d")
+        assert d.main.prompt.text == "b"
+        await d.press("ctrl+d")
+        assert (d.main.prompt.text, d.app.is_running) == ("", True)
+        await d.press("ctrl+d")
+        await d.until(lambda: d.app._exit)
+
+
 async def test_shell_keys_do_not_turn_a_paste_into_typed_text(open_app: Any, script: Any) -> None:
     """What is put back attaches no file unasked, as it may have been pasted (N018)."""
     async with open_app(script("r")) as d:
