@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -146,8 +146,18 @@ def parsed(text: str, reason: str, stop: object = None) -> tuple[Any, str | None
 
     reason: how it ended. stop: the token or the text that ended it.
     """
+    twice: list[str] = []
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if (name := named_twice(pairs)) is not None:
+            twice.append(name)
+        return dict(pairs)
+
     try:
-        return json.loads(text, parse_float=_finite, parse_constant=_finite), None
+        value = json.loads(text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=object_of)
+        return (
+            (None, f"the reply has two values of {shown(twice[0])} in one object") if twice else (value, None)
+        )
     except (ValueError, RecursionError) as error:
         ends = {
             "length": "the limit of its tokens",
@@ -160,6 +170,16 @@ def parsed(text: str, reason: str, stop: object = None) -> tuple[Any, str | None
         if reason in ends:
             return None, f"the reply is no complete JSON: it came to {ends[reason]}"
         return None, f"the reply is no JSON: {str(error)[:200]}"
+
+
+def named_twice(pairs: Sequence[tuple[str, Any]]) -> str | None:
+    """A name that two members of a JSON object have; one of their values would be lost without a word."""
+    known: set[str] = set()
+    for name, _ in pairs:
+        if name in known:
+            return name
+        known.add(name)
+    return None
 
 
 def _finite(written: str) -> float:

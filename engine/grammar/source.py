@@ -41,6 +41,9 @@ _PLACE = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 
 _PLACED = re.compile(r"^line \d+, column \d+: ")
 
+_ESCAPES = 'nrbtf\\"'
+"""Letters of escapes in texts and names: without \\u a name has one form only, which its schema goes by."""
+
 _JSON = {
     "item_separator": ", ",
     "key_separator": ": ",
@@ -124,9 +127,11 @@ def _json_source(schema: dict[str, Any]) -> str:
     from llguidance import LLMatcher
 
     text = json.dumps(schema, ensure_ascii=False)
+    named = "\\u00" in text  # a control character, which has no other form
+    options = {**_JSON, "json_allowed_escapes": _ESCAPES + "u" * named}
     try:
         # The options of the same names in the schema itself have no say.
-        return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)  # type: ignore[arg-type]
+        return LLMatcher.grammar_from_json_schema(text, overrides=options)  # type: ignore[arg-type]
     except ValueError as error:
         raise EngineError("grammar", f"the schema can't be read: {_plain(str(error))}") from None
 

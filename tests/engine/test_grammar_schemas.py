@@ -367,3 +367,34 @@ def test_json_is_written_on_one_line_in_the_order_of_the_schema(grammars: Gramma
     ids = [*first, *constraint.forced(100)]
     assert grammars.prepare().tokens.text(ids) == '{"b": 1, "a": [true]}'
     assert constraint.complete
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "integer"}}},
+        {"type": "object", "patternProperties": {"^a": {"type": "integer"}}},
+        {"type": "object", "maxProperties": 1},
+        {"properties": {"a": {"type": "integer"}}},
+        {},
+    ],
+)
+def test_a_name_has_one_form(grammars: Grammars, schema: dict[str, Any]) -> None:
+    r"""Else "\u0061" would pass by what the schema says of "a"."""
+    tokens = grammars.prepare().tokens
+    constraint = constraint_of(grammars, schema=schema)
+    constraint.advance(tokens('{"\\'))
+    (options,) = allowed(constraint)
+    assert not {*tokens("u/")} & {*options}
+    assert {*tokens("n")} <= {*options}, "other escapes may come"
+
+
+def test_a_control_character_that_a_schema_names_can_come(grammars: Grammars) -> None:
+    tokens = grammars.prepare().tokens
+    for schema in ({"const": "\x1b[0m"}, {"enum": ["\x1b[0m"]}, {"type": "string", "pattern": "^\x1b\\[0m$"}):
+        constraint = constraint_of(grammars, schema=schema)
+        for token in tokens('"\\u001b[0m"'):
+            (options,) = allowed(constraint)
+            assert token in options
+            constraint.advance([token])
+        assert constraint.complete

@@ -147,6 +147,10 @@ def test_only_one_thing_is_kept_to() -> None:
 def test_the_value_of_a_reply_or_why_there_is_none() -> None:
     assert parsed('{"a": [1]}', "stop") == ({"a": [1]}, None)
     assert parsed("null", "stop") == (None, None)
+    assert parsed('{"a": {"b\\n": 1, "c": 2, "b\\n": 3}}', "length") == (
+        None,
+        "the reply has two values of 'b\\n' in one object",
+    )
     assert parsed('{"a": [', "length") == (
         None,
         "the reply is no complete JSON: it came to the limit of its tokens",

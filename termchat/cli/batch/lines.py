@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from engine import Message, SamplingParams
 
-from ...constraints import ConstraintError, constraint_of
+from ...constraints import ConstraintError, constraint_of, named_twice
 from ...errors import did_you_mean, shown
 from ...messages import ROLES
 from ..errors import CliError
@@ -114,13 +114,9 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; one of two values of the same name would be lost without a word."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        known: set[str] = set()
-        twice = next(name for name, _ in pairs if name in known or known.add(name))  # type: ignore[func-returns-value]
+    if (twice := named_twice(pairs)) is not None:
         raise ValueError(f"the line has two values of {shown(twice)} in one object")
-    return content
+    return dict(pairs)
 
 
 def _no_constant(name: str) -> None:

@@ -895,6 +895,10 @@ NOTE_PRODUCERS = {
         s.scripted('{"name": "Rex'),
         s.termchat("-n", "5", "-t", "0", "--schema", "name str", "Hi"),
     )[1],
+    "the reply has two values of {name} in one object": lambda s: (
+        s.scripted('{"a": 1, "a": 2}'),
+        s.termchat("-t", "0", "--schema", '{"type": "object"}', "Hi"),
+    )[1],
     "the reply may lack a part of what its {kind} asks for: it ended {where}": lambda s: (
         s.scripted("aaaaaaaaaa"),
         s.termchat("-n", "2", "-t", "0", "--regex", "a*b", "Hi"),
