@@ -188,7 +188,7 @@ class RandomModel:
         backend = open_backend(selection.name, selection.settings)
         weights = place_tensors(spec, RandomTensors(self.shape, self.format, self.seed), backend)
         self.weight_bytes = weights.streamed_bytes
-        shape = size_kv_cache(config, spec, context, backend.free_bytes(), backend.device)
+        shape = size_kv_cache(config, spec.cached, context, backend.free_bytes(), backend.device)
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)
         drafting = Drafting(config)

@@ -80,7 +80,7 @@ def check_fit(checkpoint: Checkpoint, backend: str, free: int) -> None:
 def _useful(checkpoint: Checkpoint, config: EngineConfig, free: int, device: str) -> int:
     """Bytes of a KV cache that is worth having: what was asked for, else one long conversation's."""
     context = checkpoint.context_length(config.context_length)
-    shape = size_kv_cache(config, checkpoint.spec, context, free, device)
+    shape = size_kv_cache(config, checkpoint.spec.cached, context, free, device)
     if config.sizes_cache:
         return shape.nbytes
     return min(shape.nbytes, min(context, USEFUL_TOKENS) * shape.bytes_per_token)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernels.cache_format import CachedLayer, CacheShape
 
 from .config import EngineConfig, Quantization
-from .models.spec import ModelSpec
 from .types import EngineError
 from .workload import Workload, workload_of
 
@@ -66,18 +65,19 @@ class MemoryPlan:
 
 def size_kv_cache(
     config: EngineConfig,
-    spec: ModelSpec,
+    layers: Sequence[CachedLayer],
     context_length: int,
     free: int,
     device: str = "cpu",
     beside: Sequence[CachedLayer] = (),
 ) -> CacheShape:
-    """How many blocks the KV cache gets: kv_blocks, else kv_memory, else a share of the `free` bytes.
+    """How many blocks a KV cache of these layers gets: kv_blocks, else kv_memory, else a share of the `free`
+    bytes.
 
     beside: layers of a draft model, which has as many blocks and its share of those bytes. Never more blocks
     than max_sequences full contexts need. Raises EngineError(out_of_memory) if not even a block fits.
     """
-    one = CacheShape(spec.cached, 1, config.block_size, config.cache_format)
+    one = CacheShape(tuple(layers), 1, config.block_size, config.cache_format)
     both = replace(one, layers=(*one.layers, *beside))
     blocks = config.kv_blocks
     if blocks is None:
@@ -149,7 +149,7 @@ def plan_model(config: EngineConfig) -> ModelPlan:
         ranks, shape = planned_cache(config, checkpoint.spec, context, rooms, beside_cache, device, beside)
     else:
         left = free - beside_cache
-        ranks, shape = "", size_kv_cache(config, checkpoint.spec, context, left, device, beside)
+        ranks, shape = "", size_kv_cache(config, checkpoint.spec.cached, context, left, device, beside)
     both = replace(shape, layers=(*shape.layers, *beside))
     memory = MemoryPlan(
         model=checkpoint.name,

@@ -149,7 +149,7 @@ def _load_here(
             weights = place_tensors(spec, _watched(checkpoint, selection.settings.threads, watch), backend)
         # Matrices that lie in a file as they are take their memory only when they are repacked.
         left = min(backend.free_bytes(), free - backend.weight_bytes)
-        shape = size_kv_cache(config, spec, context, left, backend.device, drafting.cached)
+        shape = size_kv_cache(config, spec.cached, context, left, backend.device, drafting.cached)
         # A file may declare any context: what is made for positions follows what the cache can hold of them.
         positions = min(context, shape.blocks * shape.block_size)
         rotations = place_rotations(spec, weights, backend, positions)

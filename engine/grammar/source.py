@@ -211,5 +211,7 @@ def _plain(message: str) -> str:
         return f"the library does not support {', '.join(json.loads(found[1]))}"
     if line.startswith("oneOf"):
         return "the library does not support oneOf whose parts overlap; use anyOf"
+    if found := re.fullmatch(r"Pointer '(.*)' does not exist", line):
+        return f"there is nothing at '#{found[1]}', which $ref names"
     line = _PLACE.sub(lambda place: f"line {place[1]}, column {place[2]}: ", line)
     return line.removeprefix("Unsatisfiable schema: ")[:300]

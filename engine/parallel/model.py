@@ -158,22 +158,22 @@ def kv_shape(
 ) -> CacheShape:
     """The cache of all ranks together, where key heads that several hold count as often.
 
-    room: free bytes of each rank; the one with the least for its part decides the number of blocks.
-    beside: layers of a draft model, which has as many.
+    room: free bytes of each rank; where nobody says how large the cache is, the one with the least for its
+    part decides the number of blocks. beside: layers of a draft model, which has as many.
     """
-    if config.kv_memory is not None:
-        config = replace(config, kv_memory=max(1, config.kv_memory // len(shares)))
-    own = [
-        size_kv_cache(config, share.spec, context, free, device, () if rank else beside)
-        for rank, (share, free) in enumerate(zip(shares, room, strict=True))
-    ]
     heads = dict.fromkeys(range(len(spec.layers)), 0)
     for share in shares:
         for layer, part in zip(share.layers, share.of_layers, strict=True):
             heads[layer] += len(part.kv_heads)
-    held = tuple(
+    held = [
         CachedLayer(count, spec.sizes(layer).head_dim)
         for layer, count in heads.items()
         if spec.layers[layer].shares is None
-    )
-    return replace(own[0], layers=held, blocks=min(shape.blocks for shape in own))
+    ]
+    if config.kv_blocks is not None or config.kv_memory is not None:  # of all ranks, however uneven
+        return size_kv_cache(config, held, context, sum(room), device, beside)
+    own = [
+        size_kv_cache(config, share.spec.cached, context, free, device, () if rank else beside)
+        for rank, (share, free) in enumerate(zip(shares, room, strict=True))
+    ]
+    return replace(own[0], layers=tuple(held), blocks=min(shape.blocks for shape in own))

@@ -226,7 +226,13 @@ def test_a_plan_counts_the_memory_of_the_ranks_and_keys_that_several_hold(
     assert two.kv_bytes_per_token == 2 * one.kv_bytes_per_token, "each has the only key head"
     staged = plan_memory(replace(config, pipeline_parallel=3, kv_memory=3_000_000))
     assert staged.kv_bytes_per_token == one.kv_bytes_per_token
-    assert staged.kv_bytes <= 3_000_000
+    uneven = plan_memory(replace(config, pipeline_parallel=2, kv_memory=3_000_000))
+    for plan in (staged, uneven):
+        assert plan.kv_bytes <= 3_000_000 < plan.kv_bytes + plan.kv_bytes // plan.blocks, (
+            "as much as was said"
+        )
+    with pytest.raises(EngineError, match="for one block, but kv_memory is 1,000 bytes"):
+        plan_memory(replace(config, pipeline_parallel=2, kv_memory=1000))
     with pytest.raises(EngineError, match="at most 3 stages"):
         plan_memory(replace(config, pipeline_parallel=4))
 
