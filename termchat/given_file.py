@@ -1,4 +1,6 @@
-"""A file that the user names: an ordinary one, or what a shell makes one look like: a pipe, `/dev/stdin`."""
+"""A file that the user names: an ordinary one, or what a shell makes one look like: a pipe, `/dev/stdin`
+(`-` for short).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .files import Text, decode
 
 PIECE = 1 << 16
 
-_DESCRIPTOR = re.compile(r"/dev/fd/(\d{1,9})|/proc/self/fd/(\d{1,9})|/dev/(stdin)")
+_DESCRIPTOR = re.compile(r"-|/dev/fd/(\d{1,9})|/proc/self/fd/(\d{1,9})|/dev/(stdin)")
 
 
 def open_given(path: Path | str) -> int:
@@ -77,4 +79,4 @@ def is_read_once(name: str | Path) -> bool:
 
 def is_file(name: str | Path) -> bool:
     """Whether there is something of this name that can be read; no folder."""
-    return os.path.exists(name) and not os.path.isdir(name)
+    return str(name) == "-" or (os.path.exists(name) and not os.path.isdir(name))

@@ -25,9 +25,21 @@ class Text(click.ParamType[str]):
 
 
 class Whole(click.IntRange):
-    """A whole number in a range."""
+    """A whole number, in a range if it is given one."""
 
     name = "whole number"
+
+
+class Number(click.types.FloatParamType):
+    """A number, which may have decimals."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click; half of Europe writes 0,5."""
+        if isinstance(value, str) and "," in value:
+            self.fail(f"{value!r} is not a valid number; decimals follow a point: 0.5", param, ctx)
+        return float(super().convert(value, param, ctx))
 
 
 class TemplateName(click.ParamType[str]):

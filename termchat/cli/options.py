@@ -14,7 +14,7 @@ from ..habits import of_group
 from ..settings import ENGINE, SAMPLING
 from .completions import complete_constraint, complete_draft, complete_engine, complete_model
 from .help import Helped, summary
-from .option_types import ByteSize, DraftTokens, TemplateName, Text
+from .option_types import ByteSize, DraftTokens, Number, TemplateName, Text, Whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -219,15 +219,15 @@ def setting(section: str, name: str, help: str, flags: Sequence[str] = (), **for
 
 
 SAMPLING_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "temperature": {"flags": ("-t", "--temperature"), "type": float, "metavar": "T"},
-    "top_k": {"type": int, "metavar": "K"},
-    "top_p": {"type": float, "metavar": "P"},
-    "min_p": {"type": float, "metavar": "P"},
-    "repetition_penalty": {"type": float, "metavar": "X"},
-    "presence_penalty": {"type": float, "metavar": "X"},
-    "frequency_penalty": {"type": float, "metavar": "X"},
-    "seed": {"type": int, "metavar": "N"},
-    "max_tokens": {"flags": ("-n", "--max-tokens"), "type": int, "metavar": "N"},
+    "temperature": {"flags": ("-t", "--temperature"), "type": Number(), "metavar": "T"},
+    "top_k": {"type": Whole(), "metavar": "K"},
+    "top_p": {"type": Number(), "metavar": "P"},
+    "min_p": {"type": Number(), "metavar": "P"},
+    "repetition_penalty": {"type": Number(), "metavar": "X"},
+    "presence_penalty": {"type": Number(), "metavar": "X"},
+    "frequency_penalty": {"type": Number(), "metavar": "X"},
+    "seed": {"type": Whole(), "metavar": "N"},
+    "max_tokens": {"flags": ("-n", "--max-tokens"), "type": Whole(), "metavar": "N"},
     "stop": {"type": Text(), "multiple": True, "metavar": "TEXT"},
 }
 """Options that become fields of SamplingParams of the same name."""
@@ -236,13 +236,13 @@ ENGINE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "quantization": {"flags": ("--quantize",), "metavar": "FORMAT", "shell_complete": complete_engine},
     "backend": {"metavar": "NAME", "shell_complete": complete_engine},
     "device": {"metavar": "NAME"},
-    "threads": {"type": int, "metavar": "N"},
-    "context_length": {"type": int, "metavar": "N"},
+    "threads": {"type": Whole(), "metavar": "N"},
+    "context_length": {"type": Whole(), "metavar": "N"},
     "kv_dtype": {"metavar": "f16|bf16|int8", "shell_complete": complete_engine},
     "kv_memory": {"type": ByteSize(), "metavar": "SIZE"},
     "exact": {"flags": ("--exact/--no-exact",), "default": None},
-    "tensor_parallel": {"type": int, "metavar": "N"},
-    "pipeline_parallel": {"type": int, "metavar": "N"},
+    "tensor_parallel": {"type": Whole(), "metavar": "N"},
+    "pipeline_parallel": {"type": Whole(), "metavar": "N"},
 }
 """Options that become fields of EngineConfig of the same name."""
 
@@ -288,7 +288,7 @@ template_option = setting(
 logprobs_option = option(
     "Output",
     "--logprobs",
-    type=int,
+    type=Whole(),
     metavar="K",
     help="In JSON also the log-probability of each token, and the K (0 to 20) most likely in its place.",
 )

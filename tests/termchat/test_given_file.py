@@ -50,6 +50,23 @@ def by_file(folder: Path, data: bytes) -> str:
     return str(folder / "file")
 
 
+def test_a_dash_is_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other programs have it, whatever lies in the folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-").write_text("another")
+    kept, given = os.dup(0), os.open(by_file(tmp_path, SCHEMA.encode()), os.O_RDONLY)
+    os.dup2(given, 0)
+    try:
+        assert is_read_once("-")
+        assert constraint_of({"schema": "-"}, read_given) == {"schema": SCHEMA}
+        with pytest.raises(ConstraintError, match="no schema is called '-'"):
+            constraint_of({"schema": "-"}, None)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(given)
+
+
 @pytest.mark.parametrize("given", [by_pipe, by_socket, by_fifo, by_file])
 def test_what_a_user_names_is_read_to_its_end_whatever_it_is(
     given: Callable[[Path, bytes], str], tmp_path: Path

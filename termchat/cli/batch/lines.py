@@ -12,6 +12,7 @@ from engine import Message, SamplingParams
 
 from ...constraints import ConstraintError, constraint_of, named_twice
 from ...errors import did_you_mean, shown
+from ...files import binary_kind
 from ...messages import ROLES
 from ..errors import CliError
 from ..stdin import LIMIT_BYTES
@@ -103,11 +104,17 @@ def _parse(line: bytes) -> dict[str, Any]:
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if (kind := binary_kind(line)) is not None:
+            raise ValueError(f"the line is no text but {kind}") from error
         raise ValueError(f"the line is not valid UTF-8 at byte offset {error.start}") from error
     try:
         content = json.loads(text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise ValueError(f"the line is no JSON: {error.msg} at column {error.colno}") from error
+    if isinstance(content, list):
+        raise ValueError(
+            "the line is a list; write each object of it on a line of its own (jq -c '.[]' does)"
+        )
     if not isinstance(content, dict):
         raise ValueError("the line must be a JSON object")
     return content

@@ -147,7 +147,8 @@ def test_what_is_not_given_is_not_set(termchat, requests):
     [
         (["--nonsense", "Hi"], "No such option '--nonsense'"),
         (["Hi", "there"], "extra argument"),
-        (["-t", "warm", "Hi"], "'warm' is not a valid float"),
+        (["-t", "warm", "Hi"], "'warm' is not a valid number"),
+        (["-t", "0,5", "Hi"], "'0,5' is not a valid number; decimals follow a point: 0.5"),
         (["-t"], "requires an argument"),
         (["--json", "--jsonl", "Hi"], "--json and --jsonl exclude each other"),
         (["-c", "--no-save", "Hi"], "-c and --no-save exclude each other"),
@@ -290,7 +291,7 @@ def test_version(termchat):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["models", "list"], ["history", "list"], ["config", "show"]]
+    "arguments", [["--help"], ["models", "list"], ["history", "list", "--json"], ["config", "show"]]
 )
 def test_light_commands_import_no_heavy_library(arguments, home):
     script = (

@@ -65,6 +65,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
     bad = [
         b"no json\n",
         b"[1]\n",
+        b"1\n",
         b'{"prompt": "x", "temprature": 1}\n',
         b'{"prompt": "x", "temperature": -1}\n',
         b'{"prompt": "x", "temperature": NaN}\n',
@@ -74,6 +75,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         b'{"messages": [{"role": "wizard", "content": "x"}]}\n',
         b'{"id": {}, "prompt": "x"}\n',
         b'{"prompt": "caf\xe9"}\n',
+        b"\x1f\x8b\x08\x00\xff\xff\n",
         b'{"prompt": "\\ud800"}\n',
         b'{"prompt": "x", "logprobs": 21}\n',
         b'{"prompt": "x", "stop": [1]}\n',
@@ -90,6 +92,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
     assert sorted((found[0]["text"], found[2 + len(bad)]["text"])) == ["One.", "Two."]
     said = [
         "no JSON",
+        "is a list; write each object of it on a line of its own",
         "JSON object",
         "'temprature'; did you mean 'temperature'",
         "temperature must be in [0, inf), not -1",
@@ -100,6 +103,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         "messages[0].role",
         "id must be",
         "byte offset 15",
+        "is no text but a gzip archive; unpack it first",
         "surrogate",
         "logprobs must be in [0, 20], not 21",
         "stop",
@@ -113,7 +117,7 @@ def test_bad_lines_get_their_own_errors_and_the_others_go_on(termchat, scripted,
         assert list(record) == ["index", "id", "error"]
         assert list(record["error"]) == ["code", "message"]
         assert words in record["error"]["message"], record
-        assert record["id"] == ("named" if "text" in words else index)
+        assert record["id"] == ("named" if "be a text" in words else index)
     assert f"2 answered, {len(bad)} failed" in outcome.err
 
 

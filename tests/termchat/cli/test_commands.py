@@ -316,7 +316,7 @@ def test_a_path_among_the_settings_holds_in_every_folder(termchat, home, default
         (["engine.quantisation", "int8"], "did you mean 'engine.quantization'?"),
         (["ui.ascii", "maybe"], "ui.ascii must be true or false, not 'maybe'"),
         (["ui.panel", "big"], "ui.panel must be one of full, mini, off"),
-        (["sampling.temperature", "warm"], "sampling.temperature: 'warm' is not a valid float"),
+        (["sampling.temperature", "warm"], "sampling.temperature: 'warm' is not a valid number"),
         (["sampling.temperature", "nan"], "temperature must be in [0, inf), not nan"),
         (["sampling.seed", "9" * 5000], "seed"),
         (["engine.kv_memory", "9XB"], "engine.kv_memory: '9XB' is no size"),
