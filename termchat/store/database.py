@@ -32,22 +32,31 @@ from .schema import APPLICATION_ID, MIGRATIONS, Migrations, adopt, migrate, vers
 log = logging.getLogger(__name__)
 
 
+_NO_FILE = Path(os.devnull, "memory")
+
+
 class Database:
     """One connection, usable from any thread. `notice` says why it is read-only, None if it is not."""
 
-    def __init__(self, path: Path, migrations: Migrations = MIGRATIONS, busy_timeout: float = 15.0) -> None:
+    def __init__(
+        self, path: Path | None, migrations: Migrations = MIGRATIONS, busy_timeout: float = 15.0
+    ) -> None:
         """Open the file, creating or migrating it; one that is not there and can't be made reads as empty.
 
-        StoreError, PathError: it cannot be used at all.
+        path: None keeps everything in memory, for this connection alone. StoreError, PathError: the file
+        cannot be used at all.
         """
         self.notice: str | None = None
-        self.path = Path(os.path.realpath(path))
+        self.path = Path(os.path.realpath(path)) if path is not None else _NO_FILE
         self._busy_timeout = busy_timeout
         self._lock = threading.RLock()
         self._vfs = ""
         self._restored: int | None = None
         self._for_writing = False
         self._identity: tuple[int, int] | None = None
+        if path is None:
+            self._begin_in_memory(migrations)
+            return
         try:
             private_folder(path.parent)
             guard(self.path)
@@ -55,9 +64,7 @@ class Database:
             if not is_missing(path):
                 raise
             self.notice = f"{error}, so nothing is saved"
-            with self._plain_errors():
-                self._db = self._connect("memory")
-                migrate(self._db, migrations)
+            self._begin_in_memory(migrations)
             return
         if not locks.offered(self.path.parent):
             locks.remove_stale(self.path)
@@ -75,6 +82,18 @@ class Database:
             except StoreUnavailableError:  # a full disk: what can be read is, and each write tries again
                 if version < len(migrations):
                     raise
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is no file, and no other connection."""
+        return self.path == _NO_FILE
+
+    def _begin_in_memory(self, migrations: Migrations) -> None:
+        with self._plain_errors():
+            self._db = self._connect("memory")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            migrate(self._db, migrations)
+        self._for_writing = True
 
     def _open_for_writing(self, migrations: Migrations = ()) -> None:
         """Exchange the connection for one that can write. StoreUnavailableError: then reading goes on."""

@@ -38,11 +38,12 @@ class Store(MessageTable):
     """
 
     def __init__(
-        self, path: Path, clock: Callable[[], float] = time.time, busy_timeout: float = 15.0
+        self, path: Path | None, clock: Callable[[], float] = time.time, busy_timeout: float = 15.0
     ) -> None:
-        """Open or create the database. StoreError, PathError: it cannot be used; go on without saving."""
+        """Open or create the database; None: in memory. StoreError, PathError: it cannot be used."""
         super().__init__(Database(path, busy_timeout=busy_timeout), clock)
-        self._writers = self.database.path.with_name(self.database.path.name + "-writers")
+        place = self.database.path
+        self._writers = place.with_name(f"{place.name}-writers") if path is not None else None
         self._writer = Writer(self._writers)
         if self.notice is None:
             with suppress(StoreUnavailableError):  # the next start does it
@@ -56,7 +57,9 @@ class Store(MessageTable):
 
     def is_alive(self, writer: str) -> bool:
         """Whether the store of that name is still open, in whatever process."""
-        return is_alive(self._writers, writer)
+        if self._writer.is_mine(writer):
+            return True
+        return self._writers is not None and is_alive(self._writers, writer)
 
     @property
     def notice(self) -> str | None:
@@ -90,7 +93,8 @@ class Store(MessageTable):
                             "UPDATE message SET status = 'interrupted', writer = NULL WHERE id = ?",
                             (message_id,),
                         )
-        sweep(self._writers)
+        if self._writers is not None:
+            sweep(self._writers)
         return len(dead)
 
     def _dead(self) -> list[tuple[int, bool]]:
@@ -123,7 +127,7 @@ class Store(MessageTable):
         )
         if not rows or self._writer.is_mine(str(rows[0]["writer"])):
             return False
-        if is_alive(self._writers, str(rows[0]["writer"])):
+        if self.is_alive(str(rows[0]["writer"])):
             raise ConversationBusyError(conversation.id, message_id)
         return True
 

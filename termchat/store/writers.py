@@ -25,9 +25,12 @@ MOST_TRIES = 5
 
 
 class Writer:
-    """A store's claim to the replies it writes. The lock file is made when its name is first asked for."""
+    """A store's claim to the replies it writes. The lock file is made when its name is first asked for.
 
-    def __init__(self, folder: Path) -> None:
+    folder: of the lock files; None where no other process could ask.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._name: str | None = None
         self._fd = -1
@@ -39,6 +42,9 @@ class Writer:
         while self._name is None:
             tries += 1
             name = os.urandom(8).hex()
+            if self._folder is None:
+                self._name = name
+                break
             file = private_folder(self._folder) / name
             try:
                 fd = open_private(file, os.O_RDWR | os.O_EXCL)
@@ -59,10 +65,10 @@ class Writer:
 
     def close(self) -> None:
         """Give the claim up."""
-        if self._name is not None:
+        if self._name is not None and self._folder is not None:
             (self._folder / self._name).unlink(missing_ok=True)
             os.close(self._fd)
-            self._name = None
+        self._name = None
 
 
 def is_alive(folder: Path, name: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from termchat.messages import StoredMessage, prompt_of
-from termchat.store import NotFoundError, Store, StoreError
+from termchat.store import NotFoundError, Store, StoreError, search
 from termchat.store.values import title_of
 
 
@@ -369,3 +369,23 @@ def test_an_unfinished_transaction_leaves_nothing(store: Store) -> None:
         fail_half_way()
     assert texts(store, name) == ["question 0", "answer 0"]
     assert isinstance(store.path(name)[0], StoredMessage)
+
+
+def test_a_store_in_memory_is_like_another_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store(None) as store, Store(None) as other:
+        assert store.notice is None
+        turn = store.begin_turn("c", "Hello")
+        turn.reply.append("Hi")
+        assert store.is_alive(store.writer)
+        assert not other.is_alive(store.writer)
+        assert store.recover() == 0, "it is being written"
+        turn.reply.finish("stop")
+        assert [message.text for message in store.path("c")] == ["Hello", "Hi"]
+        assert [hit.conversation_id for hit in search(store, "hello")] == ["c"]
+        store.delete("c")
+        assert store.purge_deleted() == 1
+        assert other.list_conversations() == []
+    assert list(tmp_path.iterdir()) == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -25,8 +23,8 @@ CLOSE_SECONDS = 20.0
 class StoreThread:
     """Calls on the store, one after another, off the event loop; long reading has a connection of its own.
 
-    Where nothing may or can be saved the conversations live in a database in a temporary folder, which goes
-    with the program; `notice` says why.
+    Where nothing may or can be saved the conversations live in memory, and go with the program however that
+    ends; `notice` says why.
     """
 
     def __init__(self, database: Path | None, failed: Callable[[Exception], None]) -> None:
@@ -36,12 +34,11 @@ class StoreThread:
         self._failed = failed
         self._worker = Worker("store")
         self._searcher: Worker | None = None
-        self._temporary: Path | None = None
         self._store: Store | None = None
         self._reader: ConversationTable | None = None
 
     async def open(self) -> None:
-        """Open the database, as the first call does too. OSError: not even a temporary one can be had."""
+        """Open the database, as the first call does too."""
         await self._worker.call(self._opened)
 
     def call(self, function: Callable[[Store], T]) -> asyncio.Future[T]:
@@ -50,11 +47,13 @@ class StoreThread:
 
     async def read(self, function: Callable[[ConversationTable], T]) -> T:
         """Carry out a call that only reads and may take long: nothing that is saved waits for it."""
-        path = await self.call(lambda store: store.database.path)
+        database = await self.call(lambda store: store.database)
+        if database.in_memory:  # for one connection only, and little
+            return await self.call(function)
 
         def run() -> T:
             if self._reader is None:
-                self._reader = ConversationTable(Database(path))
+                self._reader = ConversationTable(Database(database.path))
             return function(self._reader)
 
         if self._searcher is None:
@@ -98,8 +97,7 @@ class StoreThread:
                     return store
                 self.notice = store.notice
                 store.close()
-        self._temporary = Path(tempfile.mkdtemp(prefix="termchat-"))
-        return Store(self._temporary / "unsaved.db")
+        return Store(None)
 
     def _close_reader(self) -> None:
         if self._reader is not None:
@@ -108,5 +106,3 @@ class StoreThread:
     def _close(self) -> None:
         if self._store is not None:
             self._store.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)

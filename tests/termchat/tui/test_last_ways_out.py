@@ -189,6 +189,18 @@ def test_a_terminal_whose_input_ends_at_once_is_left_at_once(shell: Any) -> None
     assert b"\x1b[" not in screen.written
 
 
+def test_what_is_not_to_be_saved_is_in_no_file_however_it_ends(shell: Any, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    screen = shell(sys.executable, "-m", "termchat", "--no-save", TMPDIR=str(tmp_path / "tmp"))
+    screen.shows(b"Type a message")
+    screen.child.send("Say hi.\r")
+    screen.shows(b"tokens")
+    screen.child.kill(signal.SIGKILL)
+    assert screen.end() == -9
+    assert list((tmp_path / "tmp").rglob("*")) == []
+    assert not list(tmp_path.rglob("*.db"))
+
+
 def test_what_a_library_says_on_standard_error_is_not_drawn_over(shell: Any) -> None:
     screen = shell(sys.executable, "-c", BROKEN, "words", "--no-save")
     screen.shows(b"Type a message")
