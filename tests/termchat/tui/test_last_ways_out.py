@@ -293,7 +293,9 @@ def test_ctrl_z_gives_the_terminal_to_the_shell(shell: Any, tmp_path: Path) -> N
 
 def test_what_a_far_terminal_still_sends_is_not_for_the_shell(shell: Any) -> None:
     """Answers and keys on their way when the program is left come before the answer to its last question."""
-    command = f"{sys.executable} -m termchat --no-save; echo; echo over; exec cat -v"
+    program = "from termchat.tui.terminal import driver; driver.ANSWER_SECONDS = 60.0; "
+    program += "from termchat.__main__ import main; raise SystemExit(main())"
+    command = f"{sys.executable} -c '{program}' --no-save; echo; echo over; exec cat -v"
     screen = shell("/bin/sh", "-c", command)
     screen.shows(b"Type a message")
     screen.child.send("\x1b[?62;22c\x11")

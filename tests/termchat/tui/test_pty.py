@@ -20,6 +20,7 @@ import pytest
 
 from termchat.store import Store
 from termchat.units import rate
+from waiting import wait_for
 
 ROWS, COLUMNS = 36, 120
 STORY = "Tell me a very long story about the sea."
@@ -76,10 +77,7 @@ class Terminal:
         self.wait(lambda screen: all(text in screen for text in texts))
 
     def end(self) -> int:
-        deadline = time.monotonic() + 30
-        while self.child.isalive():
-            assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.05)
+        wait_for(lambda: not self.child.isalive(), about="at the end")
         self.child.close()
         code = self.child.exitstatus
         assert code is not None, f"ended by signal {self.child.signalstatus}"
