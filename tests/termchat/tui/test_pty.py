@@ -223,7 +223,7 @@ def tokens_at(readings: list[dict[str, Any]], moment: float) -> float | None:
     """Tokens there were then, between two readings that are not far apart."""
     for one, other in pairwise(readings):
         span = other["time"] - one["time"]
-        if one["time"] <= moment <= other["time"] and span < 1:
+        if one["time"] <= moment <= other["time"] and span < 2:
             share = (moment - one["time"]) / span
             return float(one["tokens_total"] + share * (other["tokens_total"] - one["tokens_total"]))
     return None
