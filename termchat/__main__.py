@@ -21,10 +21,17 @@ if TYPE_CHECKING:
 
 
 def _log_unraisable(ignored: UnraisableHookArgs) -> None:
-    """What Python prints of errors that it ignores: of an object, say, that a signal has left half-made."""
+    """What Python prints of errors that it ignores: of an object, say, that a signal has left half-made.
+
+    The signal itself is one of them where it came while an object was dropped: it comes again, as a second.
+    """
     import logging
 
+    from .cli.signals import Interrupted
+
     error = ignored.exc_value
+    if isinstance(error, Interrupted):
+        signal.raise_signal(error.number)
     logging.getLogger("termchat").warning("ignored in %r", ignored.object, exc_info=error)
 
 

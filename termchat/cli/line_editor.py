@@ -32,7 +32,12 @@ class LineEditor:
         """A line. EOFError: the user leaves. Interrupted."""
         if self._left:
             raise EOFError
-        with self._signals.calling(None), contextlib.redirect_stdout(sys.__stdout__), self._echo():
+        with (
+            self._signals.calling(None),
+            self._signals.noticed(),
+            contextlib.redirect_stdout(sys.__stdout__),
+            self._echo(),
+        ):
             return input(prompt)
 
     @contextlib.contextmanager

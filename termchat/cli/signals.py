@@ -10,6 +10,9 @@ from types import FrameType
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+NOTICE_SECONDS = 0.2
+"""So late a signal may be noticed while a key is waited for."""
+
 
 class Interrupted(BaseException):
     """A signal arrived while nothing was being generated: unwind and leave with `exit_code`."""
@@ -55,6 +58,21 @@ class Signals:
             yield
         finally:
             self._action, self._last = before
+
+    @contextmanager
+    def noticed(self) -> Iterator[None]:
+        """Within the block no call that waits for a key keeps a signal waiting.
+
+        Python acts on a signal between two of its own steps, and where it interrupts a call of the system.
+        Of one that comes right before such a call, or to another thread, it would hear with the next key.
+        """
+        before = signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, NOTICE_SECONDS, NOTICE_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     def leave_at_once(self) -> None:
         """End the process without unwinding, for the moments in which there is nothing to save or to print.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -11,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from engine.parallel.program import ParallelProgram
 from engine.parallel.shares import Split
 from engine.parallel.team import Team
 from kernels.step import Step
+from standing import standing
 from steps import changed, packed_mask, step
 from thread_ranks import ThreadRanks
 from tiny_models import make, write_tokenizer
@@ -132,12 +133,16 @@ def test_processes_compute_the_bits_that_threads_do(split: Split, folder: Path) 
         loaded.close()
 
 
-def team_of(engine: AsyncEngine) -> Team:
+def team_program(engine: AsyncEngine) -> ParallelProgram:
     model = engine._core._model
     assert model is not None
-    team = model.runner._program._team  # type: ignore[attr-defined]
-    assert isinstance(team, Team)
-    return team
+    program = model.runner._program  # type: ignore[attr-defined]
+    assert isinstance(program, ParallelProgram)
+    return program
+
+
+def team_of(engine: AsyncEngine) -> Team:
+    return team_program(engine)._team
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -154,6 +159,9 @@ def alive(pids: list[int]) -> list[int]:
 
 PROMPTS = [[5, 6, 7, 8] * 6, list(range(40, 90)), [11, 12] * 20]
 PARAMS = SamplingParams(temperature=0.7, seed=3, max_tokens=12, ignore_eos=True)
+ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
+STEPS = 12
+"""By then a reply has begun, and none has filled its context."""
 
 
 async def replies(engine: AsyncEngine, together: bool) -> list[tuple[int, ...]]:
@@ -171,19 +179,22 @@ async def replies(engine: AsyncEngine, together: bool) -> list[tuple[int, ...]]:
 async def killed(engine: AsyncEngine, rank: int, number: signal.Signals) -> None:
     """Three replies are under way: each ends with engine_failed, and no process stays."""
     team = team_of(engine)
-    pids = list(team._pids)
+    pids, program = list(team._pids), team_program(engine)
     assert len(alive(pids)) == len(pids)
-    endless = SamplingParams(temperature=0, ignore_eos=True)
-    streams = [engine.generate(prompt[:20], endless) for prompt in PROMPTS]
-    for stream in streams:
-        await anext(stream)
-    os.kill(pids[rank], number)
-    started = time.monotonic()
-    finals = [await stream.result() for stream in streams]
-    took = time.monotonic() - started
-    print("seconds", took)
+    launch, steps = program.launch, itertools.count(1)
+
+    def killing(work: Step, **how: Any) -> Any:
+        if next(steps) == STEPS:
+            os.kill(pids[rank], number)
+        return launch(work, **how)
+
+    program.launch = killing  # type: ignore[method-assign]
+    async with standing(engine, len(PROMPTS)):
+        streams = [engine.generate(prompt[:20], ENDLESS) for prompt in PROMPTS]
+    async with asyncio.timeout(SECONDS):
+        finals = [await stream.result() for stream in streams]
     assert [final.error.code if final.error else final.reason for final in finals] == ["engine_failed"] * 3
-    assert took < SECONDS
+    assert all(final.token_ids for final in finals), "they were under way"
     wait_for(lambda: not alive(pids))
     late = await engine.generate([1, 2]).result()
     assert late.error is not None
@@ -321,17 +332,19 @@ def test_ranks_end_where_nobody_can_listen_to_them(monkeypatch: pytest.MonkeyPat
 
 async def test_closing_while_it_loads_ends_the_ranks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     teams: list[Team] = []
-    made = Team.__init__
+    made, go = Team.__init__, threading.Event()
 
     def remember(self: Team, *arguments: Any) -> None:
         teams.append(self)
         made(self, *arguments)
+        assert go.wait(SECONDS)
 
     monkeypatch.setattr(Team, "__init__", remember)
     engine = AsyncEngine(config_of(folder, Split(2)))
     opening = asyncio.create_task(engine.__aenter__())
     await until(lambda: teams and hasattr(teams[0], "_pids"))
     opening.cancel()
+    asyncio.get_running_loop().call_soon(go.set)  # behind the cancellation
     with pytest.raises(asyncio.CancelledError):
         await opening
     await until(lambda: not alive(list(teams[0]._pids)))

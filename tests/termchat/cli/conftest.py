@@ -19,6 +19,7 @@ from termchat.cli.main import run
 from termchat.cli.oneshot import Request
 from termchat.cli.output import Messages, Output
 from termchat.cli.signals import HANDLED
+from waiting import HANG_SECONDS
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ def scripted(
 ) -> Callable[..., list[list[int]]]:
     """Replace the model by a script: request i is answered by replies[i], a text or token ids."""
     monkeypatch.setattr("engine.testing.load_tokenizer", lambda path: tokenizer)
+    # A busy machine takes longer to load even this, of which nothing is to be said on the terminal.
+    monkeypatch.setattr("termchat.cli.serving.PATIENCE_SECONDS", HANG_SECONDS)
 
     def install(
         *replies: str | Sequence[int],

@@ -11,7 +11,6 @@ import sys
 import termios
 import threading
 import time
-from pathlib import Path
 
 import pexpect
 import pytest
@@ -42,18 +41,6 @@ class Terminal:
             return False
         return True
 
-    def _is_reading(self):
-        """Whether the program's thread stands in a call of the system for its keyboard, by three looks."""
-        if sys.platform != "linux":
-            time.sleep(1)
-            return True
-        for _ in range(3):
-            time.sleep(0.01)
-            call = Path(f"/proc/self/task/{threading.main_thread().native_id}/syscall").read_text().split()
-            if call[1:2] != [hex(self._keyboard)]:
-                return False
-        return True
-
     def _play(self):
         position, deadline = 0, time.monotonic() + 60
         for expected, action in self._script:
@@ -63,12 +50,8 @@ class Terminal:
                 if select.select([self.main], [], [], 1)[0] and not self._read():
                     return
             position = found + len(expected)
-            if isinstance(action, int):
-                if (
-                    expected == PROMPT
-                ):  # a signal between the prompt and the read is only seen at the next key
-                    wait_for(self._is_reading)
-                os.kill(os.getpid(), action)
+            if isinstance(action, int):  # to this thread: it interrupts no call that waits for a key
+                signal.pthread_kill(threading.get_ident(), action)
             else:
                 os.write(self.main, action)
         while self._read():
@@ -77,7 +60,6 @@ class Terminal:
     def run(self, monkeypatch, *arguments):
         """Run the program here; its exit code."""
         with open(self.side, closefd=False) as keyboard, open(self.side, "w", closefd=False) as screen:
-            self._keyboard = keyboard.fileno()
             self._thread.start()
             monkeypatch.setattr(sys, "stdin", keyboard)
             monkeypatch.setattr(sys, "__stdout__", screen)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from begun import reply_begun
+from begun import saved
 from engine import EngineConfig
 from termchat.cli.console import Console
 from termchat.cli.main import run
@@ -583,7 +583,7 @@ def test_a_signal_with_json_prints_the_object(scripted, home):
     console = Console(Output(write), Messages(write), stdin=null)
 
     def interrupt():
-        wait_for(lambda: reply_begun(home))
+        wait_for(lambda: saved(home).text)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -607,7 +607,7 @@ def test_B075_a_closed_pipe_stops_the_reply_quietly(scripted, home, form):
 
     def leave_early():
         if form == ["--json"]:
-            wait_for(lambda: reply_begun(home))
+            wait_for(lambda: saved(home).text)
         else:
             os.read(read, 4)
         os.close(read)

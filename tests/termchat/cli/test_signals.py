@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
+from termchat.__main__ import _log_unraisable
 from termchat.cli.signals import HANDLED, Interrupted, Signals
 
 
@@ -62,6 +64,20 @@ def test_while_loading_and_at_the_end_a_signal_leaves_at_once(signals):
     with pytest.raises(LeftError) as caught:
         signal.raise_signal(signal.SIGHUP)
     assert caught.value.args == (129,)
+
+
+def test_a_signal_while_an_object_is_dropped_is_not_lost(signals, monkeypatch):
+    """Python ignores what is raised there, such as in each import when its lock is given up."""
+
+    class Dropped:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(sys, "unraisablehook", _log_unraisable)
+    Dropped()
+    assert codes == [143]
 
 
 def test_ignored_signals_stay_ignored():

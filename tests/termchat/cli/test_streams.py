@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from begun import reply_begun
+from begun import saved
 from engine.testing import ScriptedRunner
 from termchat.cli.batch.results import ResultFile
 from termchat.cli.console import Console
@@ -300,7 +300,7 @@ def test_N005_the_reader_of_a_reply_leaves(streams, scripted, home, kind, form):
 
     def leave():
         if "--json" in form:
-            wait_for(lambda: reply_begun(home))
+            wait_for(lambda: saved(home).text)
         else:
             wait_for(lambda: b"One" in os.read(reading, 4096))
         os.close(reading)

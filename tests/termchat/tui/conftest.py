@@ -26,7 +26,7 @@ from termchat.tui.conversations.turns import Turns
 from termchat.tui.engines.loader import Loader
 from termchat.tui.engines.monitor import Monitor
 from termchat.tui.engines.pool import EnginePool
-from waiting import until
+from waiting import HANG_SECONDS, until
 
 _of_file = functools.cache(load_tokenizer)
 
@@ -186,6 +186,17 @@ def stage(default_model: Path, tmp_path: Path) -> Callable[..., Any]:
     return open_stage
 
 
+PATIENCE = (
+    "app.SAVING_SECONDS",
+    "commands.stopping.AGAIN_SECONDS",
+    "terminal.typeahead.LONGEST_SECONDS",
+    "widgets.completing.LISTING_SECONDS",
+    "widgets.notices.ERROR_SECONDS",
+    "widgets.notices.SECONDS",
+)
+"""Times of the interface within which a busy machine may not get to what a test waits for."""
+
+
 @pytest.fixture
 def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The application on a terminal of a size, with a scripted engine."""
@@ -194,6 +205,8 @@ def open_app(default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from termchat.tui.start import Options
 
     monkeypatch.setattr("termchat.tui.screens.main.TICK_SECONDS", 0.05)  # what is waited for is there sooner
+    for name in PATIENCE:
+        monkeypatch.setattr(f"termchat.tui.{name}", HANG_SECONDS)
 
     @asynccontextmanager
     async def start(

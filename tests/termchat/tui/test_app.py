@@ -239,8 +239,9 @@ async def test_a_file_goes_with_a_message(open_app: Any, script: Any, tmp_path: 
 async def test_searching_all_conversations(open_app: Any, script: Any) -> None:
     async with open_app(script("The fox is red.", "The sea is blue.")) as d:
         await d.say("fox")
+        fox = d.conversation
         await d.press("ctrl+n")
-        await d.pilot.pause(0.1)
+        await d.until(lambda: d.conversation is not fox)
         await d.say("sea")
         await d.press("ctrl+o")
         await d.shows("Conversations")
@@ -302,8 +303,9 @@ async def test_keys_can_be_changed(open_app: Any, script: Any) -> None:
 async def test_the_panel_and_its_copy_as_json(open_app: Any, script: Any) -> None:
     async with open_app(script(LONG, LONG, step=0.01)) as d:
         await d.say("one", wait=False)
+        one = d.conversation
         await d.press("ctrl+n")
-        await d.pilot.pause(0.1)
+        await d.until(lambda: d.conversation is not one)
         await d.say("two", wait=False)
         await d.shows("2 running", "KV cache", "between tokens", "bandwidth")
         await d.say("/stats", wait=False)
@@ -335,8 +337,7 @@ async def test_folding_the_thinking_keeps_the_place(open_app: Any, script: Any) 
         height = transcript.virtual_size.height
         d.main.view.fold_thinking(thought.id)
         await d.until(lambda: transcript.virtual_size.height > height + 20)
-        await d.pilot.pause(0.05)
-        assert [transcript.render_line(y).text for y in range(10)] == before
+        await d.until(lambda: [transcript.render_line(y).text for y in range(10)] == before)
 
 
 class Stalling(ScriptedModel):

@@ -11,7 +11,7 @@ import pytest
 
 from termchat.tui.terminal import clipboard
 from termchat.tui.terminal.clipboard import MACOS, TMUX, WAYLAND, WINDOWS, X11, Clipboard, keepers, request
-from waiting import wait_for
+from waiting import HANG_SECONDS, wait_for
 
 TEXT = "é 你 👨‍👩‍👧 \x1b[31m\n" * 500
 
@@ -66,7 +66,7 @@ def test_copy_tries_the_next_program_and_keeps_the_order(
     tmux.write_text(f'#!/bin/sh\n[ "$2" = -w ] && exit 1\ncat >> {tmp_path}/kept\nexec sleep 0.05\n')
     tmux.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(clipboard, "PROGRAM_SECONDS", 2.0)
+    monkeypatch.setattr(clipboard, "PROGRAM_SECONDS", HANG_SECONDS)
     copies = Clipboard({"TMUX": "x", "WAYLAND_DISPLAY": "none"})
     for text in ("one ", "zwei é ", "三"):
         copies.keep(text)

@@ -144,6 +144,7 @@ async def test_keys_in_a_burst_complete_as_slow_ones_do(open_app: Any, script: A
         sent = d.conversation.messages[0].text
         assert sent.startswith("see @sub\\ dir/in\\ it.txt now\n\n```in it.txt\ntext\n")
         d.type_ahead(*"hello @no", "enter")  # a file is never taken by Enter alone
+        await d.typed()
         await d.settle()
         assert d.conversation.messages[2].text == "hello @no"
         await d.press(*"see @no")

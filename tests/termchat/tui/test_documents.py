@@ -173,6 +173,7 @@ async def test_a_search_waits_for_a_pause_and_keeps_nothing_from_being_saved(
     open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    monkeypatch.setattr("termchat.tui.screens.picker.PAUSE_SECONDS", 1.0)  # so late no key comes
     async with open_app(script("The fox is red.")) as d:
         await d.say("animals")
         refill = Picker.refill

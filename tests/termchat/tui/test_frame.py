@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import termios
@@ -78,7 +77,7 @@ async def test_no_model_can_do_anything_on_the_first_screen(open_app: Any, tmp_p
         registry = Registry({entry.name: entry}, entry.name, tmp_path)
         async with open_app(None, registry=registry, model=path or None) as d:
             await d.until(lambda: d.app.engines.default.state in ("absent", "failed"))
-            await d.pilot.pause(0.3)
+            await d.settle()
             assert harmless(d.app), words
             slot = d.app.engines.default
             slot.error = f"the chat template: {NASTY}"
@@ -88,7 +87,7 @@ async def test_no_model_can_do_anything_on_the_first_screen(open_app: Any, tmp_p
             assert "owned" in harmless(d.app)
             await d.press("f6")
             await d.until(lambda: len(d.app.screen_stack) > 2)
-            await d.pilot.pause(0.1)
+            await d.settle()
             harmless(d.app)
 
 
@@ -157,7 +156,8 @@ async def test_B14_no_width_damages_what_stands_beside(open_app: Any, script: An
         compositor = d.app.screen._compositor
         await d.until(lambda: any("idle" in strip.text for strip in compositor.render_strips()))
         await d.settle()
-        await d.pilot.pause(0.5)  # what the panel shows of an idle engine does not change any more
+        d.main.poll = lambda: None  # what the panel shows does not change any more
+        await d.pilot.pause()
         width, height = d.app.size
         terminal = Terminal(width, height)
         terminal.feed(frame(d.app))
@@ -169,7 +169,7 @@ async def test_B14_no_width_damages_what_stands_beside(open_app: Any, script: An
         for top in (3, 0, 9, 2):  # rows change, and only they are written
             transcript.scroll_to(y=top, animate=False, force=True)
             await d.until(lambda top=top: transcript.scroll_offset.y == min(top, transcript.max_scroll_y))
-            await asyncio.sleep(0.05)
+            await d.pilot.pause()
             terminal.feed(frame(d.app, transcript.region))
             assert terminal.columns(panel.x, panel.right) == beside
             for y in range(transcript.region.y, transcript.region.bottom):  # no cell is left from before
@@ -198,7 +198,7 @@ async def test_narrow_terminals_take_any_text(width: int, open_app: Any, script:
         store.add_message("one", "assistant", REPLY, asked.id)
     async with open_app(script(), size=(width, 12), conversation="one") as d:
         await d.until(lambda: d.main.view.transcript.messages)
-        await d.pilot.pause(0.1)
+        await d.settle()
         harmless(d.app)
 
 

@@ -1,5 +1,6 @@
 """Faults, signals and the shell's keys on a real pseudo-terminal: it is as it was, and nothing is lost."""
 
+import ctypes
 import os
 import re
 import select
@@ -15,8 +16,10 @@ from typing import Any
 import pexpect
 import pytest
 
+from begun import saved
 from termchat.store import Store
-from waiting import wait_for
+from termchat.tui.terminal.paper import has_room
+from waiting import HANG_SECONDS, wait_for
 
 # The modes that a terminal must not be left in, by the last that was said of each.
 MODES = re.compile(rb"\x1b\[\?(1049|1000|1003|1006|1015|1016|2004|1004|2048|25|7)([hl])")
@@ -88,7 +91,7 @@ class Shell:
         self.until(lambda: text in self.written[after:], f"{text!r} is not shown")
 
     def until(
-        self, condition: Callable[[], object], what: str = "it did not happen", seconds: float = 60
+        self, condition: Callable[[], object], what: str = "it did not happen", seconds: float = HANG_SECONDS
     ) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
@@ -98,8 +101,18 @@ class Shell:
                 self.read()
                 assert condition(), f"{what}, and it ended: {self.written[-3000:]!r}"
 
+    def is_full(self) -> bool:
+        """Whether the terminal takes nothing more until somebody reads."""
+        name = ctypes.CDLL(None).ptsname
+        name.restype = ctypes.c_char_p
+        terminal = os.open(name(self.child.child_fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            return not has_room(terminal, 0)
+        finally:
+            os.close(terminal)
+
     def end(self) -> int:
-        self.until(lambda: not self.child.isalive(), "it does not end", 30)
+        self.until(lambda: not self.child.isalive(), "it does not end")
         self.read()
         self.child.close()
         return int(self.child.exitstatus if self.child.exitstatus is not None else -self.child.signalstatus)
@@ -139,14 +152,7 @@ def begin_a_story(screen: Shell) -> None:
     """Wait until a long reply streams."""
     screen.shows(b"Type a message")
     screen.child.send("Tell me a very long story.\r")
-    screen.until(lambda: any(role == "assistant" and text for role, _, text in stored(screen)))
-
-
-def stored(screen: Shell) -> list[tuple[str, str, str]]:
-    try:
-        return screen.stored()
-    except Exception:
-        return []  # it is being made
+    screen.until(lambda: saved(screen.folder).text)
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("input", "!"), ("handler", "now\r"), ("timer", "now\r")])
@@ -203,7 +209,7 @@ def test_what_is_not_to_be_saved_is_in_no_file_however_it_ends(shell: Any, tmp_p
 
 def test_what_a_library_says_on_standard_error_is_not_drawn_over(shell: Any) -> None:
     screen = shell(sys.executable, "-c", BROKEN, "words", "--no-save")
-    screen.shows(b"Type a message")
+    screen.shows(b"is ready")  # a load that goes on ends with the process, at once
     screen.child.send("now\r")
     screen.shows(b"now")
     screen.child.send("\x11")
@@ -307,7 +313,9 @@ def test_ctrl_z_gives_the_terminal_to_the_shell(shell: Any, tmp_path: Path) -> N
 
 def test_what_a_far_terminal_still_sends_is_not_for_the_shell(shell: Any) -> None:
     """Answers and keys on their way when the program is left come before the answer to its last question."""
-    command = f"{sys.executable} -m termchat --no-save; echo; echo over; exec cat -v"
+    program = "from termchat.tui.terminal import driver; driver.ANSWER_SECONDS = 60.0; "
+    program += "from termchat.__main__ import main; raise SystemExit(main())"
+    command = f"{sys.executable} -c '{program}' --no-save; echo; echo over; exec cat -v"
     screen = shell("/bin/sh", "-c", command)
     screen.shows(b"Type a message")
     screen.child.send("\x1b[?62;22c\x11")
@@ -343,12 +351,9 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(shell: Any, numb
     screen = shell(sys.executable, "-m", "termchat", "-t", "0")
     begin_a_story(screen)
     child, written = screen.child, len(screen.written)
-    time.sleep(3)  # so long nothing is read: all there is between is full
+    wait_for(screen.is_full)
     child.kill(number)
-    deadline = time.monotonic() + 20
-    while child.isalive():
-        assert time.monotonic() < deadline, "it does not end"
-        time.sleep(0.05)
+    wait_for(lambda: not child.isalive())
     assert screen.end() == 128 + number
     assert len(screen.written) > written
     screen.is_restored()
@@ -362,9 +367,11 @@ def test_a_slow_terminal_gets_what_there_is_and_not_what_there_was(shell: Any) -
     screen = shell(sys.executable, "-m", "termchat", "-t", "0")
     begin_a_story(screen)
     before = len(screen.written)
-    time.sleep(5)  # nothing is read
+    wait_for(screen.is_full)
+    length = len(saved(screen.folder).text)
+    wait_for(lambda: len(saved(screen.folder).text) > length + 3000)  # many frames
     screen.child.send("\x1b")
-    wait_for(lambda: screen.stored()[1][1] == "interrupted")
+    wait_for(lambda: saved(screen.folder).status == "interrupted")
     screen.shows(b"continues this reply", after=before)
     assert len(screen.written) - before < 60_000
     screen.child.send("\x11")

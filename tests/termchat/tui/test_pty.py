@@ -20,6 +20,7 @@ import pytest
 
 from termchat.store import Store
 from termchat.units import rate
+from waiting import wait_for
 
 ROWS, COLUMNS = 36, 120
 STORY = "Tell me a very long story about the sea."
@@ -76,10 +77,7 @@ class Terminal:
         self.wait(lambda screen: all(text in screen for text in texts))
 
     def end(self) -> int:
-        deadline = time.monotonic() + 30
-        while self.child.isalive():
-            assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.05)
+        wait_for(lambda: not self.child.isalive(), about="at the end")
         self.child.close()
         code = self.child.exitstatus
         assert code is not None, f"ended by signal {self.child.signalstatus}"
@@ -225,7 +223,7 @@ def tokens_at(readings: list[dict[str, Any]], moment: float) -> float | None:
     """Tokens there were then, between two readings that are not far apart."""
     for one, other in pairwise(readings):
         span = other["time"] - one["time"]
-        if one["time"] <= moment <= other["time"] and span < 1:
+        if one["time"] <= moment <= other["time"] and span < 2:
             share = (moment - one["time"]) / span
             return float(one["tokens_total"] + share * (other["tokens_total"] - one["tokens_total"]))
     return None
