@@ -86,6 +86,10 @@ class ConversationView(Stack):
                 self.transcript.add(message)
             self.transcript.flush()
 
+    def forget_rows(self) -> None:
+        """Make all messages again, as soon as the conversation is shown."""
+        self._conversation = self._summary = None
+
     def grow(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""
         message = self._known.get(reply.message_id)
