@@ -30,6 +30,8 @@ class ConversationView(Stack):
     ConversationView Transcript {
         height: 1fr; background: $background; padding: 1 0 0 1; scrollbar-size-vertical: 1;
     }
+    ConversationView.-bare Transcript { padding: 0 0 0 1; }
+    ConversationView.-bare Tail.-empty { display: none; }
     """
 
     def __init__(self, glyphs: Glyphs, hint: Callable[[str], str]) -> None:
