@@ -358,3 +358,13 @@ async def test_five_rows_show_something_of_the_conversation(open_app: Any, scrip
         await d.say("Hello")
         await d.until(lambda: not d.conversation.live)
         await d.shows("tokens")
+
+
+async def test_figures_keep_their_width_when_the_panel_gets_a_scroll_bar(open_app: Any, script: Any) -> None:
+    async with open_app(script(), size=(120, 40)) as d:
+        panel = d.main.query_one("EnginePanel")
+        await d.until(lambda: not panel.show_vertical_scrollbar)
+        width = panel.scrollable_content_region.width
+        await d.pilot.resize_terminal(120, 14)
+        await d.until(lambda: panel.show_vertical_scrollbar)
+        assert panel.scrollable_content_region.width == width
