@@ -47,8 +47,8 @@ PROGRAMS = {"open_app", "terminal", "shell"}
 
 
 TESTS = Path(__file__).parent
-REAL = ("termchat", "engine/parallel")
-"""Folders whose tests have real processes, terminals and clocks: the others have no second try."""
+REAL = ("termchat", "engine")
+"""Folders whose tests have real threads, processes, terminals and clocks: the others have no second try."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
