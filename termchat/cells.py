@@ -2,18 +2,21 @@
 
 Rich measures text by Unicode's tables, and Textual with it. This module puts two things right, for them too:
 a character that is drawn as a sign (see `sanitize`) takes the sign's cell, and a joiner swallows what follows
-it only between emoji; between letters the next letter is drawn as well.
+it only between emoji; between letters the next letter is drawn as well. And where the terminal draws
+characters of ambiguous width two cells wide, they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import rich.cells
 from rich._unicode_data import load as load_table
 
+from .ambiguous import is_ambiguous
 from .graphemes import graphemes
 from .sanitize import visible
 
@@ -22,6 +25,8 @@ _EMOJI = re.compile("[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff
 _TAG = re.compile("[\U000e0020-\U000e007f]")
 _SPECIAL = re.compile("[\u200d\ufe0f\U000e0020-\U000e007f]")
 _size_by_table = rich.cells.get_character_cell_size
+_is_single = rich.cells._is_single_cell_widths  # Rich's short cut, which takes Greek for one cell wide
+_ambiguous_cells = 1  # of the one terminal that this process draws on
 
 Span = tuple[int, int, int]
 """Where a grapheme begins and ends in a text, and its cells."""
@@ -31,7 +36,8 @@ Span = tuple[int, int, int]
 def character_cells(character: str, unicode_version: str = "auto") -> int:
     """Return the cells of a character by itself: 0, 1 or 2."""
     sign = visible(character)
-    return _size_by_table(sign, unicode_version)
+    cells = _size_by_table(sign, unicode_version)
+    return _ambiguous_cells if cells == 1 and is_ambiguous(sign) else cells
 
 
 def split_graphemes(text: str, unicode_version: str = "auto") -> tuple[list[Span], int]:
@@ -50,7 +56,7 @@ def _joined_cells(text: str, unicode_version: str) -> int:
     if len(text) == 1:
         return character_cells(text, unicode_version)
     narrow_to_wide = load_table(unicode_version).narrow_to_wide
-    total, measured = 0, ""  # the last character that had cells
+    total, measured = 0, ""  # the last character that had cells, if it was one
     emoji = joins = False  # the last character that is seen is an emoji; a joiner came after it
     for character in text:
         if character == _WIDE_FORM:
@@ -61,7 +67,7 @@ def _joined_cells(text: str, unicode_version: str) -> int:
         if (joins and emoji and is_emoji) or (text[0] == _FLAG and _TAG.match(character)):
             cells = 0
         elif cells:
-            measured = character
+            measured = character if cells == 1 else ""
         total += cells
         joins = character == _JOINER
         emoji = emoji if joins else is_emoji
@@ -93,12 +99,13 @@ def fit(text: str, width: int) -> str:
         return text + " " * (width - cells)
     if width < 1:
         return ""
+    more = "…" if cell_len("…") == 1 else "."
     end = used = 0
     for _, stop, cells in split_graphemes(text)[0]:
         if used + cells > width - 1:
             break
         end, used = stop, used + cells
-    return f"{text[:end]}…" + " " * (width - 1 - used)
+    return f"{text[:end]}{more}" + " " * (width - 1 - used)
 
 
 def columns(rows: Iterable[Iterable[str]], gap: str = "  ") -> list[str]:
@@ -109,15 +116,41 @@ def columns(rows: Iterable[Iterable[str]], gap: str = "  ") -> list[str]:
     return [gap.join(row).rstrip() for row in padded]
 
 
+def ambiguous_cells() -> int:
+    """Return the cells of a character of ambiguous width."""
+    return _ambiguous_cells
+
+
+def count_ambiguous(cells: int) -> None:
+    """Measure characters of ambiguous width so from now on; what was measured before is to be made anew."""
+    global _ambiguous_cells
+    from rich.segment import Segment
+
+    _ambiguous_cells = cells
+    _teach("_is_single_cell_widths", _is_single if cells == 1 else _is_ascii)
+    _teach("get_character_cell_size", character_cells)
+    for measured in (character_cells, _cell_len_of_short, rich.cells.cached_cell_len, Segment._split_cells):
+        measured.cache_clear()
+
+
+def _is_ascii(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _teach(name: str, function: Callable[..., object]) -> None:
+    """Put a function of Rich's measures in its place, also where it was imported by its name."""
+    setattr(rich.cells, name, function)
+    importers = map(sys.modules.get, ("rich.segment", "textual._wrap", "textual.widgets._input"))
+    for module in importers:
+        if hasattr(module, name):
+            setattr(module, name, function)
+
+
 def _teach_rich() -> None:
-    """Let Rich and Textual measure as we do; what they have imported by name calls these by name."""
-    measure = {
-        "get_character_cell_size": character_cells,
-        "split_graphemes": split_graphemes,
-        "_cell_len": _cell_len,
-    }
-    for name, function in measure.items():
-        setattr(rich.cells, name, function)
+    """Let Rich and Textual measure as we do; what else they have imported by name calls these by name."""
+    _teach("get_character_cell_size", character_cells)
+    _teach("split_graphemes", split_graphemes)
+    _teach("_cell_len", _cell_len)
     rich.cells.cached_cell_len.cache_clear()
 
 

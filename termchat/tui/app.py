@@ -147,6 +147,13 @@ class TermchatApp(DrawnApp, inherit_bindings=False):
         if not isinstance(self.focused, (Input, TextArea)):
             self._main.prompt.paste(event.text)
 
+    def measure_anew(self) -> None:
+        """Texts take other cells than before: wrap the messages again, too."""
+        super().measure_anew()
+        self._main.view.forget_rows()
+        if self.conversations.shown is not None:
+            self._main.conversation_changed(self.conversations.shown)
+
     def show_stats(self) -> None:
         """For the screen with the plots, if it is open."""
         if isinstance(self.screen, StatsScreen):

@@ -17,6 +17,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
+from ..cells import ambiguous_cells, count_ambiguous
 from ..config import Config
 from ..errors import did_you_mean, shown
 from ..terminals import has_all_colours
@@ -82,6 +83,21 @@ class DrawnApp(DrivenApp, inherit_bindings=False):
         """A cursor that blinks is motion, too."""
         if not self.blinks and isinstance(event.widget, (Input, TextArea)):
             event.widget.cursor_blink = False
+
+    def on_cursor_position(self, event: events.CursorPosition) -> None:
+        """The terminal's answer to `HOW_WIDE`."""
+        if event.y == 1 and event.x in (1, 2) and event.x != ambiguous_cells():
+            count_ambiguous(event.x)
+            self.measure_anew()
+
+    def measure_anew(self) -> None:
+        """Texts take other cells than before: lay out everything again."""
+        for screen in self.screen_stack:
+            for widget in screen.walk_children(with_self=True):
+                widget.notify_style_update()
+                widget.refresh(layout=True)
+                if isinstance(widget, TextArea):
+                    widget._rewrap_and_refresh_virtual_size()
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text where this program and others find it."""

@@ -120,6 +120,9 @@ class Ui(Listener, Protocol):
     def prompt(self) -> Prompt:
         """Where the user types."""
 
+    def withdraw(self, text: str) -> None:
+        """A sentence for the user that holds no more."""
+
     def hint(self, id: str) -> str:
         """How to carry out a command: its first key, else how it is typed."""
 

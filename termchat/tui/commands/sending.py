@@ -35,6 +35,9 @@ def submit(ui: Ui, text: str, origins: bytes = b"") -> None:
         return
     if leaves(text):
         ui.notify_user(f"{text.strip()} is sent to the model; {ui.hint('quit')} leaves")
+    if conversation.refusal:
+        ui.withdraw(conversation.refusal)
+        conversation.refusal = ""
     message = ui.drafts.take(text, origins)
     if "@" in text or slot.state in UNSURE or ui.sending.locked() or _may_be_too_long(text, slot):
         conversation.preparing.append(message)
@@ -71,6 +74,7 @@ async def _prepare(ui: Ui, conversation: Conversation, message: Outgoing) -> Non
         conversation.refused = message.text if refused else ""
         ui.drafts.put_back(conversation, message)
         if refused:
+            conversation.refusal = refused
             ui.notify_user(refused, error=True)
 
 

@@ -57,14 +57,10 @@ async def interrupt(ui: Ui, argument: str) -> None:
 
     Never loses a text: what was in the prompt comes back as the last of the earlier ones.
     """
-    selected = ui.prompt.selected_text or ui.get_selected_text()
     leaves = f"{ui.hint('quit')} quits"
-    if selected:
-        ui.app.copy_to_clipboard(selected)
-        ui.clear_selection()  # the next one stops a reply again
-        ui.prompt.selection = Selection.cursor(ui.prompt.selection.end)
-        ui.notify_user("copied")
-    elif ui.conversation.busy or ui.conversation.preparing:
+    if _copied(ui):
+        return
+    if ui.conversation.busy or ui.conversation.preparing:
         stop_one(ui, ui.conversation)
     elif ui.prompt.text.strip():
         text = " ".join(ui.prompt.text.split())
@@ -74,6 +70,23 @@ async def interrupt(ui: Ui, argument: str) -> None:
         ui.notify_user(f"emptied; {back} or {UP} brings it back: {text} ({leaves})")
     else:
         ui.notify_user(leaves)
+
+
+async def copy(ui: Ui, argument: str) -> None:
+    """Copy what is selected, and nothing else."""
+    if not _copied(ui):
+        raise CommandError("nothing is selected")
+
+
+def _copied(ui: Ui) -> bool:
+    """Copy what is selected, if something is."""
+    selected = ui.prompt.selected_text or ui.get_selected_text()
+    if selected:
+        ui.app.copy_to_clipboard(selected)
+        ui.clear_selection()  # the next one stops a reply again
+        ui.prompt.selection = Selection.cursor(ui.prompt.selection.end)
+        ui.notify_user("copied")
+    return bool(selected)
 
 
 def stop_one(ui: Ui, conversation: Conversation) -> None:
@@ -121,6 +134,9 @@ STOPPING = (
         "Replies",
         key="ctrl+c",
         palette=False,
+    ),
+    Command(
+        "selection.copy", copy, "copy what is selected", "Replies", key="ctrl+shift+c,super+c", palette=False
     ),
     Command("reply.queue", queue, "take queued messages back", "Replies", "queue"),
 )

@@ -67,7 +67,7 @@ class Conversation:
     was stopped before its first token. busy_elsewhere: it waits for a reply that another process makes in it.
     unread: a reply came while another conversation was shown. news: another window has added to it; gone: it
     was deleted, there or here. draft: what was typed and not sent, origins: where its characters came from;
-    refused: a text that was not sent, for its files or its length; editing: the
+    refused: a text that was not sent, for its files or its length, refusal: what was said of it; editing: the
     message that it is to be a new version of; aside: the draft before that, with its origins. key: names
     what is unsent in the store, kept: as the store has it. unfinished: how replies ended that the store
     could not take. given: sampling settings of the command line, which hold for this run. doubts: of replies
@@ -93,6 +93,7 @@ class Conversation:
     draft: str = ""
     origins: bytes = b""
     refused: str = ""
+    refusal: str = ""
     editing: StoredMessage | None = None
     aside: tuple[str, bytes] = "", b""
     given: Mapping[str, Any] = field(default_factory=dict)

@@ -127,6 +127,7 @@ class FoldingScreen(Kept, Screen[None]):
         self.query_one("#middle").display = shown.conversation
         self.query_one("#said").styles.max_height = shown.above
         self.prompt.styles.max_height = shown.prompt
+        self.view.set_class(not shown.frame, "-bare")
         self.query_one(TitleLine).display = shown.frame
         self.query_one(StatusLine).display = shown.frame
         self.call_after_refresh(self.poll)

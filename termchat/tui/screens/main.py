@@ -113,6 +113,10 @@ class MainScreen(FoldingScreen):
             return
         self.query_one(Notices).tell(text, error=error)
 
+    def withdraw(self, text: str) -> None:
+        """A sentence above the prompt that holds no more."""
+        self.query_one(Notices).withdraw(text)
+
     # Drawing
 
     async def _redraw(self) -> None:

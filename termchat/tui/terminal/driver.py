@@ -28,6 +28,7 @@ from .found import (
     ANSWER_SECONDS,
     CLEAR,
     GIVE_WHEEL_BACK,
+    HOW_WIDE,
     KEEP_WHEEL,
     NOTE_WHEEL,
     SILENT_SECONDS,
@@ -103,6 +104,8 @@ class TerminalDriver(LinuxDriver):
             if self._wheel_kept:
                 self.write(NOTE_WHEEL + KEEP_WHEEL)
             self.write("\x1b[?2004$p")  # whether it marks pastes
+            if not self._bare:
+                self.write(HOW_WIDE)
             if may_be_screen(os.environ):
                 self.write("\x1b[>c")  # which terminal it is
             self.write(WHAT_ARE_YOU)

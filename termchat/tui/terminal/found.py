@@ -26,6 +26,11 @@ NOTE_WHEEL, KEEP_WHEEL, GIVE_WHEEL_BACK = "\x1b[?1007s", "\x1b[?1007l", "\x1b[?1
 CLEAR = "\x1b[0m\x1b[H\x1b[2J"
 """Before our screen is left: tmux puts rows of one that has grown into the shell's (3.3, window enlarged)."""
 
+HOW_WIDE = "\x1b[2;1H▽\x1b[6n\x1b[2;1H\x1b[K"
+"""Asks for the cells of characters of ambiguous width. In the second row, as what would be the answer in the
+first one is also sent by keys (F3 with shift or alt).
+"""
+
 WHAT_ARE_YOU = "\x1b[c"
 """Primary device attributes: what every terminal answers, behind all that it has sent before."""
 _ANSWER = re.compile(rb"\x1b\[\?[\d;]*c")

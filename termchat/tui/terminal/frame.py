@@ -4,6 +4,9 @@ Terminals disagree about the cells of joined emoji, flags, variation selectors, 
 Unicode has that is newer than they are. A row with such text is painted blank, then its text is written over
 that, with the cursor put right after each emoji. After letters in dispute it is not put anywhere, as that
 could be on letters before; but what is to the right of the row, where they may have run into, is drawn again.
+
+On a terminal that draws characters of ambiguous width two cells wide (see `ambiguous`) the cursor is put
+right after every character, and the signs that must be one cell wide are replaced by their stand-ins.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, Layou
 from textual.geometry import Region
 from textual.strip import Strip
 
-from ...cells import cell_len, split_graphemes
+from ...ambiguous import STAND_INS
+from ...cells import ambiguous_cells, cell_len, split_graphemes
 
 # Emoji of the planes and scripts below that are wide by themselves (Emoji_Presentation in Unicode's tables).
 _WIDE_SYMBOLS = (
@@ -94,8 +98,10 @@ class Frame(CompositorUpdate):
 
     def _strip(self, strip: Strip, x: int, console: Console) -> tuple[str, bool]:
         """Return a strip that begins in column `x`, and whether all terminals give it the same cells."""
+        if ambiguous_cells() == 2:
+            strip = Strip([Segment(text.translate(STAND_INS), style) for text, style, _ in strip])
         plain = strip.render(console)
-        if plain.isascii() or not _DISPUTED.search(plain):
+        if _is_agreed(plain):
             return plain, True
         segments = list(strip)
         blank = self._styled((" " * cell_len(text), style) for text, style, _ in segments)
@@ -106,6 +112,11 @@ class Frame(CompositorUpdate):
             text if style is None else Strip.render_style(style, text, self._color_system)
             for text, style in parts
         )
+
+
+def _is_agreed(text: str) -> bool:
+    """Whether all terminals give a text the same cells."""
+    return text.isascii() or not (ambiguous_cells() == 2 or _DISPUTED.search(text))
 
 
 def _place(x: int, y: int) -> str:
@@ -131,7 +142,7 @@ def _anchored(segments: Iterable[Segment], x: int) -> Iterator[tuple[str, Style 
     """Give segments that begin in column `x`, the cursor put right after each emoji while it is known."""
     known = True
     for text, style, _ in segments:
-        if not known or not _DISPUTED.search(text):
+        if not known or _is_agreed(text):
             x += cell_len(text)
             yield text, style
             continue
@@ -140,8 +151,8 @@ def _anchored(segments: Iterable[Segment], x: int) -> Iterator[tuple[str, Style 
             grapheme = text[start:end]
             x += cells
             parts.append(grapheme)
-            if known and _DISPUTED.search(grapheme):
-                known = cells == 2 and _EMOJI.search(grapheme) is not None
+            if known and not _is_agreed(grapheme):
+                known = not _DISPUTED.search(grapheme) or (cells == 2 and bool(_EMOJI.search(grapheme)))
                 if known:
                     parts.append(_column(x))
         yield "".join(parts), style

@@ -30,6 +30,8 @@ class ConversationView(Stack):
     ConversationView Transcript {
         height: 1fr; background: $background; padding: 1 0 0 1; scrollbar-size-vertical: 1;
     }
+    ConversationView.-bare Transcript { padding: 0 0 0 1; }
+    ConversationView.-bare Tail.-empty { display: none; }
     """
 
     def __init__(self, glyphs: Glyphs, hint: Callable[[str], str]) -> None:
@@ -85,6 +87,10 @@ class ConversationView(Stack):
             for message in wanted[len(shown) :]:
                 self.transcript.add(message)
             self.transcript.flush()
+
+    def forget_rows(self) -> None:
+        """Make all messages again, as soon as the conversation is shown."""
+        self._conversation = self._summary = None
 
     def grow(self, conversation: Conversation, reply: LiveReply, answer: str, thinking: str) -> None:
         """Take in new text of a reply; `flush` shows it."""

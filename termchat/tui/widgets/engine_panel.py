@@ -45,7 +45,10 @@ class EnginePanel(Kept, VerticalScroll, can_focus=False):
     """Sections of figures; grey when nothing runs."""
 
     DEFAULT_CSS = """
-    EnginePanel { width: 36; background: $surface; padding: 1 2; scrollbar-size-vertical: 1; }
+    EnginePanel {
+        width: 36; background: $surface; padding: 1 1 1 2;
+        scrollbar-size-vertical: 1; scrollbar-gutter: stable;
+    }
     EnginePanel Spark { margin-bottom: 1; }
     EnginePanel KvMap { height: 3; }
     """

@@ -41,6 +41,11 @@ class Notices(Kept, Static):
             self._lasting = text
             self._draw()
 
+    def withdraw(self, text: str) -> None:
+        """Show a sentence no more."""
+        self._told = [notice for notice in self._told if notice[0] != text]
+        self._draw()
+
     def clear(self) -> None:
         """Show none."""
         self._told = []

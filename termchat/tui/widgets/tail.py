@@ -23,7 +23,7 @@ class Tail(Kept, Static):
 
     def __init__(self, glyphs: Glyphs, hint: Callable[[str], str]) -> None:
         """hint: the key of a command, by its id."""
-        super().__init__("", markup=False)
+        super().__init__("", markup=False, classes="-empty")
         self._glyphs = glyphs
         self._hint = hint
         self._shown = ""
@@ -33,6 +33,7 @@ class Tail(Kept, Static):
         lines = Content("\n").join(self._lines(conversation, slot))
         if lines.plain != self._shown:
             self._shown = lines.plain
+            self.set_class(not lines.plain, "-empty")
             self.update(lines)
 
     def _lines(self, conversation: Conversation, slot: ModelSlot) -> Iterator[Content]:

@@ -574,6 +574,16 @@ async def test_a_copy_from_the_prompt_ends_its_selection(open_app: Any, script: 
         assert (d.main.prompt.text, d.main.prompt.emptied) == ("", "some words")
 
 
+async def test_the_copy_key_of_terminals_copies_and_does_nothing_else(open_app: Any, script: Any) -> None:
+    async with open_app(script("One.")) as d:
+        d.main.prompt.insert("some words")
+        await d.press("ctrl+shift+left", "ctrl+shift+c")
+        assert d.app.clipboard == "words"
+        await d.press("ctrl+shift+c")
+        assert d.main.prompt.text == "some words"
+        await d.shows("nothing is selected")
+
+
 @pytest.mark.parametrize("text", [" \n ", "\u200b", "\u2060\ufeff", "\u3164\u2800", "\u00a0\u3000"])
 async def test_a_message_of_nothing_to_see_is_not_sent(open_app: Any, script: Any, text: str) -> None:
     async with open_app(script("One.")) as d:

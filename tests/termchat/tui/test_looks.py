@@ -351,3 +351,20 @@ async def test_the_prompt_is_seen_whatever_is_said_above_it(
         await d.shows("│ last ", *(["new line"] if size[1] > 10 else []))
         await d.press("ctrl+j", "@")
         await d.shows("│ @ ")
+
+
+async def test_five_rows_show_something_of_the_conversation(open_app: Any, script: Any) -> None:
+    async with open_app(script("One. Two. Three."), size=(20, 5)) as d:
+        await d.say("Hello")
+        await d.until(lambda: not d.conversation.live)
+        await d.shows("tokens")
+
+
+async def test_figures_keep_their_width_when_the_panel_gets_a_scroll_bar(open_app: Any, script: Any) -> None:
+    async with open_app(script(), size=(120, 40)) as d:
+        panel = d.main.query_one("EnginePanel")
+        await d.until(lambda: not panel.show_vertical_scrollbar)
+        width = panel.scrollable_content_region.width
+        await d.pilot.resize_terminal(120, 14)
+        await d.until(lambda: panel.show_vertical_scrollbar)
+        assert panel.scrollable_content_region.width == width
