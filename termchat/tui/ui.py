@@ -120,6 +120,9 @@ class Ui(Listener, Protocol):
     def prompt(self) -> Prompt:
         """Where the user types."""
 
+    def poll(self) -> None:
+        """Take and show the engine's figures now."""
+
     def withdraw(self, text: str) -> None:
         """A sentence for the user that holds no more."""
 

@@ -39,7 +39,7 @@ from engine.types import EngineError, Message, as_dict
 def test_a_value_out_of_range_is_refused_with_field_value_and_range(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field) as caught:
         SamplingParams(**{field: value})
-    assert repr(value)[:40] in str(caught.value)
+    assert repr(value)[:37] in str(caught.value)
 
 
 @pytest.mark.parametrize(

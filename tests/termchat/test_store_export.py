@@ -152,7 +152,8 @@ def test_a_minimal_document_is_enough(store: Store) -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ("", "no JSON document"),
+        ("", "it is empty"),
+        (" \n", "it is empty"),
         pytest.param("[" * 100_000, "no JSON document", id="deep"),
         ("[]", "no export of termchat"),
         (variant(termchat_export=2), "no export of termchat"),

@@ -98,7 +98,8 @@ async def theme(ui: Ui, argument: str) -> None:
 
 
 async def stats(ui: Ui, argument: str) -> None:
-    """Copy all figures as JSON."""
+    """Copy all figures as JSON, as they are now."""
+    ui.poll()
     figures = ui.app.monitor.stats
     if figures is None:
         raise CommandError("the engine is not loaded yet")

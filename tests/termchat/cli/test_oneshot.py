@@ -168,7 +168,7 @@ def test_log_probabilities_in_events_go_with_their_tokens(termchat, scripted):
         (["--json", "--logprobs", "21", "Hi"], "logprobs must be in [0, 20], not 21"),
         (["--json", "--logprobs", "-1", "Hi"], "logprobs must be in [0, 20], not -1"),
         (["--logprobs", "3", "Hi"], "--logprobs needs --json or --jsonl"),
-        (["--json", "--logprobs", "many", "Hi"], "not a valid int"),
+        (["--json", "--logprobs", "many", "Hi"], "'many' is not a valid whole number"),
     ],
 )
 def test_log_probabilities_that_cannot_be_are_usage_errors(termchat, scripted, arguments, words):

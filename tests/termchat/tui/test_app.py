@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,19 @@ async def test_the_panel_and_its_copy_as_json(open_app: Any, script: Any) -> Non
         await d.press("f3")
         await d.shows("tokens a second", "KV blocks in use")
         await d.press("escape")
+
+
+async def test_copied_figures_are_those_of_now(
+    open_app: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago the panel has looked."""
+    monkeypatch.setattr("termchat.tui.screens.main.TICKS_A_POLL", 1 << 30)
+    async with open_app(script("One.")) as d:
+        await d.say("one")
+        reply = d.conversation.messages[-1]
+        await d.say("/stats", wait=False)
+        await d.until(lambda: "tokens_total" in d.app.clipboard)
+        assert json.loads(d.app.clipboard)["tokens_total"] == reply.metrics["completion_tokens"]
 
 
 async def test_plain_characters_if_asked_for(open_app: Any, script: Any) -> None:
