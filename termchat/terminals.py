@@ -1,4 +1,4 @@
-"""What a terminal can do, as far as its name in TERM says, and whether anybody is there."""
+"""What a terminal can do, as far as its name in TERM says, whether anybody is there, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import fcntl
 import os
 import re
 import select
+import signal
 import termios
+import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 _BARE = re.compile(r"(?:vt\d+|linux|ansi|pcansi|scoansi|cons25\w*|wsvt25|mach|hurd|sun)(?:[-+].*)?")
 _ALL_COLOURS = re.compile(
@@ -55,3 +57,30 @@ def ends_at_once(fd: int) -> bool:
     if not poll.poll(0) or fcntl.ioctl(fd, termios.FIONREAD, waiting) or waiting[0]:
         return False
     return not os.read(fd, 1)
+
+
+_HEARD_SECONDS, _STOPPED_SECONDS = 0.1, 0.01
+"""So late a signal has been heard, also one that came to another thread; so long a stop takes at least."""
+
+
+def wait_for_foreground(fd: int, leaves: Callable[[], bool] = lambda: False) -> None:
+    """Be stopped, as often as the shell lets the program go on, while another one has the terminal (`&`,
+    `bg`, `timeout`).
+
+    The system does that to whoever reads or sets the terminal, but within the call: there a signal to end is
+    not heard before the user brings the program to the foreground. leaves: whether to wait no more.
+    """
+    while is_background(fd) and not leaves():
+        began = time.monotonic()
+        signal.raise_signal(signal.SIGTTOU)
+        if time.monotonic() - began < _STOPPED_SECONDS:
+            return  # it is ignored: by us, or by the system where nobody could let us go on
+        time.sleep(_HEARD_SECONDS)
+
+
+def is_background(fd: int) -> bool:
+    """Whether another program has the terminal: to set its modes now would be to set that one's."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:  # not a terminal, or not ours
+        return False

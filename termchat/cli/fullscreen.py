@@ -13,7 +13,7 @@ from ..logs import start_logging
 from ..paths import Paths
 from ..settings import check_engine, check_sampling
 from ..store import checked_id
-from ..terminals import ends_at_once
+from ..terminals import ends_at_once, wait_for_foreground
 from .console import Console
 from .errors import OK
 from .request import Request
@@ -38,6 +38,7 @@ def screen(console: Console, request: Request) -> int:
                 raise click.UsageError(str(error)) from error
     if request.conversation is not None:
         checked_id(request.conversation)
+    wait_for_foreground(console.stdin)
     if ends_at_once(console.stdin):
         return OK
     paths = Paths.default()

@@ -11,6 +11,7 @@ from ..errors import UserError
 from ..messages import StoredConversation
 from ..sanitize import one_line
 from ..slash import is_command, is_marked
+from ..terminals import wait_for_foreground
 from .console import Console
 from .errors import OK, failure_of
 from .line_editor import LineEditor
@@ -36,6 +37,7 @@ Ctrl-C stops an answer and keeps what is there.
 
 def chat(console: Console, request: Request) -> int:
     """Talk until the user leaves; the exit code. UserError: there is no model to talk to."""
+    wait_for_foreground(console.stdin)
     editor = LineEditor(console.signals)
     check_flags(request.sampling)
     setup = load_setup(console)

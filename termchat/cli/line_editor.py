@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import signal
 import sys
 import termios
 from collections.abc import Iterator
 
 from ..charset import charset
-from ..terminals import ends_at_once
-from .signals import Signals
+from ..terminals import ends_at_once, is_background, wait_for_foreground
+from .signals import Interrupted, Signals
 
 
 class LineEditor:
@@ -33,12 +34,31 @@ class LineEditor:
         if self._left:
             raise EOFError
         with (
-            self._signals.calling(None),
+            self._signals.calling(self._interrupted),
             self._signals.noticed(),
+            self._in_turn(),
             contextlib.redirect_stdout(sys.__stdout__),
             self._echo(),
         ):
             return input(prompt)
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Within the block a program that goes on in the background (`bg`) stands still again, before a key
+        of the other one stops it while it reads.
+        """
+        before = signal.signal(signal.SIGCONT, lambda *_: wait_for_foreground(0))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGCONT, before)
+
+    def _interrupted(self) -> None:
+        """A signal, while a line is read; the editor would set the terminal on its way out."""
+        assert self._signals.received is not None, "there was a signal"
+        if is_background(0):
+            self._signals.leave_at_once()
+        raise Interrupted(self._signals.received)
 
     @contextlib.contextmanager
     def keeping_keys(self) -> Iterator[None]:
@@ -54,7 +74,8 @@ class LineEditor:
 
         def as_found() -> None:
             with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(0, termios.TCSANOW, found)
+                if not is_background(0):
+                    termios.tcsetattr(0, termios.TCSANOW, found)
 
         try:
             with self._signals.calling(None, last=as_found):

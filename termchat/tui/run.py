@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ..collector import settle_collector
 from ..errors import UserError, fault
+from ..terminals import is_background
 from .app import TermchatApp
 from .engines.model_slot import ModelSlot
 from .terminal.driver import TerminalDriver
@@ -79,9 +80,9 @@ def run(
         os._exit(exit_code())
 
     def leave() -> None:
-        if _terminal_is_there():
+        if _terminal_is_ours():
             app.leave()
-        else:  # what is still drawn on it would block the program for ever
+        else:  # what is still drawn on it, or set, would block the program for ever
             app.run_worker(vanish())
 
     def terminal_gone() -> None:
@@ -149,12 +150,14 @@ def _log_thread(failed: threading.ExceptHookArgs) -> None:
         log.error("the thread %s failed", failed.thread and failed.thread.name, exc_info=failed.exc_value)
 
 
-def _terminal_is_there() -> bool:
+def _terminal_is_ours() -> bool:
+    """Whether it is still there, and no other program has it."""
+    fd = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
     try:
-        termios.tcgetattr(sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
+        termios.tcgetattr(fd)
     except termios.error:
         return False
-    return True
+    return not is_background(fd)
 
 
 async def _keep_what_is_loaded(slot: ModelSlot) -> None:

@@ -22,7 +22,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 
 from ...charset import charset
-from ...terminals import TMUX_NUMBER, is_bare, may_be_screen
+from ...terminals import TMUX_NUMBER, is_background, is_bare, may_be_screen, wait_for_foreground
 from .clipboard import request
 from .found import (
     ANSWER_SECONDS,
@@ -38,7 +38,6 @@ from .found import (
     modes_of,
     restore,
     set_modes,
-    wait_for_foreground,
 )
 from .input import LONGEST_TYPED, Input
 from .paper import Paper
@@ -85,6 +84,7 @@ class TerminalDriver(LinuxDriver):
         self._bare = is_bare(os.environ)
         self._wheel_kept = not self._mouse and not self._bare
         self._active = False
+        self._leaves = False
         self._asked = 0.0  # when it was asked what it is
         self._errors: int | None = None  # standard error, while something else is in its place
         self._more = select.poll()
@@ -93,8 +93,10 @@ class TerminalDriver(LinuxDriver):
     # Entering and leaving
 
     def start_application_mode(self) -> None:
-        """Take the terminal."""
-        wait_for_foreground(self.fileno)
+        """Take the terminal, as soon as it is ours; not at all if the program is told to end before."""
+        wait_for_foreground(self.fileno, lambda: self._leaves)
+        if is_background(self.fileno) and self._leaves:
+            return
         self._input = Input(charset())
         self._hush()
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -113,7 +115,7 @@ class TerminalDriver(LinuxDriver):
 
     def write(self, data: str) -> None:
         """Draw; the kitty protocol is asked for with the keys' places, too."""
-        if self._bare and _LATER.fullmatch(data):
+        if self._writer_thread is None or (self._bare and _LATER.fullmatch(data)):
             return
         if data.startswith("\x1b[>") and data.endswith("u"):
             data = f"\x1b[>{KITTY_FLAGS}u"
@@ -186,6 +188,7 @@ class TerminalDriver(LinuxDriver):
 
     def hurry(self) -> None:
         """The program has been told to end: it waits for the terminal no more. From any thread."""
+        self._leaves = True
         self._paper.hurry()
 
     def restore(self) -> None:
@@ -221,7 +224,8 @@ class TerminalDriver(LinuxDriver):
             self._loop.call_soon_threadsafe(self._take_again)
 
     def _take_again(self) -> None:
-        if self._active:
+        wait_for_foreground(self.fileno, lambda: self._leaves)
+        if self._active and not is_background(self.fileno):
             self.suspend_application_mode()
             self.resume_application_mode()
             self._app.refresh(layout=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import select
@@ -64,20 +63,6 @@ def drawn_on() -> int:
             if stream is not None and os.isatty(number := stream.fileno()):
                 return number
     return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-
-
-def wait_for_foreground(fileno: int) -> None:
-    """Be stopped as often as the shell lets the program go on while another one has the terminal (`&`, `bg`).
-
-    A program in the background that sets a terminal's modes, here to what they are, is stopped by the system.
-    """
-    while True:
-        try:
-            termios.tcsetattr(fileno, termios.TCSANOW, termios.tcgetattr(fileno))
-        except termios.error as error:
-            if error.args[0] == errno.EINTR:
-                continue
-        return
 
 
 def modes_of(fileno: int) -> list[Any] | None:

@@ -311,6 +311,36 @@ def test_ctrl_z_gives_the_terminal_to_the_shell(shell: Any, tmp_path: Path) -> N
     screen.shows(b"CODE 0", after=at)
 
 
+@pytest.mark.parametrize(
+    ("form", "how"), [("", "stopped"), ("", "continued"), ("", "begun"), ("--plain", "begun")]
+)
+def test_a_job_of_the_background_can_be_ended(shell: Any, form: str, how: str) -> None:
+    """It leaves the terminal alone: to set it would stop the program in the middle of ending."""
+    screen = shell("/bin/bash", "--norc", "--noprofile", "-i", PS1="SHELL>", HISTFILE="/dev/null")
+
+    def tells(text: bytes, after: int) -> None:
+        """The shell tells of a job before its next prompt."""
+        screen.until(lambda: screen.child.send("\r") and text in screen.written[after:])
+
+    screen.shows(b"SHELL>")
+    screen.child.send(f"{sys.executable} -m termchat --no-save {form} {'&' * (how == 'begun')}\r")
+    if how != "begun":
+        screen.shows(b"Type a message")
+        screen.child.send("\x1a")
+        screen.shows(b"Stopped")
+    tells(b"Stopped", 0)
+    at = len(screen.written)
+    if how == "continued":
+        screen.child.send("bg\r")
+        tells(b"Stopped", at)
+    screen.child.send("kill %1\r")
+    tells(b"Exit 143", at)
+    if how != "begun":
+        screen.is_restored()
+    screen.child.send("exit\r")
+    assert screen.end() == 0
+
+
 def test_what_a_far_terminal_still_sends_is_not_for_the_shell(shell: Any) -> None:
     """Answers and keys on their way when the program is left come before the answer to its last question."""
     program = "from termchat.tui.terminal import driver; driver.ANSWER_SECONDS = 60.0; "
