@@ -150,7 +150,7 @@ def test_a_terminal_that_may_not_understand_is_not_asked(bare: bool, monkeypatch
     written: list[str] = []
     for name in ("_hush", "_keep"):
         monkeypatch.setattr(driver, name, lambda: None, raising=False)
-    monkeypatch.setattr("termchat.tui.terminal.driver.wait_for_foreground", lambda fileno: None)
+    monkeypatch.setattr("termchat.tui.terminal.driver.wait_for_foreground", lambda *_: None)
     monkeypatch.setattr("termchat.tui.terminal.driver.modes_of", lambda fileno: None)
     monkeypatch.setattr(LinuxDriver, "start_application_mode", lambda self: None)
     monkeypatch.setattr(driver, "write", written.append, raising=False)
